@@ -87,7 +87,7 @@ class IteratorClient:
     def join(self) -> ClientAnswer:
         return self.driver.ask(IteratorJoin(self.group_id, self.name, "program", "/127.0.0.1"), ClientAnswer)
 
-    def beat(self) -> ClientAnswer:
+    def heartbeat(self) -> ClientAnswer:
         return self.driver.ask(IteratorHeartbeat(self.group_id, self.name), ClientAnswer)
 
     def leave(self) -> ClientAnswer:
@@ -110,7 +110,7 @@ class IteratorClient:
     def commit(self, iterator: Iterator, count: int) -> IteratorAnswer:
         return self.driver.ask(CommitIterator(self.group_id, self.name, iterator, count), IteratorAnswer)
 
-    def hand(self, iterator: Iterator, count: int) -> IteratorAnswer:
+    def deliver(self, iterator: Iterator, count: int) -> IteratorAnswer:
         return self.driver.ask(DeliverIterator(self.group_id, self.name, iterator, count), IteratorAnswer)
 
     def handed(self) -> dict[int, tuple[int, int]]:
@@ -131,7 +131,7 @@ class IteratorClient:
         return sorted((each.iterator.partition, each.iterator.offset) for each in found.given)
 
     def owned(self) -> set[tuple[str, int]]:
-        return {(each.topic, number) for each in self.beat().assignment for number in each.partitions}
+        return {(each.topic, number) for each in self.heartbeat().assignment for number in each.partitions}
 
 
 def driver(**settings: Any) -> IteratorDriver:

@@ -63,10 +63,10 @@ def test_one_client_commits_what_another_has_handed_on(millstream_bootstrap: str
             calls.join(*names)
             with suppress(millstream.MillstreamError):
                 calls.get(*names, topic, 0)  # It may take a moment until the partition is the client's.
-            while not calls.beat(*names).owned:
+            while not calls.heartbeat(*names).owned:
                 pass
             batch = calls.read(calls.get(*names, topic, 0))
-            calls.hand(*names, batch, 7)
+            calls.deliver(*names, batch, 7)
         with there.iterator_calls() as calls:
             (listed,) = calls.list(*names)
             assert listed.iterator is not None

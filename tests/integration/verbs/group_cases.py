@@ -96,10 +96,10 @@ _ITERATORS = (
         fails=ErrorCode.INVALID_GROUP_ID, field="group", but={"http": "the name is a part of the path"},
     ),
     Case(
-        "beat", "with what is the client's", lambda w: {"group": w.owned("a").group, "client_id": CLIENT},
+        "heartbeat", "with what is the client's", lambda w: {"group": w.owned("a").group, "client_id": CLIENT},
         lambda w, a: 1, seen=lambda found, _: len(found),
     ),
-    Case("beat", "as a stranger", _stranger, fails=ErrorCode.UNKNOWN_MEMBER_ID),
+    Case("heartbeat", "as a stranger", _stranger, fails=ErrorCode.UNKNOWN_MEMBER_ID),
     Case(
         "leave_group", "for good", lambda w: {"group": w.member(), "client_id": CLIENT}, lambda w, a: None,
         lambda w, a: not w.is_member(a["group"]),
@@ -128,10 +128,10 @@ _ITERATORS = (
         lambda w: {"iterator": w.owned("a").iterator._replace(token=b"made up")}, fails=ErrorCode.INVALID_ITERATOR,
     ),
     Case(
-        "hand_iterator", "so many messages", lambda w: {**_ours(w, "a", "b"), "count": 1}, lambda w, a: None,
+        "deliver_iterator", "so many messages", lambda w: {**_ours(w, "a", "b"), "count": 1}, lambda w, a: None,
         lambda w, a: w.handed(a["group"]) == 1,
     ),
-    Case("hand_iterator", "of another's", lambda w: {**_ours(w, "a"), "client_id": "another", "count": 1},
+    Case("deliver_iterator", "of another's", lambda w: {**_ours(w, "a"), "client_id": "another", "count": 1},
          fails=ErrorCode.FOREIGN_ITERATOR),
     Case(
         "commit_iterator", "so many messages", lambda w: {**_ours(w, "a", "b"), "count": 1}, lambda w, a: 1,

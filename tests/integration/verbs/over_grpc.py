@@ -211,8 +211,10 @@ class OverGrpc:
         request = iterators_pb2.JoinGroupRequest(group=group, client_id=client_id)
         return _owned(self._ask(self._iterators.JoinGroup, request))
 
-    def beat(self, group: str, client_id: str) -> list[Place]:
-        return _owned(self._ask(self._iterators.Beat, iterators_pb2.BeatRequest(group=group, client_id=client_id)))
+    def heartbeat(self, group: str, client_id: str) -> list[Place]:
+        return _owned(
+            self._ask(self._iterators.Heartbeat, iterators_pb2.HeartbeatRequest(group=group, client_id=client_id))
+        )
 
     def leave_group(self, group: str, client_id: str) -> None:
         self._ask(self._iterators.LeaveGroup, iterators_pb2.LeaveGroupRequest(group=group, client_id=client_id))
@@ -230,11 +232,11 @@ class OverGrpc:
         request = iterators_pb2.ReadIteratorRequest(iterator=_told(iterator), wait_ms=0)
         return _read(self._ask(self._iterators.ReadIterator, request).messages)
 
-    def hand_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int) -> None:
-        request = iterators_pb2.HandIteratorRequest(
+    def deliver_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int) -> None:
+        request = iterators_pb2.DeliverIteratorRequest(
             group=group, client_id=client_id, iterator=_told(iterator), count=count
         )
-        self._ask(self._iterators.HandIterator, request)
+        self._ask(self._iterators.DeliverIterator, request)
 
     def commit_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int | None) -> int:
         read: dict[str, Any] = {"handed": True} if count is None else {"count": count}

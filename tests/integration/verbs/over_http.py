@@ -172,8 +172,8 @@ class OverHttp:
     def join_group(self, group: str, client_id: str) -> list[Place]:
         return _owned(self._ask("PUT", _consumer(group, client_id)))
 
-    def beat(self, group: str, client_id: str) -> list[Place]:
-        return _owned(self._ask("POST", f"{_consumer(group, client_id)}/beat"))
+    def heartbeat(self, group: str, client_id: str) -> list[Place]:
+        return _owned(self._ask("POST", f"{_consumer(group, client_id)}/heartbeat"))
 
     def leave_group(self, group: str, client_id: str) -> None:
         self._ask("DELETE", _consumer(group, client_id))
@@ -191,8 +191,8 @@ class OverHttp:
         body = {"iterator": _told(iterator), "wait": 0, "cluster": self.cluster}
         return _read(self._ask("POST", "/v1/iterators/read", body, named=False)["events"])
 
-    def hand_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int) -> None:
-        self._ask("POST", f"{_consumer(group, client_id)}/hand", {"iterator": _told(iterator), "count": count})
+    def deliver_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int) -> None:
+        self._ask("POST", f"{_consumer(group, client_id)}/deliver", {"iterator": _told(iterator), "count": count})
 
     def commit_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int | None) -> int:
         read = {"handed": True} if count is None else {"count": count}

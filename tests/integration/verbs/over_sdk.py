@@ -167,8 +167,8 @@ class OverSdk:
     def join_group(self, group: str, client_id: str) -> list[Place]:
         return [Place(*where) for where in self._calls.join(group, client_id).owned]
 
-    def beat(self, group: str, client_id: str) -> list[Place]:
-        return [Place(*where) for where in self._calls.beat(group, client_id).owned]
+    def heartbeat(self, group: str, client_id: str) -> list[Place]:
+        return [Place(*where) for where in self._calls.heartbeat(group, client_id).owned]
 
     def leave_group(self, group: str, client_id: str) -> None:
         self._calls.leave(group, client_id)
@@ -182,8 +182,8 @@ class OverSdk:
     def read_iterator(self, iterator: GroupIterator) -> list[Read]:
         return [Read(each.offset, _text(each.value)) for each in self._calls.read(iterator).messages]
 
-    def hand_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int) -> None:
-        self._calls.hand(group, client_id, iterator, count)
+    def deliver_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int) -> None:
+        self._calls.deliver(group, client_id, iterator, count)
 
     def commit_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int | None) -> int:
         return self._calls.commit(group, client_id, iterator, count).position

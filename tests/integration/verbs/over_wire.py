@@ -255,7 +255,7 @@ class OverWire:
     def join_group(self, group: str, client_id: str) -> list[Place]:
         return _owned(self._ask("IteratorJoin", 0, group_id=group, client_id=client_id))
 
-    def beat(self, group: str, client_id: str) -> list[Place]:
+    def heartbeat(self, group: str, client_id: str) -> list[Place]:
         return _owned(self._ask("IteratorHeartbeat", 0, group_id=group, client_id=client_id))
 
     def leave_group(self, group: str, client_id: str) -> None:
@@ -274,7 +274,7 @@ class OverWire:
         found = self._ask("ReadIterator", 0, iterator=iterator.token, max_bytes=1 << 20, max_wait_ms=0)
         return [Read(each.offset, each.value.decode()) for each in stored(bytes(found["records"]))]
 
-    def hand_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int) -> None:
+    def deliver_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int) -> None:
         self._ask("DeliverIterator", 0, group_id=group, client_id=client_id, iterator=iterator.token, count=count)
 
     def commit_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int | None) -> int:

@@ -237,10 +237,10 @@ _ITERATORS = (
         grpc="IteratorService.JoinGroup", cli=_ASKED_AT_ONCE,
     ),
     Verb(
-        "beat", "R7", "Stay in a group of iterators",
-        wire="IteratorHeartbeat", sdk=("calls.beat", "iterators.beat"),
-        http="POST /v1/groups/{group}/consumers/{consumer}/beat",
-        grpc="IteratorService.Beat",
+        "heartbeat", "R7", "Stay in a group of iterators",
+        wire="IteratorHeartbeat", sdk=("calls.heartbeat", "iterators.heartbeat"),
+        http="POST /v1/groups/{group}/consumers/{consumer}/heartbeat",
+        grpc="IteratorService.Heartbeat",
         cli=_ASKED_AT_ONCE,
     ),
     Verb(
@@ -271,10 +271,10 @@ _ITERATORS = (
         cli=_ASKED_AT_ONCE,
     ),
     Verb(
-        "hand_iterator", "R7", "Note what of an iterator was handed on",
-        wire="DeliverIterator", sdk="calls.hand",
-        http="POST /v1/groups/{group}/consumers/{consumer}/hand",
-        grpc="IteratorService.HandIterator", cli=_ASKED_AT_ONCE,
+        "deliver_iterator", "R7", "Note what of an iterator was handed on",
+        wire="DeliverIterator", sdk="calls.deliver",
+        http="POST /v1/groups/{group}/consumers/{consumer}/deliver",
+        grpc="IteratorService.DeliverIterator", cli=_ASKED_AT_ONCE,
     ),
     Verb(
         "commit_iterator", "R7", "Commit what was read with an iterator",

@@ -92,7 +92,7 @@ class World:
 
     def is_member(self, group: str) -> bool:
         try:
-            self._calls.beat(group, CLIENT)
+            self._calls.heartbeat(group, CLIENT)
         except MillstreamError as error:
             return error.code is not ErrorCode.UNKNOWN_MEMBER_ID
         return True

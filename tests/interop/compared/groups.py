@@ -194,7 +194,7 @@ FORGOTTEN = [
 ]
 
 
-def _beat(name: str, **others: Any) -> Case:
+def _heartbeat(name: str, **others: Any) -> Case:
     joining = {
         "group_id": "new modern group",
         "member_id": "4Zx7hTSaQvqYpCSWmbTiqA",
@@ -215,29 +215,29 @@ def _beat_as_member(name: str, **others: Any) -> Case:
 
 
 BEATEN = [
-    _beat("without a group", group_id=""),
-    _beat("without a member id", member_id=""),
-    _beat("with a member id that is too long", member_id="x" * 40),
-    _beat("without a rebalance timeout", rebalance_timeout_ms=-1),
-    _beat("with no time to rebalance", rebalance_timeout_ms=0),
-    _beat("without topics", subscribed_topic_names=None),
-    _beat("with no topics", subscribed_topic_names=[]),
-    _beat("with an empty expression", subscribed_topic_names=None, subscribed_topic_regex=""),
-    _beat("with an expression that is none", subscribed_topic_names=None, subscribed_topic_regex="["),
-    _beat("with an unknown assignor", server_assignor="chance"),
-    _beat("with an empty instance", instance_id=""),
-    _beat("with an empty rack", rack_id=""),
-    _beat("while owning what it cannot", topic_partitions=[{"topic_id": UNKNOWN_ID, "partitions": [0]}]),
-    _beat("without what it owns", topic_partitions=None),
-    _beat("with a negative epoch", member_epoch=-5),
-    _beat("to leave an unknown group", member_epoch=-1),
-    _beat("to leave for a while without an instance", member_epoch=-2),
-    _beat("in an unknown group", member_epoch=3),
+    _heartbeat("without a group", group_id=""),
+    _heartbeat("without a member id", member_id=""),
+    _heartbeat("with a member id that is too long", member_id="x" * 40),
+    _heartbeat("without a rebalance timeout", rebalance_timeout_ms=-1),
+    _heartbeat("with no time to rebalance", rebalance_timeout_ms=0),
+    _heartbeat("without topics", subscribed_topic_names=None),
+    _heartbeat("with no topics", subscribed_topic_names=[]),
+    _heartbeat("with an empty expression", subscribed_topic_names=None, subscribed_topic_regex=""),
+    _heartbeat("with an expression that is none", subscribed_topic_names=None, subscribed_topic_regex="["),
+    _heartbeat("with an unknown assignor", server_assignor="chance"),
+    _heartbeat("with an empty instance", instance_id=""),
+    _heartbeat("with an empty rack", rack_id=""),
+    _heartbeat("while owning what it cannot", topic_partitions=[{"topic_id": UNKNOWN_ID, "partitions": [0]}]),
+    _heartbeat("without what it owns", topic_partitions=None),
+    _heartbeat("with a negative epoch", member_epoch=-5),
+    _heartbeat("to leave an unknown group", member_epoch=-1),
+    _heartbeat("to leave for a while without an instance", member_epoch=-2),
+    _heartbeat("in an unknown group", member_epoch=3),
     _beat_as_member("as it is"),
     _beat_as_member("of an unknown member", member_id="nobody"),
     _beat_as_member("of an epoch to come", member_epoch=99),
     _beat_as_member("to leave as an unknown member", member_id="nobody", member_epoch=-1),
     _beat_as_member("with an unknown assignor, as a member", server_assignor="chance"),
     # The last: it makes the group one of the new protocol.
-    _beat("into a classic group", group_id=CLASSIC),
+    _heartbeat("into a classic group", group_id=CLASSIC),
 ]

@@ -50,14 +50,14 @@ class World:
 
     def stay_in_modern(self) -> None:
         """Say that the member is still there, or join when it is not."""
-        answer = self._beat()
+        answer = self._heartbeat()
         if answer["error_code"] == UNKNOWN_MEMBER_ID:
             self.modern_epoch = 0
-            answer = self._beat()
+            answer = self._heartbeat()
         assert answer["error_code"] == 0, answer
         self.modern_epoch = answer["member_epoch"]
 
-    def _beat(self) -> dict[str, Any]:
+    def _heartbeat(self) -> dict[str, Any]:
         joining = {"subscribed_topic_names": [PLAIN], "topic_partitions": [], "rebalance_timeout_ms": LONG_MS}
         member = {"group_id": MODERN, "member_id": self.modern_member, "member_epoch": self.modern_epoch}
         return self.ask("ConsumerGroupHeartbeat", 1, **member | ({} if self.modern_epoch else joining))

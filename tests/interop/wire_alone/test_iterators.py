@@ -49,7 +49,7 @@ class Client:
     def join(self) -> Fields:
         return self.connection.ask(GROUP_JOIN, **self.names)
 
-    def beat(self) -> Fields:
+    def heartbeat(self) -> Fields:
         return self.connection.ask(GROUP_BEAT, **self.names)
 
     def leave(self) -> Fields:
@@ -79,7 +79,7 @@ class Client:
     def commit(self, iterator: bytes, count: int, **others: str) -> Fields:
         return self.connection.ask(ITER_COMMIT, **{**self.names, **others}, iterator=iterator, count=count)
 
-    def hand(self, iterator: bytes, count: int) -> Fields:
+    def deliver(self, iterator: bytes, count: int) -> Fields:
         return self.connection.ask(ITER_HAND, **self.names, iterator=iterator, count=count)
 
     def own_iterators(self) -> list[Fields]:
@@ -87,7 +87,7 @@ class Client:
         return given
 
     def owned(self) -> set[int]:
-        return {number for topic in self.beat()["assignment"] for number in topic["partitions"]}
+        return {number for topic in self.heartbeat()["assignment"] for number in topic["partitions"]}
 
 
 class Group:
@@ -171,7 +171,7 @@ def test_what_was_handed_on_is_told_and_committed_over_another_connection(group:
     client = group.joined("a")
     answer = client.read(client.iterator())
     assert client.commit(answer["iterator"], HANDED)["error_code"] == NOTHING_HANDED
-    assert client.hand(answer["iterator"], 4)["left_ms"] > 0
+    assert client.deliver(answer["iterator"], 4)["left_ms"] > 0
     other = Client(group.port, group.topic, "a")
     stack.enter_context(other.connection)
     (handed,) = other.own_iterators()
@@ -217,7 +217,7 @@ def test_an_iterator_that_no_broker_has_signed_is_good_for_nothing(place: int, g
     forged[place] ^= 1
     assert client.read(bytes(forged))["error_code"] == INVALID_ITERATOR
     assert client.commit(bytes(forged), 0)["error_code"] == INVALID_ITERATOR
-    assert client.hand(bytes(forged), 0)["error_code"] == INVALID_ITERATOR
+    assert client.deliver(bytes(forged), 0)["error_code"] == INVALID_ITERATOR
 
 
 @pytest.mark.parametrize("others", [{"client_id": "b"}, {"group_id": "other"}])
@@ -226,7 +226,7 @@ def test_an_iterator_of_somebody_else_cannot_be_committed(others: dict[str, str]
     assert client.commit(client.iterator(), 0, **others)["error_code"] == FOREIGN_ITERATOR
 
 
-@pytest.mark.parametrize("ask", [Client.beat, Client.get, Client.leave])
+@pytest.mark.parametrize("ask", [Client.heartbeat, Client.get, Client.leave])
 def test_who_is_not_in_the_group_has_to_join(ask: Any, group: Group) -> None:
     client = group.joined("a")
     assert client.leave()["error_code"] == 0
@@ -256,6 +256,6 @@ def test_a_killed_broker_knows_who_has_which_iterator(millstream_process: Broker
     stack.enter_context(client.connection)
     answer = client.read(iterator)
     assert read_values(answer) == values(0, 4)
-    while client.beat()["error_code"] == COORDINATOR_LOAD_IN_PROGRESS:
+    while client.heartbeat()["error_code"] == COORDINATOR_LOAD_IN_PROGRESS:
         pass
     assert client.commit(answer["iterator"], 4)["position"] == 4

@@ -84,7 +84,7 @@ def test_iterators_tell_of_a_fault_in_their_heartbeats_and_go_on(
     async def story(ground: Ground) -> None:
         async with ground.client.iterators(TOPIC, group=GROUP) as iterators:
             with monkeypatch.context() as patch:
-                patch.setattr(IteratorEngine, "beat", fail)
+                patch.setattr(IteratorEngine, "heartbeat", fail)
                 for _ in range(2):
                     await told(iterators)
             await ground.write(10)

@@ -32,7 +32,7 @@ def test_what_one_process_has_handed_on_another_commits() -> None:
             await here.commit(*NAMES, iterator)
         assert code_of(nothing) is ErrorCode.NOTHING_HANDED
         batch = await here.read(iterator)
-        assert await here.hand(*NAMES, batch, 4) == 30
+        assert await here.deliver(*NAMES, batch, 4) == 30
         (listed,) = await there.list(*NAMES)
         assert (listed.offset, listed.handed, listed.left_s > 0) == (0, 4, True)
         assert listed.iterator is not None
@@ -42,7 +42,7 @@ def test_what_one_process_has_handed_on_another_commits() -> None:
         assert done.position == 4
         assert done.following is not None
         assert await ground.committed() == {0: 4}
-        await there.hand(*NAMES, done.following, 2)
+        await there.deliver(*NAMES, done.following, 2)
         await here.commit(*NAMES, done.following)
         assert await ground.committed() == {0: 6}
         await elsewhere.close()
@@ -80,13 +80,13 @@ def test_who_is_not_in_the_group_is_told_so() -> None:
     async def story(ground: Ground) -> None:
         calls = ground.client.iterator_calls()
         with pytest.raises(MillstreamError) as unknown:
-            await calls.beat(*NAMES)
+            await calls.heartbeat(*NAMES)
         assert code_of(unknown) is ErrorCode.UNKNOWN_MEMBER_ID
         with pytest.raises(MillstreamError) as nobody:
             await calls.list(*NAMES)
         assert code_of(nobody) is ErrorCode.GROUP_ID_NOT_FOUND
         await calls.join(*NAMES)
-        assert (await calls.beat(*NAMES)).owned == ()
+        assert (await calls.heartbeat(*NAMES)).owned == ()
         await calls.leave(*NAMES)
         with pytest.raises(MillstreamError) as gone:
             await calls.leave(*NAMES)

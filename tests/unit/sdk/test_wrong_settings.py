@@ -253,7 +253,7 @@ def test_only_an_iterator_is_read_and_committed(wrong: Any) -> None:
             calls, iterators = client.iterator_calls(), client.iterators("t", group="g")
             for refused in (
                 calls.read(wrong),
-                calls.hand("g", "c", wrong),
+                calls.deliver("g", "c", wrong),
                 calls.commit("g", "c", wrong),
                 iterators.read(wrong),
                 iterators.commit(wrong),

@@ -26,10 +26,10 @@ class IteratorService:
         return pb.JoinGroupResponse(membership=_membership(found))
 
     @needs(Right.GROUPS_WRITE, "group")
-    async def beat(self, request: pb.BeatRequest, call: Call) -> pb.BeatResponse:
+    async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
         cluster = call.cluster(request.cluster)
-        found = await iterators.beat(cluster, request.group, request.client_id, call.timeout_s(cluster))
-        return pb.BeatResponse(membership=_membership(found))
+        found = await iterators.heartbeat(cluster, request.group, request.client_id, call.timeout_s(cluster))
+        return pb.HeartbeatResponse(membership=_membership(found))
 
     @needs(Right.GROUPS_WRITE, "group")
     async def leave_group(self, request: pb.LeaveGroupRequest, call: Call) -> pb.LeaveGroupResponse:
@@ -76,13 +76,13 @@ class IteratorService:
         )
 
     @needs(Right.GROUPS_WRITE, "group")
-    async def hand_iterator(self, request: pb.HandIteratorRequest, call: Call) -> pb.HandIteratorResponse:
+    async def deliver_iterator(self, request: pb.DeliverIteratorRequest, call: Call) -> pb.DeliverIteratorResponse:
         cluster = call.cluster(request.cluster)
         iterator, count = _given(request.iterator), _count(request.count)
-        left_s = await iterators.hand(
+        left_s = await iterators.deliver(
             cluster, request.group, request.client_id, iterator, count, call.timeout_s(cluster)
         )
-        return pb.HandIteratorResponse(left_ms=int(left_s * 1000))
+        return pb.DeliverIteratorResponse(left_ms=int(left_s * 1000))
 
     @needs(Right.GROUPS_WRITE, "group")
     async def commit_iterator(self, request: pb.CommitIteratorRequest, call: Call) -> pb.CommitIteratorResponse:

@@ -35,8 +35,8 @@ class Consumer:
     async def join(self) -> IteratorMembership:
         return await self._calls.join(*self._names, timeout=self.timeout_s)
 
-    async def beat(self) -> IteratorMembership:
-        return await self._calls.beat(*self._names, timeout=self.timeout_s)
+    async def heartbeat(self) -> IteratorMembership:
+        return await self._calls.heartbeat(*self._names, timeout=self.timeout_s)
 
     async def in_flight(self) -> list[ListedIterator]:
         try:
@@ -62,9 +62,9 @@ class Consumer:
             return batch.iterator
         return iterator
 
-    async def hand(self, iterator: GroupIterator, count: int) -> bool:
+    async def deliver(self, iterator: GroupIterator, count: int) -> bool:
         """False if it is over."""
-        handed = self._calls.hand(*self._names, iterator, count, timeout=self.timeout_s)
+        handed = self._calls.deliver(*self._names, iterator, count, timeout=self.timeout_s)
         return await _unless(_OVER, handed) is not None
 
     async def commit(self, iterator: GroupIterator, count: int | None = None) -> IteratorCommit | None:

@@ -95,7 +95,7 @@ async def commit(cluster: ServedCluster, group: str, consumer: str) -> dict[Topi
 
     async def done(member: ClusterMember) -> dict[TopicPartition, int]:
         one = Consumer(member, group, consumer)
-        _, listed = await asyncio.gather(one.beat(), one.in_flight())
+        _, listed = await asyncio.gather(one.heartbeat(), one.in_flight())
         commits = await one.commit_handed(each for each in listed if each.handed)
         return {where: done.position for where, done in commits.items()}
 
@@ -245,7 +245,7 @@ class _Poll:
         if not share.messages:
             await self._consumer.commit(iterator, share.end - offset)  # Places of removed messages only.
             return None
-        return share if await self._consumer.hand(iterator, share.end - offset) else None
+        return share if await self._consumer.deliver(iterator, share.end - offset) else None
 
     # Where the group is.
 

@@ -35,9 +35,9 @@ async def join(cluster: ServedCluster, group: str, client_id: str, timeout_s: fl
     return await _membership(cluster, lambda member: member.calls.join(group, client_id, timeout=timeout_s))
 
 
-async def beat(cluster: ServedCluster, group: str, client_id: str, timeout_s: float) -> IteratorMembership:
+async def heartbeat(cluster: ServedCluster, group: str, client_id: str, timeout_s: float) -> IteratorMembership:
     """Be heard of; UNKNOWN_MEMBER_ID for who is not a member, or no longer."""
-    return await _membership(cluster, lambda member: member.calls.beat(group, client_id, timeout=timeout_s))
+    return await _membership(cluster, lambda member: member.calls.heartbeat(group, client_id, timeout=timeout_s))
 
 
 async def leave(cluster: ServedCluster, group: str, client_id: str, timeout_s: float) -> None:
@@ -92,12 +92,12 @@ async def read(
     return batch
 
 
-async def hand(
+async def deliver(
     cluster: ServedCluster, group: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float
 ) -> float:
     """Note that so many places of the log were handed on; how many seconds it is in flight from now on."""
     member = await cluster.home(iterator.topic)
-    return await member.calls.hand(group, client_id, iterator, count, timeout=timeout_s)
+    return await member.calls.deliver(group, client_id, iterator, count, timeout=timeout_s)
 
 
 async def commit(

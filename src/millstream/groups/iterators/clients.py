@@ -145,7 +145,7 @@ def join(context: Context, command: IteratorJoin, now: Now, effects: Effects) ->
     return client.described()
 
 
-def beat(context: Context, command: IteratorHeartbeat, now: Now, effects: Effects) -> ClientAnswer:
+def client_heartbeat(context: Context, command: IteratorHeartbeat, now: Now, effects: Effects) -> ClientAnswer:
     """Raises UNKNOWN_MEMBER_ID."""
     client = Client.find(context, command.group_id, command.client_id)
     client.step(now, effects)

@@ -235,7 +235,7 @@ def _settle(
 # What was handed on.
 
 
-def hand(context: Context, command: DeliverIterator, now: Now, effects: Effects) -> IteratorAnswer:
+def deliver(context: Context, command: DeliverIterator, now: Now, effects: Effects) -> IteratorAnswer:
     """Note that the client has handed on so many messages of the iterator, in place of what was noted before.
 
     The iterator begins where they do from then on, and its time anew, unless the partition is to be another's. Raises

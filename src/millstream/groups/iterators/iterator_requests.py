@@ -26,7 +26,7 @@ def answer(context: Context, command: IteratorCommand, now: Now, effects: Effect
             case IteratorJoin():
                 return clients.join(context, command, now, effects)
             case IteratorHeartbeat():
-                return clients.beat(context, command, now, effects)
+                return clients.client_heartbeat(context, command, now, effects)
             case IteratorLeave():
                 return clients.leave(context, command, now, effects)
             case GetIterator():
@@ -34,7 +34,7 @@ def answer(context: Context, command: IteratorCommand, now: Now, effects: Effect
             case CommitIterator():
                 return issue.commit(context, command, now, effects)
             case DeliverIterator():
-                return issue.hand(context, command, now, effects)
+                return issue.deliver(context, command, now, effects)
             case ListIterators():
                 return issue.listed(context, command, now)
     except MillstreamError as error:

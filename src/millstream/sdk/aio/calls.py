@@ -29,7 +29,7 @@ class AsyncIteratorCalls(AsyncFacade):
         await calls.join("reports", "a")
         iterator = await calls.get("reports", "a", "orders", 0)
         batch = await calls.read(iterator)
-        await calls.hand("reports", "a", batch)
+        await calls.deliver("reports", "a", batch)
         ...
         for listed in await calls.list("reports", "a"):  # Here, or elsewhere.
             await calls.commit("reports", "a", listed.iterator)
@@ -47,9 +47,9 @@ class AsyncIteratorCalls(AsyncFacade):
         """Be a member of the group, and heard of, whether it was one before or not; with what is the client's."""
         return await self._do(self._engine.join(*_names(group, client_id), self._span_s(timeout)))
 
-    async def beat(self, group: str, client_id: str, *, timeout: Time = 30.0) -> IteratorMembership:
+    async def heartbeat(self, group: str, client_id: str, *, timeout: Time = 30.0) -> IteratorMembership:
         """As `join`, but UNKNOWN_MEMBER_ID for who is not a member, or no longer."""
-        return await self._do(self._engine.beat(*_names(group, client_id), self._span_s(timeout)))
+        return await self._do(self._engine.heartbeat(*_names(group, client_id), self._span_s(timeout)))
 
     async def leave(self, group: str, client_id: str, *, timeout: Time = 30.0) -> None:
         """Be no longer a member: what the client has goes to the others. UNKNOWN_MEMBER_ID for who is none."""
@@ -98,7 +98,7 @@ class AsyncIteratorCalls(AsyncFacade):
         check_number("max_bytes", max_bytes, 1, INT32_MAX)
         return await self._do(self._engine.read(iterator, max_bytes, self._span_s(timeout)))
 
-    async def hand(
+    async def deliver(
         self,
         group: str,
         client_id: str,
@@ -114,7 +114,7 @@ class AsyncIteratorCalls(AsyncFacade):
         another client's, ITERATOR_SETTLED when it was committed or issued again since.
         """
         iterator, places = _counted(batch, count)
-        return await self._do(self._engine.hand(*_names(group, client_id), iterator, places, self._span_s(timeout)))
+        return await self._do(self._engine.deliver(*_names(group, client_id), iterator, places, self._span_s(timeout)))
 
     async def commit(
         self,

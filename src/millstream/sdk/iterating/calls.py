@@ -43,8 +43,8 @@ class CallEngine:
     async def join(self, group_id: str, client_id: str, timeout_s: float) -> IteratorMembership:
         return await self._ask(group_id, requests.join(group_id, client_id), timeout_s)
 
-    async def beat(self, group_id: str, client_id: str, timeout_s: float) -> IteratorMembership:
-        return await self._ask(group_id, requests.beat(group_id, client_id), timeout_s)
+    async def heartbeat(self, group_id: str, client_id: str, timeout_s: float) -> IteratorMembership:
+        return await self._ask(group_id, requests.heartbeat(group_id, client_id), timeout_s)
 
     async def leave(self, group_id: str, client_id: str, timeout_s: float) -> None:
         await self._ask(group_id, requests.leave(group_id, client_id), timeout_s)
@@ -81,8 +81,10 @@ class CallEngine:
 
         return await self._asking.retrying(ask, deadline, iterator.topic)
 
-    async def hand(self, group_id: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float) -> float:
-        return await self._ask(group_id, requests.hand(group_id, client_id, iterator, count), timeout_s)
+    async def deliver(
+        self, group_id: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float
+    ) -> float:
+        return await self._ask(group_id, requests.deliver(group_id, client_id, iterator, count), timeout_s)
 
     async def commit(
         self, group_id: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float

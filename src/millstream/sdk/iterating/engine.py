@@ -92,11 +92,11 @@ class IteratorEngine:
         """Become a member, or stay one; heartbeats go by themselves from then on."""
         self._told(await self._calls.join(*self._names, timeout_s))
         if self._beating is None:
-            self._beating = asyncio.get_running_loop().create_task(self._beat())
+            self._beating = asyncio.get_running_loop().create_task(self._heartbeat())
         return self._joined
 
-    async def beat(self, timeout_s: float = TIMEOUT_S) -> IteratorMembership:
-        self._told(await self._calls.beat(*self._names, timeout_s))
+    async def heartbeat(self, timeout_s: float = TIMEOUT_S) -> IteratorMembership:
+        self._told(await self._calls.heartbeat(*self._names, timeout_s))
         return self._joined
 
     async def leave(self, timeout_s: float = TIMEOUT_S) -> None:
@@ -135,7 +135,7 @@ class IteratorEngine:
             where = TopicPartition(topic, 0)
             with suppress_over():
                 self._next[where] = await self.get(where)
-        await self.beat()
+        await self.heartbeat()
 
     async def next_batch(self, timeout_s: float | None) -> IteratorBatch | None:
         """The next messages of whichever partition has some; None when none has come in time. The batch before is
@@ -245,7 +245,7 @@ class IteratorEngine:
             owned = tuple(place for place in self.membership.owned if place != where)
             self.membership = self.membership._replace(owned=owned, is_settled=False)
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         """Stay a member. Whoever was thrown out, for having been cut off say, comes back."""
         while True:
             membership = self._joined
@@ -260,7 +260,7 @@ class IteratorEngine:
 
     async def _beat_once(self, timeout_s: float) -> None:
         try:
-            await self.beat(timeout_s)
+            await self.heartbeat(timeout_s)
         except MillstreamError as error:
             if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
                 raise

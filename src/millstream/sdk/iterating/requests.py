@@ -107,7 +107,7 @@ def join(group_id: str, client_id: str) -> ApiRequest[IteratorMembership]:
     return _request(JOIN, {"group_id": group_id, "client_id": client_id}, f"joining group {group_id!r}", _membership)
 
 
-def beat(group_id: str, client_id: str) -> ApiRequest[IteratorMembership]:
+def heartbeat(group_id: str, client_id: str) -> ApiRequest[IteratorMembership]:
     return _request(HEARTBEAT, {"group_id": group_id, "client_id": client_id}, f"group {group_id!r}", _membership)
 
 
@@ -190,7 +190,7 @@ def commit(group_id: str, client_id: str, iterator: GroupIterator, count: int) -
     return _request(COMMIT, fields, f"committing {iterator!r}", decode)
 
 
-def hand(group_id: str, client_id: str, iterator: GroupIterator, count: int) -> ApiRequest[float]:
+def deliver(group_id: str, client_id: str, iterator: GroupIterator, count: int) -> ApiRequest[float]:
     fields = {"group_id": group_id, "client_id": client_id, "iterator": iterator.token, "count": count}
     return _request(DELIVER, fields, f"handing on {iterator!r}", lambda answer: answer["left_ms"] / 1000)
 

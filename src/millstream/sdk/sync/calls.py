@@ -30,7 +30,7 @@ class IteratorCalls(Facade):
         calls.join("reports", "a")
         iterator = calls.get("reports", "a", "orders", 0)
         batch = calls.read(iterator)
-        calls.hand("reports", "a", batch)
+        calls.deliver("reports", "a", batch)
         ...
         for listed in calls.list("reports", "a"):  # Here, or elsewhere.
             calls.commit("reports", "a", listed.iterator)
@@ -48,9 +48,9 @@ class IteratorCalls(Facade):
         """Be a member of the group, and heard of, whether it was one before or not; with what is the client's."""
         return self._do(self._engine.join(*_names(group, client_id), self._span_s(timeout)))
 
-    def beat(self, group: str, client_id: str, *, timeout: Time = 30.0) -> IteratorMembership:
+    def heartbeat(self, group: str, client_id: str, *, timeout: Time = 30.0) -> IteratorMembership:
         """As `join`, but UNKNOWN_MEMBER_ID for who is not a member, or no longer."""
-        return self._do(self._engine.beat(*_names(group, client_id), self._span_s(timeout)))
+        return self._do(self._engine.heartbeat(*_names(group, client_id), self._span_s(timeout)))
 
     def leave(self, group: str, client_id: str, *, timeout: Time = 30.0) -> None:
         """Be no longer a member: what the client has goes to the others. UNKNOWN_MEMBER_ID for who is none."""
@@ -95,7 +95,7 @@ class IteratorCalls(Facade):
         check_number("max_bytes", max_bytes, 1, INT32_MAX)
         return self._do(self._engine.read(iterator, max_bytes, self._span_s(timeout)))
 
-    def hand(
+    def deliver(
         self,
         group: str,
         client_id: str,
@@ -111,7 +111,7 @@ class IteratorCalls(Facade):
         another client's, ITERATOR_SETTLED when it was committed or issued again since.
         """
         iterator, places = _counted(batch, count)
-        return self._do(self._engine.hand(*_names(group, client_id), iterator, places, self._span_s(timeout)))
+        return self._do(self._engine.deliver(*_names(group, client_id), iterator, places, self._span_s(timeout)))
 
     def commit(
         self,

@@ -75,9 +75,9 @@ class Iterators(Reader):
         """
         return self._do(self._engine.join(self._span_s(timeout)))
 
-    def beat(self, *, timeout: Time = 30.0) -> IteratorMembership:
+    def heartbeat(self, *, timeout: Time = 30.0) -> IteratorMembership:
         """What the client may get iterators of now. Beats go by themselves: this is for who wants to know."""
-        return self._do(self._engine.beat(self._span_s(timeout)))
+        return self._do(self._engine.heartbeat(self._span_s(timeout)))
 
     def leave(self, *, timeout: Time = 30.0) -> None:
         """Be no longer a member; `close()` does it."""
@@ -89,7 +89,7 @@ class Iterators(Reader):
         """The iterator of a partition, from where the group is: the one in flight, if there is one.
 
         NOT_OWNER when the partition is another client's, or about to become this one's: the first call for a topic
-        makes the client one of its readers, and `beat` says what it has.
+        makes the client one of its readers, and `heartbeat` says what it has.
         """
         return self._do(self._engine.get(place(topic, partition), self._span_s(timeout)))
 

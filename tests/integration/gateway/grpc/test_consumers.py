@@ -62,14 +62,14 @@ def test_an_iterator_is_had_read_handed_on_committed_and_followed(bootstrap: str
             assert joined.membership.session_timeout_ms > joined.membership.heartbeat_interval_ms > 0
             found = await _iterator(other, group, topic, 4)
             assert f"{found.host}:{found.port}" == bootstrap
-            beat = await one.iterators.Beat(iterators_pb2.BeatRequest(group=group, client_id="a"))
-            assert [(row.topic, row.partition) for row in beat.membership.owned] == [(topic, 0)]
+            heartbeat = await one.iterators.Heartbeat(iterators_pb2.HeartbeatRequest(group=group, client_id="a"))
+            assert [(row.topic, row.partition) for row in heartbeat.membership.owned] == [(topic, 0)]
             found.host, found.port = "example.invalid", 1  # Whom a caller names is not asked.
             batch = await other.iterators.ReadIterator(iterators_pb2.ReadIteratorRequest(iterator=found))
             assert [message.value for message in batch.messages] == [b"0", b"1", b"2", b"3"]
             assert (batch.iterator.offset, batch.end_offset, batch.next.offset) == (0, 4, 4)
-            handing = iterators_pb2.HandIteratorRequest(iterator=batch.iterator, count=3, group=group, client_id="a")
-            assert (await one.iterators.HandIterator(handing)).left_ms > 0
+            handing = iterators_pb2.DeliverIteratorRequest(iterator=batch.iterator, count=3, group=group, client_id="a")
+            assert (await one.iterators.DeliverIterator(handing)).left_ms > 0
             listed = await other.iterators.ListIterators(iterators_pb2.ListIteratorsRequest(**names))
             assert [(row.topic, row.partition, row.handed) for row in listed.iterators] == [(topic, 0, 3)]
             commit = iterators_pb2.CommitIteratorRequest(
@@ -97,7 +97,7 @@ def test_an_iterator_is_had_read_handed_on_committed_and_followed(bootstrap: str
             assert failure_of(caught.value).name == "INVALID_ITERATOR"
             await one.iterators.LeaveGroup(iterators_pb2.LeaveGroupRequest(group=group, client_id="a"))
             with pytest.raises(grpc.RpcError) as caught:
-                await one.iterators.Beat(iterators_pb2.BeatRequest(group=group, client_id="a"))
+                await one.iterators.Heartbeat(iterators_pb2.HeartbeatRequest(group=group, client_id="a"))
             assert failure_of(caught.value).name == "UNKNOWN_MEMBER_ID"
 
     asyncio.run(story())

@@ -34,7 +34,7 @@ class Client:
     async def join(self) -> Any:
         return await self.peer.ask("IteratorJoin", 0, self.names)
 
-    async def beat(self) -> Any:
+    async def heartbeat(self) -> Any:
         return await self.peer.ask("IteratorHeartbeat", 0, self.names)
 
     async def get(self, partition: int = 0, **other: Any) -> Any:
@@ -235,7 +235,7 @@ def test_after_a_rebalance_an_old_iterator_returns_its_messages_but_no_next_one(
         assert values(answer) == [b"0", b"1"]
         assert answer["next"] is None
         assert (await a.commit(bytes(answer["iterator"]), 2))["position"] == 2
-        await a.beat()
+        await a.heartbeat()
         owners = [client for client in (a, b) if error_of(await client.get(0)) is ErrorCode.NONE]
         assert len(owners) == 1
         assert values(await owners[0].read(await owners[0].iterator(0))) == [b"2"]
@@ -280,7 +280,7 @@ def test_an_iterator_that_no_broker_signed_is_good_for_nothing(spoil: Callable[[
         for answer in (await a.read(forged), await a.commit(forged, 0)):
             assert error_of(answer) is ErrorCode.INVALID_ITERATOR
             assert answer["error_message"]
-        assert error_of(await a.beat()) is ErrorCode.NONE
+        assert error_of(await a.heartbeat()) is ErrorCode.NONE
 
     told(story, tmp_path)
 
@@ -335,7 +335,7 @@ def test_iters_gives_a_client_its_own_iterators_and_others_only_what_they_are(tm
 def test_a_client_leaves_and_has_to_join_again(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         assert error_of(await a.peer.ask("IteratorLeave", 0, a.names)) is ErrorCode.NONE
-        for answer in (await a.beat(), await a.get(0), await a.peer.ask("IteratorLeave", 0, a.names)):
+        for answer in (await a.heartbeat(), await a.get(0), await a.peer.ask("IteratorLeave", 0, a.names)):
             assert error_of(answer) is ErrorCode.UNKNOWN_MEMBER_ID
         await a.join()
         assert error_of(await a.get(0)) is ErrorCode.NONE

@@ -47,7 +47,7 @@ def test_a_client_that_has_not_joined_is_told_to() -> None:
     machine = driver()
     stranger = machine.client()
     machine.joined("b")
-    assert stranger.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stranger.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
     assert stranger.leave().error is ErrorCode.UNKNOWN_MEMBER_ID
     assert stranger.ask().error is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -56,9 +56,9 @@ def test_the_first_iterator_that_a_new_client_asks_for_starts_the_rebalance() ->
     machine = driver()
     a, b = machine.joined("a", "b")
     assert a.get(0).generation == 2
-    assert b.beat().generation == 2
+    assert b.heartbeat().generation == 2
     assert b.ask(0).error is ErrorCode.NOT_OWNER
-    assert (a.beat().generation, b.beat().generation) == (3, 3)
+    assert (a.heartbeat().generation, b.heartbeat().generation) == (3, 3)
     a_has, b_has = a.owned(), b.owned()
     assert not a_has & b_has
     assert ("orders", 0) in a_has
@@ -82,9 +82,9 @@ def test_what_a_silent_client_had_goes_to_the_others_after_its_session() -> None
     b.ask(0)
     for _ in range(5):
         machine.pass_time(SESSION_MS // 5)
-        b.beat()
+        b.heartbeat()
     assert b.get(0).client_id == "b"
-    assert a.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert a.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("sign_of_life", ["beat", "get", "commit"])
@@ -96,23 +96,23 @@ def test_whatever_a_client_asks_for_keeps_it_in_the_group(sign_of_life: str) -> 
         machine.pass_time(SESSION_MS // 2)
         match sign_of_life:
             case "beat":
-                a.beat()
+                a.heartbeat()
             case "get":
                 a.get(1)
             case "commit":
                 iterator = a.settle(iterator, 0)
-    assert a.beat().error is ErrorCode.NONE
+    assert a.heartbeat().error is ErrorCode.NONE
 
 
 def test_a_client_is_told_whether_it_has_what_it_is_to_have() -> None:
     machine = driver(consumer_assignment_interval_ms=1_000)
     a, b = machine.joined("a", "b")
     a.get(0)
-    assert a.beat().is_settled, "the first who asks is given everything at once"
+    assert a.heartbeat().is_settled, "the first who asks is given everything at once"
     b.ask(0)
-    assert not b.beat().is_settled, "the partitions were shared out a moment ago"
+    assert not b.heartbeat().is_settled, "the partitions were shared out a moment ago"
     machine.pass_time(1_000)
-    assert b.beat().is_settled or a.beat().is_settled
+    assert b.heartbeat().is_settled or a.heartbeat().is_settled
 
 
 def test_clients_share_their_group_with_consumers_of_the_new_protocol() -> None:
@@ -123,7 +123,7 @@ def test_clients_share_their_group_with_consumers_of_the_new_protocol() -> None:
     consumer.join()
     for _ in range(3):
         machine.pass_time(IN_FLIGHT_MS)
-        a.beat()
+        a.heartbeat()
         consumer.beat()
     assert len(a.owned()) == len(consumer.places) == 2
     assert not a.owned() & consumer.places
@@ -157,6 +157,6 @@ def test_a_consumer_whose_member_id_is_a_clients_name_is_somebody_else() -> None
     machine = driver()
     Consumer(machine, "a").join()
     a = machine.client("a")
-    assert a.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert a.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
     a.join()
     assert {each.member_id for each in describe(machine).members} == {"a", "iterators/a"}

@@ -16,7 +16,7 @@ def handing(count: int = 5, **got: Any) -> tuple[IteratorDriver, IteratorClient,
     machine = driver()
     (a,) = machine.joined("a")
     iterator = replace(a.get(0, **got), offset=0)
-    assert a.hand(iterator, count).error is ErrorCode.NONE
+    assert a.deliver(iterator, count).error is ErrorCode.NONE
     return machine, a, iterator
 
 
@@ -35,9 +35,9 @@ def test_any_iterator_of_the_issue_commits_what_was_handed_on_wherever_it_begins
 
 def test_handing_on_again_replaces_what_was_handed_on() -> None:
     machine, a, iterator = handing(5)
-    a.hand(iterator, 3)
+    a.deliver(iterator, 3)
     assert a.handed() == {0: (0, 3)}
-    a.hand(replace(iterator, offset=20), 2)
+    a.deliver(replace(iterator, offset=20), 2)
     assert a.handed() == {0: (20, 2)}
     a.settle(iterator, HANDED)
     assert machine.offsets() == {("orders", 0): 22}
@@ -56,7 +56,7 @@ def test_a_commit_of_what_was_handed_on_may_be_repeated() -> None:
     before = len(machine.log)
     assert a.settle(iterator, HANDED) == following
     assert len(machine.log) == before
-    a.hand(following, 1)
+    a.deliver(following, 1)
     assert a.commit(iterator, HANDED).error is ErrorCode.ITERATOR_SETTLED
 
 
@@ -72,7 +72,7 @@ def test_without_anything_handed_on_there_is_nothing_to_commit_by_that() -> None
 @pytest.mark.parametrize("count", [-1, 0, 11, 2**31 - 1])
 def test_nothing_and_more_than_the_iterator_stands_for_cannot_be_handed_on(count: int) -> None:
     _, a, iterator = handing(5, messages_max=10)
-    answer = a.hand(iterator, count)
+    answer = a.deliver(iterator, count)
     assert answer.error is ErrorCode.INVALID_REQUEST
     assert "Count must be 1 to 10" in answer.detail
     assert a.handed() == {0: (0, 5)}
@@ -80,13 +80,13 @@ def test_nothing_and_more_than_the_iterator_stands_for_cannot_be_handed_on(count
 
 def test_an_iterator_without_an_offset_cannot_be_handed_on() -> None:
     (a,) = driver().joined("a")
-    assert a.hand(a.get(0), 1).error is ErrorCode.INVALID_REQUEST
+    assert a.deliver(a.get(0), 1).error is ErrorCode.INVALID_REQUEST
 
 
 def test_who_is_handed_messages_has_the_whole_time_to_work_them_off() -> None:
     machine, a, iterator = handing(5)
     machine.pass_time(IN_FLIGHT_MS - 1_000)
-    answer = a.hand(iterator, 5)
+    answer = a.deliver(iterator, 5)
     assert answer.given is not None
     assert answer.given.left_ms == IN_FLIGHT_MS
     machine.pass_time(IN_FLIGHT_MS - 1_000)
@@ -101,11 +101,11 @@ def test_handing_on_holds_up_nobody_who_is_to_have_the_partition() -> None:
     b.ask(0)
     (moving, *_) = sorted(set(range(4)) - {number for _, number in a.owned()})
     machine.pass_time(IN_FLIGHT_MS - 1_000)
-    answer = a.hand(iterators[moving], 7)
+    answer = a.deliver(iterators[moving], 7)
     assert answer.given is not None
     assert (answer.given.left_ms, answer.given.handed) == (1_000, 7)
     machine.pass_time(1_000)
-    a.beat()
+    a.heartbeat()
     assert ("orders", moving) in b.owned()
     assert moving not in a.handed()
     assert a.commit(iterators[moving], HANDED).error is ErrorCode.NOT_OWNER
@@ -115,7 +115,7 @@ def test_what_was_handed_on_is_told_and_committed_late_too_but_not_handed_on_lat
     machine, a, iterator = handing(5)
     machine.pass_time(IN_FLIGHT_MS)
     assert a.handed() == {0: (0, 5)}
-    assert a.hand(iterator, 5).error is ErrorCode.ITERATOR_EXPIRED
+    assert a.deliver(iterator, 5).error is ErrorCode.ITERATOR_EXPIRED
     assert a.commit(iterator, HANDED).position == 5
 
 
@@ -139,4 +139,4 @@ def test_what_a_client_that_left_had_handed_on_is_forgotten() -> None:
 def test_an_iterator_of_somebody_else_cannot_be_handed_on() -> None:
     machine, _, iterator = handing(5)
     (b,) = machine.joined("b")
-    assert b.hand(iterator, 5).error is ErrorCode.FOREIGN_ITERATOR
+    assert b.deliver(iterator, 5).error is ErrorCode.FOREIGN_ITERATOR

@@ -117,10 +117,10 @@ def test_what_is_past_its_time_goes_to_its_new_owner() -> None:
     (b,) = machine.joined("b")
     b.ask(0)
     machine.pass_time(IN_FLIGHT_MS - 1)
-    a.beat()
+    a.heartbeat()
     assert b.owned() == set()
     machine.pass_time(1)
-    a.beat()
+    a.heartbeat()
     assert len(b.owned()) == 2
 
 
@@ -166,7 +166,7 @@ def test_a_late_commit_does_not_count_when_somebody_else_has_the_partition() -> 
     (b,) = machine.joined("b")
     b.ask(0)
     machine.pass_time(IN_FLIGHT_MS)
-    a.beat()
+    a.heartbeat()
     moved = {number for _, number in b.owned()}
     for number, iterator in iterators.items():
         expected = ErrorCode.NOT_OWNER if number in moved else ErrorCode.NONE
@@ -359,7 +359,7 @@ def test_what_nobody_can_use_any_more_is_forgotten_in_time() -> None:
     def wait() -> None:
         for _ in range(LOOK_EVERY_MS // 20_000 + 1):
             machine.pass_time(20_000)
-            a.beat()
+            a.heartbeat()
 
     wait()
     assert issued() == 2, "what a client has had last is kept as long as it is there"

@@ -84,9 +84,9 @@ class Iterators(RuleBasedStateMachine):
         self.see_generation(answer.generation)
 
     @rule(name=st.sampled_from(NAMES))
-    def beat(self, name: str) -> None:
+    def heartbeat(self, name: str) -> None:
         was_in = self.is_in(name)
-        answer = self.clients[name].beat()
+        answer = self.clients[name].heartbeat()
         assert answer.error is (ErrorCode.NONE if was_in else ErrorCode.UNKNOWN_MEMBER_ID)
         if was_in:
             self.see_generation(answer.generation)
@@ -182,7 +182,7 @@ class Iterators(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held)
     @rule(index=_any, count=st.integers(1, MESSAGES), offset=st.sampled_from([0, 0, 0, 7]), also_commit=st.booleans())
-    def hand(self, index: int, count: int, offset: int, also_commit: bool) -> None:
+    def deliver(self, index: int, count: int, offset: int, also_commit: bool) -> None:
         """Of an iterator as its server gave it: with an offset, and perhaps further on."""
         iterator = self.held[index % len(self.held)].iterator
         iterator = replace(iterator, offset=max(iterator.offset, 0) + offset)
@@ -193,7 +193,7 @@ class Iterators(RuleBasedStateMachine):
     def check_hand(self, iterator: Iterator, count: int) -> None:
         name, partition = iterator.client_id, iterator.partition
         flight, owner, was_in = self.flight(partition), self.owner(partition), self.is_in(name)
-        answer = self.clients[name].hand(iterator, count)
+        answer = self.clients[name].deliver(iterator, count)
         if not was_in:
             assert answer.error is ErrorCode.UNKNOWN_MEMBER_ID
         elif owner != name:

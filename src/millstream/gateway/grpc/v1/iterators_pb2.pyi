@@ -102,7 +102,7 @@ class JoinGroupResponse(_message.Message):
 Global___JoinGroupResponse: _TypeAlias = JoinGroupResponse  # noqa: Y015
 
 @_typing.final
-class BeatRequest(_message.Message):
+class HeartbeatRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
@@ -124,10 +124,10 @@ class BeatRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BeatRequest: _TypeAlias = BeatRequest  # noqa: Y015
+Global___HeartbeatRequest: _TypeAlias = HeartbeatRequest  # noqa: Y015
 
 @_typing.final
-class BeatResponse(_message.Message):
+class HeartbeatResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMBERSHIP_FIELD_NUMBER: _builtins.int
@@ -144,7 +144,7 @@ class BeatResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BeatResponse: _TypeAlias = BeatResponse  # noqa: Y015
+Global___HeartbeatResponse: _TypeAlias = HeartbeatResponse  # noqa: Y015
 
 @_typing.final
 class LeaveGroupRequest(_message.Message):
@@ -454,7 +454,7 @@ class ReadIteratorResponse(_message.Message):
 Global___ReadIteratorResponse: _TypeAlias = ReadIteratorResponse  # noqa: Y015
 
 @_typing.final
-class HandIteratorRequest(_message.Message):
+class DeliverIteratorRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLUSTER_FIELD_NUMBER: _builtins.int
@@ -484,10 +484,10 @@ class HandIteratorRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HandIteratorRequest: _TypeAlias = HandIteratorRequest  # noqa: Y015
+Global___DeliverIteratorRequest: _TypeAlias = DeliverIteratorRequest  # noqa: Y015
 
 @_typing.final
-class HandIteratorResponse(_message.Message):
+class DeliverIteratorResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEFT_MS_FIELD_NUMBER: _builtins.int
@@ -504,7 +504,7 @@ class HandIteratorResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HandIteratorResponse: _TypeAlias = HandIteratorResponse  # noqa: Y015
+Global___DeliverIteratorResponse: _TypeAlias = DeliverIteratorResponse  # noqa: Y015
 
 @_typing.final
 class CommitIteratorRequest(_message.Message):

@@ -44,10 +44,10 @@ class IteratorServiceStub:
                 request_serializer=millstream__api_dot_v1_dot_iterators__pb2.JoinGroupRequest.SerializeToString,
                 response_deserializer=millstream__api_dot_v1_dot_iterators__pb2.JoinGroupResponse.FromString,
                 _registered_method=True)
-        self.Beat = channel.unary_unary(
-                '/millstream_api.v1.IteratorService/Beat',
-                request_serializer=millstream__api_dot_v1_dot_iterators__pb2.BeatRequest.SerializeToString,
-                response_deserializer=millstream__api_dot_v1_dot_iterators__pb2.BeatResponse.FromString,
+        self.Heartbeat = channel.unary_unary(
+                '/millstream_api.v1.IteratorService/Heartbeat',
+                request_serializer=millstream__api_dot_v1_dot_iterators__pb2.HeartbeatRequest.SerializeToString,
+                response_deserializer=millstream__api_dot_v1_dot_iterators__pb2.HeartbeatResponse.FromString,
                 _registered_method=True)
         self.LeaveGroup = channel.unary_unary(
                 '/millstream_api.v1.IteratorService/LeaveGroup',
@@ -69,10 +69,10 @@ class IteratorServiceStub:
                 request_serializer=millstream__api_dot_v1_dot_iterators__pb2.ReadIteratorRequest.SerializeToString,
                 response_deserializer=millstream__api_dot_v1_dot_iterators__pb2.ReadIteratorResponse.FromString,
                 _registered_method=True)
-        self.HandIterator = channel.unary_unary(
-                '/millstream_api.v1.IteratorService/HandIterator',
-                request_serializer=millstream__api_dot_v1_dot_iterators__pb2.HandIteratorRequest.SerializeToString,
-                response_deserializer=millstream__api_dot_v1_dot_iterators__pb2.HandIteratorResponse.FromString,
+        self.DeliverIterator = channel.unary_unary(
+                '/millstream_api.v1.IteratorService/DeliverIterator',
+                request_serializer=millstream__api_dot_v1_dot_iterators__pb2.DeliverIteratorRequest.SerializeToString,
+                response_deserializer=millstream__api_dot_v1_dot_iterators__pb2.DeliverIteratorResponse.FromString,
                 _registered_method=True)
         self.CommitIterator = channel.unary_unary(
                 '/millstream_api.v1.IteratorService/CommitIterator',
@@ -96,7 +96,7 @@ class IteratorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Beat(self, request, context):
+    def Heartbeat(self, request, context):
         """Stay in the group, and learn what the client may get iterators of. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the
         group has given it up: join again.
         """
@@ -134,7 +134,7 @@ class IteratorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def HandIterator(self, request, context):
+    def DeliverIterator(self, request, context):
         """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
         commit with `handed` counts it.
         """
@@ -158,10 +158,10 @@ def add_IteratorServiceServicer_to_server(servicer, server):
                     request_deserializer=millstream__api_dot_v1_dot_iterators__pb2.JoinGroupRequest.FromString,
                     response_serializer=millstream__api_dot_v1_dot_iterators__pb2.JoinGroupResponse.SerializeToString,
             ),
-            'Beat': grpc.unary_unary_rpc_method_handler(
-                    servicer.Beat,
-                    request_deserializer=millstream__api_dot_v1_dot_iterators__pb2.BeatRequest.FromString,
-                    response_serializer=millstream__api_dot_v1_dot_iterators__pb2.BeatResponse.SerializeToString,
+            'Heartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.Heartbeat,
+                    request_deserializer=millstream__api_dot_v1_dot_iterators__pb2.HeartbeatRequest.FromString,
+                    response_serializer=millstream__api_dot_v1_dot_iterators__pb2.HeartbeatResponse.SerializeToString,
             ),
             'LeaveGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.LeaveGroup,
@@ -183,10 +183,10 @@ def add_IteratorServiceServicer_to_server(servicer, server):
                     request_deserializer=millstream__api_dot_v1_dot_iterators__pb2.ReadIteratorRequest.FromString,
                     response_serializer=millstream__api_dot_v1_dot_iterators__pb2.ReadIteratorResponse.SerializeToString,
             ),
-            'HandIterator': grpc.unary_unary_rpc_method_handler(
-                    servicer.HandIterator,
-                    request_deserializer=millstream__api_dot_v1_dot_iterators__pb2.HandIteratorRequest.FromString,
-                    response_serializer=millstream__api_dot_v1_dot_iterators__pb2.HandIteratorResponse.SerializeToString,
+            'DeliverIterator': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeliverIterator,
+                    request_deserializer=millstream__api_dot_v1_dot_iterators__pb2.DeliverIteratorRequest.FromString,
+                    response_serializer=millstream__api_dot_v1_dot_iterators__pb2.DeliverIteratorResponse.SerializeToString,
             ),
             'CommitIterator': grpc.unary_unary_rpc_method_handler(
                     servicer.CommitIterator,
@@ -237,7 +237,7 @@ class IteratorService:
             _registered_method=True)
 
     @staticmethod
-    def Beat(request,
+    def Heartbeat(request,
             target,
             options=(),
             channel_credentials=None,
@@ -250,9 +250,9 @@ class IteratorService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/millstream_api.v1.IteratorService/Beat',
-            millstream__api_dot_v1_dot_iterators__pb2.BeatRequest.SerializeToString,
-            millstream__api_dot_v1_dot_iterators__pb2.BeatResponse.FromString,
+            '/millstream_api.v1.IteratorService/Heartbeat',
+            millstream__api_dot_v1_dot_iterators__pb2.HeartbeatRequest.SerializeToString,
+            millstream__api_dot_v1_dot_iterators__pb2.HeartbeatResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -372,7 +372,7 @@ class IteratorService:
             _registered_method=True)
 
     @staticmethod
-    def HandIterator(request,
+    def DeliverIterator(request,
             target,
             options=(),
             channel_credentials=None,
@@ -385,9 +385,9 @@ class IteratorService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/millstream_api.v1.IteratorService/HandIterator',
-            millstream__api_dot_v1_dot_iterators__pb2.HandIteratorRequest.SerializeToString,
-            millstream__api_dot_v1_dot_iterators__pb2.HandIteratorResponse.FromString,
+            '/millstream_api.v1.IteratorService/DeliverIterator',
+            millstream__api_dot_v1_dot_iterators__pb2.DeliverIteratorRequest.SerializeToString,
+            millstream__api_dot_v1_dot_iterators__pb2.DeliverIteratorResponse.FromString,
             options,
             channel_credentials,
             insecure,

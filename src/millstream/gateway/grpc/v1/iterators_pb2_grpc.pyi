@@ -40,7 +40,7 @@ class IteratorServiceStub:
     def __new__(cls, channel: _aio.Channel) -> IteratorServiceAsyncStub: ...
     JoinGroup: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.JoinGroupRequest, _iterators_pb2.JoinGroupResponse]
     """Become a member of a group, or stay one."""
-    Beat: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.BeatRequest, _iterators_pb2.BeatResponse]
+    Heartbeat: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.HeartbeatRequest, _iterators_pb2.HeartbeatResponse]
     """Stay in the group, and learn what the client may get iterators of. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the
     group has given it up: join again.
     """
@@ -55,7 +55,7 @@ class IteratorServiceStub:
     """What is in flight."""
     ReadIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.ReadIteratorRequest, _iterators_pb2.ReadIteratorResponse]
     """The messages of an iterator, and the next one, which is absent after a rebalance: ask for one again."""
-    HandIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.HandIteratorRequest, _iterators_pb2.HandIteratorResponse]
+    DeliverIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.DeliverIteratorRequest, _iterators_pb2.DeliverIteratorResponse]
     """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
     commit with `handed` counts it.
     """
@@ -76,7 +76,7 @@ class IteratorServiceAsyncStub(IteratorServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     JoinGroup: _aio.UnaryUnaryMultiCallable[_iterators_pb2.JoinGroupRequest, _iterators_pb2.JoinGroupResponse]  # type: ignore[assignment]
     """Become a member of a group, or stay one."""
-    Beat: _aio.UnaryUnaryMultiCallable[_iterators_pb2.BeatRequest, _iterators_pb2.BeatResponse]  # type: ignore[assignment]
+    Heartbeat: _aio.UnaryUnaryMultiCallable[_iterators_pb2.HeartbeatRequest, _iterators_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Stay in the group, and learn what the client may get iterators of. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the
     group has given it up: join again.
     """
@@ -91,7 +91,7 @@ class IteratorServiceAsyncStub(IteratorServiceStub):
     """What is in flight."""
     ReadIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.ReadIteratorRequest, _iterators_pb2.ReadIteratorResponse]  # type: ignore[assignment]
     """The messages of an iterator, and the next one, which is absent after a rebalance: ask for one again."""
-    HandIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.HandIteratorRequest, _iterators_pb2.HandIteratorResponse]  # type: ignore[assignment]
+    DeliverIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.DeliverIteratorRequest, _iterators_pb2.DeliverIteratorResponse]  # type: ignore[assignment]
     """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
     commit with `handed` counts it.
     """
@@ -117,11 +117,11 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Become a member of a group, or stay one."""
 
     @_abc_1.abstractmethod
-    def Beat(
+    def Heartbeat(
         self,
-        request: _iterators_pb2.BeatRequest,
+        request: _iterators_pb2.HeartbeatRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_iterators_pb2.BeatResponse, _abc.Awaitable[_iterators_pb2.BeatResponse]]:
+    ) -> _typing.Union[_iterators_pb2.HeartbeatResponse, _abc.Awaitable[_iterators_pb2.HeartbeatResponse]]:
         """Stay in the group, and learn what the client may get iterators of. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the
         group has given it up: join again.
         """
@@ -162,11 +162,11 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         """The messages of an iterator, and the next one, which is absent after a rebalance: ask for one again."""
 
     @_abc_1.abstractmethod
-    def HandIterator(
+    def DeliverIterator(
         self,
-        request: _iterators_pb2.HandIteratorRequest,
+        request: _iterators_pb2.DeliverIteratorRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_iterators_pb2.HandIteratorResponse, _abc.Awaitable[_iterators_pb2.HandIteratorResponse]]:
+    ) -> _typing.Union[_iterators_pb2.DeliverIteratorResponse, _abc.Awaitable[_iterators_pb2.DeliverIteratorResponse]]:
         """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
         commit with `handed` counts it.
         """

@@ -37,11 +37,11 @@ async def join(asked: WebRequest) -> MembershipView:
     return shown_membership(of, await iterators.join(cluster, of.group, of.consumer, cluster.timeout_s))
 
 
-async def beat(asked: WebRequest) -> MembershipView:
+async def heartbeat(asked: WebRequest) -> MembershipView:
     """Be heard of."""
     of: OfConsumer = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
-    return shown_membership(of, await iterators.beat(cluster, of.group, of.consumer, cluster.timeout_s))
+    return shown_membership(of, await iterators.heartbeat(cluster, of.group, of.consumer, cluster.timeout_s))
 
 
 async def leave(asked: WebRequest) -> None:
@@ -104,12 +104,12 @@ async def read_iterator(asked: WebRequest) -> ReadEvents:
     )
 
 
-async def hand_iterator(asked: WebRequest) -> DeliveryReported:
+async def deliver_iterator(asked: WebRequest) -> DeliveryReported:
     """Note what was handed on; it replaces what was noted before."""
     of: OfConsumer = asked.parameters
     handing: DeliveryReport = asked.body
     cluster = asked.site.clusters.get(of.cluster)
-    left_s = await iterators.hand(
+    left_s = await iterators.deliver(
         cluster, of.group, of.consumer, handing.iterator.given, handing.count, cluster.timeout_s
     )
     return DeliveryReported(left_s=left_s)
@@ -158,17 +158,17 @@ OPERATIONS = (
     ),
     WebOperation(
         "POST",
-        _CONSUMER + "/beat",
-        "beat",
+        _CONSUMER + "/heartbeat",
+        "heartbeat",
         "Keep a consumer in its group",
         Right.GROUPS_WRITE,
-        beat,
+        heartbeat,
         parameters=OfConsumer,
         answer=MembershipView,
         concerns="group",
         group="Iterators",
         errors=(*_ERRORS, ErrorCode.UNKNOWN_MEMBER_ID),
-        examples=(Example("A consumer", "/v1/groups/billing/consumers/a/beat"),),
+        examples=(Example("A consumer", "/v1/groups/billing/consumers/a/heartbeat"),),
     ),
     WebOperation(
         "POST",
@@ -229,18 +229,18 @@ for the first. The gateway reads from the leader of the partition, whatever serv
     ),
     WebOperation(
         "POST",
-        _CONSUMER + "/hand",
-        "handIterator",
+        _CONSUMER + "/deliver",
+        "deliverIterator",
         "Note what was handed on of an iterator",
         Right.GROUPS_WRITE,
-        hand_iterator,
+        deliver_iterator,
         parameters=OfConsumer,
         body=DeliveryReport,
         answer=DeliveryReported,
         concerns="group",
         group="Iterators",
         errors=_OVER,
-        examples=(Example("One", "/v1/groups/billing/consumers/a/hand", {"iterator": _GIVEN, "count": 1}),),
+        examples=(Example("One", "/v1/groups/billing/consumers/a/deliver", {"iterator": _GIVEN, "count": 1}),),
     ),
     WebOperation(
         "POST",

@@ -46,12 +46,12 @@ def test_an_iterator_is_had_read_handed_on_committed_and_followed() -> None:
         joined = (await web.ask("PUT", CONSUMER)).json
         assert joined["session_s"] > joined["heartbeat_s"] > 0
         given = await iterator(web, 4)
-        beat = (await web.ask("POST", f"{CONSUMER}/beat")).json
-        assert beat["owned"] == [{"topic": "orders", "partition": 0}]
+        heartbeat = (await web.ask("POST", f"{CONSUMER}/heartbeat")).json
+        assert heartbeat["owned"] == [{"topic": "orders", "partition": 0}]
         batch = await read(web, given)
         assert values(batch) == ["0", "1", "2", "3"]
         assert (batch["iterator"]["offset"], batch["end_offset"], batch["next"]["offset"]) == (0, 4, 4)
-        handed = await web.ask("POST", f"{CONSUMER}/hand", {"iterator": batch["iterator"], "count": 3})
+        handed = await web.ask("POST", f"{CONSUMER}/deliver", {"iterator": batch["iterator"], "count": 3})
         assert handed.json["left_s"] > 0
         (everybodys,) = (await web.ask("GET", "/v1/groups/billing/iterators")).json["iterators"]
         assert "iterator" not in everybodys, "only whose it is may use it"
@@ -64,7 +64,7 @@ def test_an_iterator_is_had_read_handed_on_committed_and_followed() -> None:
         done = (await web.ask("POST", f"{CONSUMER}/commit", {"iterator": done["next"], "count": 4})).json
         assert done["position"] == 7
         assert (await web.ask("DELETE", CONSUMER)).status == 204
-        assert (await web.ask("POST", f"{CONSUMER}/beat")).problem == (409, "UNKNOWN_MEMBER_ID", None)
+        assert (await web.ask("POST", f"{CONSUMER}/heartbeat")).problem == (409, "UNKNOWN_MEMBER_ID", None)
 
     with_web(story)
 
@@ -121,7 +121,7 @@ def test_a_forged_iterator_is_neither_handed_on_nor_committed() -> None:
     async def story(web: Web) -> None:
         await filled(web, 1)
         given = {**await iterator(web, 1), "token": "Zm9yZ2Vk"}
-        for call in ("hand", "commit"):
+        for call in ("deliver", "commit"):
             answer = await web.ask("POST", f"{CONSUMER}/{call}", {"iterator": given, "count": 1})
             assert answer.problem == (422, "INVALID_ITERATOR", "iterator")
 
