@@ -46,6 +46,8 @@ class Sample:
     """The figures that are compared; by name, which carries the unit."""
     usage: Usage | None = None
     load: Mapping[str, Any] | None = None
+    round: int = 0
+    """The number of the round; samples of one round met the same machine."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

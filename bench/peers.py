@@ -45,6 +45,10 @@ class Peer(ABC):
     def version(self) -> str:
         """The version, as it is written into the results."""
 
+    def environment(self) -> dict[str, str]:
+        """The environment variables of the process."""
+        return dict(os.environ, LOG_DIR=str(self.directory))
+
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
@@ -78,7 +82,7 @@ class Peer(ABC):
                 cwd=self.directory,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=dict(os.environ, LOG_DIR=str(self.directory)),
+                env=self.environment(),
             )
         while not answers_metadata(self.port):
             if self._process.poll() is not None or time.monotonic() - begin > READY_TIMEOUT_S:
@@ -111,6 +115,8 @@ class Millstream(Peer):
 
     name = "Millstream"
     flush_settings: Mapping[str, str] = {}
+    program: Sequence[str] = (str(Path(sys.executable).with_name("millstream")),)
+    """The command line of the installed command, without arguments."""
 
     def prepare(self) -> None:
         # As an installation does: a start would otherwise compile every module again where Python is told not to keep
@@ -120,7 +126,7 @@ class Millstream(Peer):
 
     def command(self, *, flush_always: bool) -> Sequence[str]:
         return [
-            str(Path(sys.executable).with_name("millstream")),
+            *self.program,
             "serve",
             *("--data", str(self.directory / "data")),
             *("--host", "127.0.0.1"),

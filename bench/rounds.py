@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +16,6 @@ from bench.peers import Peer
 from bench.processes import resident_mb
 from bench.workloads import FLOORED_SIZE, GLIMPSE, QUICK, TINY, WARM, Scale, Workload, records_of
 from confluent_kafka.cimpl import KafkaException
-
-IDLE_S = 3.0
-"""How long after its start a broker counts as idle."""
 
 GUESS_S = 8.0
 """What one run of one workload takes, before any has shown it."""
@@ -103,7 +100,8 @@ class Rounds:
         if starts:
             for number in range(self._rounds):
                 for peer in self._order(number):
-                    self._attempt("start", peer, lambda driver: _start(driver.peer), flush=None)
+                    work = partial(_start, number=number, idle_s=self._scale.idle_s)
+                    self._attempt("start", peer, work, flush=None)
         for flush in (False, True):
             chosen = [workload for workload in workloads if workload.flush is flush]
             if chosen or (memory and not flush):
@@ -124,7 +122,7 @@ class Rounds:
 
     def _round(self, number: int, workload: Workload) -> None:
         def run(driver: Driver) -> Iterable[Sample]:
-            return workload.run(driver, self._scale)
+            return [replace(sample, round=number) for sample in workload.run(driver, self._scale)]
 
         for peer in self._order(number):
             self._attempt(workload.name, peer, run, flush=workload.flush)
@@ -179,15 +177,17 @@ class Rounds:
         return self._peers if number % 2 == 0 else self._peers[::-1]
 
 
-def _start(peer: Peer) -> list[Sample]:
+def _start(driver: Driver, *, number: int, idle_s: float) -> list[Sample]:
     """From the start of the process to the first acknowledged message, and memory a moment later with nothing to do."""
+    peer = driver.peer
     ready_s = peer.start()
     try:
         acknowledged_s = Driver(peer).first_acknowledgement() - peer.begun_s
-        time.sleep(IDLE_S)
+        time.sleep(idle_s)
+        figures = {"s to ready": ready_s, "s to first acknowledgement": acknowledged_s}
         return [
-            Sample("start", peer.name, {"s to ready": ready_s, "s to first acknowledgement": acknowledged_s}),
-            Sample("idle memory", peer.name, {"MB": resident_mb(peer.pid)}),
+            Sample("start", peer.name, figures, round=number),
+            Sample("idle memory", peer.name, {"MB": resident_mb(peer.pid)}, round=number),
         ]
     finally:
         peer.stop()

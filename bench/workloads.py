@@ -38,6 +38,8 @@ class Scale:
     """After so much load memory is looked at."""
     settles: bool = True
     """Whether the machine is brought to the same state before each run."""
+    idle_s: float = 3.0
+    """How long after its start a broker counts as idle."""
 
 
 FULL = Scale(6_000_000, 600_000, 2_000_000_000, 5_000, 20_000, 100, 4_000, 2_000_000, 10_000_000_000)
@@ -48,7 +50,7 @@ WARM = Scale(2_000_000, 200_000, 500_000_000, 4_000, 2_000, 10, 4_000, 0, 0)
 GLIMPSE = Scale(500_000, 50_000, 200_000_000, 4_000, 500, 10, 1_000, 0, 0)
 """The same before a short look, which is then not as fair to a JVM."""
 
-TINY = Scale(20_000, 5_000, 10_000_000, 100, 256, 100, 20, 1_000, 20_000_000, settles=False)
+TINY = Scale(20_000, 5_000, 10_000_000, 100, 256, 100, 20, 1_000, 20_000_000, settles=False, idle_s=0.1)
 
 
 class Run(Protocol):
@@ -88,7 +90,7 @@ def stream(size: int) -> Run:
     return run
 
 
-def raw_stream(size: int, partitions: int, compression: str = "none") -> Run:
+def raw_stream(size: int, partitions: int, compression: str = "none", *, many_readers: bool = True) -> Run:
     """The same over bare sockets; of one partition it is also read, by one reader and by ten at once."""
     label = f"{size} B" if size < 1000 else f"{size // 1000} KB"
     label += f" {compression}" if compression != "none" else ""
@@ -106,9 +108,10 @@ def raw_stream(size: int, partitions: int, compression: str = "none") -> Run:
             if partitions == 1 and compression == "none":
                 ran = driver.raw("consume", [topic], messages=ran.messages)
                 yield Sample(f"consume {label}, raw", driver.peer.name, ran.throughput(), ran.cost, ran.load)
-                ran = driver.raw("consume", [topic], messages=ran.messages // 4, connections=10)
-                name = f"consume {label}, 10 readers, raw"
-                yield Sample(name, driver.peer.name, ran.throughput(), ran.cost, ran.load)
+                if many_readers:
+                    ran = driver.raw("consume", [topic], messages=ran.messages // 4, connections=10)
+                    name = f"consume {label}, 10 readers, raw"
+                    yield Sample(name, driver.peer.name, ran.throughput(), ran.cost, ran.load)
 
     return run
 
@@ -124,11 +127,20 @@ def acknowledge(driver: Driver, scale: Scale) -> Iterator[Sample]:
         driver.write_first([topic])
         ran = driver.load("latency", topic, messages=scale.latency_messages, size=100, rate=1000)
         yield Sample("ack at 1,000/s, librdkafka", driver.peer.name, ran.latency(), ran.cost, ran.load)
-        batch = batch_file(1, 100)
-        ran = driver.raw(
-            "produce", [topic], batch=batch, records=1, requests=scale.latency_messages, inflight=1, rate=1000
-        )
-        yield Sample("ack at 1,000/s, raw", driver.peer.name, ran.latency(), ran.cost, ran.load)
+        yield _acknowledge_raw(driver, topic, scale)
+
+
+def acknowledge_raw(driver: Driver, scale: Scale) -> Iterator[Sample]:
+    """The same, over bare sockets only."""
+    with driver.topic() as topic:
+        driver.write_first([topic])
+        yield _acknowledge_raw(driver, topic, scale)
+
+
+def _acknowledge_raw(driver: Driver, topic: str, scale: Scale) -> Sample:
+    batch = batch_file(1, 100)
+    ran = driver.raw("produce", [topic], batch=batch, records=1, requests=scale.latency_messages, inflight=1, rate=1000)
+    return Sample("ack at 1,000/s, raw", driver.peer.name, ran.latency(), ran.cost, ran.load)
 
 
 def mixed(rate: int, note: str = "") -> Run:
