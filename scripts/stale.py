@@ -1,0 +1,57 @@
+"""Remove what an earlier layout of the sources left behind, so that no module or distribution of that time can be used.
+
+    python scripts/stale.py [ROOT]
+
+Git removes sources that moved, but not what was made of them: compiled modules, bytecode, the metadata of an editable
+installation. Any of these keeps an old name importable.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+
+def clean(sources: Path) -> list[Path]:
+    """Delete compiled modules without a source, bytecode and metadata, and folders that are empty then."""
+    compiled = [path for path in sources.rglob("*.so") if not path.with_name(f"{path.name.split('.')[0]}.py").exists()]
+    made = [*sources.rglob("__pycache__"), *sources.glob("*.egg-info")]
+    for path in compiled:
+        path.unlink()
+    for path in made:
+        shutil.rmtree(path)
+    folders = sorted((path for path in sources.rglob("*") if path.is_dir()), reverse=True)
+    for path in folders:
+        if not any(path.iterdir()):
+            path.rmdir()
+    return [*compiled, *made]
+
+
+def other_names(root: Path, installed: Iterator[Distribution] | None = None) -> list[str]:
+    """The names, except today's, under which this environment has an editable installation of `root`."""
+    name = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+    found = {each.name for each in installed or distributions() if _source(each) == root.as_uri()}
+    return sorted(found - {name})
+
+
+def _source(distribution: Distribution) -> str | None:
+    text = distribution.read_text("direct_url.json")
+    url: str | None = json.loads(text)["url"] if text else None
+    return url
+
+
+def main() -> int:
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
+    names = other_names(root)
+    if names:
+        subprocess.run([sys.executable, "-m", "pip", "--quiet", "uninstall", "--yes", *names], check=True)
+    clean(root / "src")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
