@@ -39,7 +39,9 @@ def migrate(sql: sqlite3.Connection, path: Path) -> None:
     version = sql.execute("PRAGMA user_version").fetchone()[0]
     owner = sql.execute("PRAGMA application_id").fetchone()[0]
     if owner != APPLICATION_ID and (owner or version or sql.execute("SELECT 1 FROM sqlite_schema").fetchone()):
-        raise MillstreamError(ErrorCode.CATALOG_REFUSED, f"{path} is a database of another program")
+        raise MillstreamError(
+            ErrorCode.CATALOG_REFUSED, f"{path} is a database of another program (application id {owner:#x})"
+        )
     if version > len(MIGRATIONS):
         raise MillstreamError(
             ErrorCode.CATALOG_REFUSED,

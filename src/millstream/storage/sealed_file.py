@@ -58,6 +58,14 @@ def leave(disk: Disk, path: str, kind: bytes, payload: bytes) -> None:
     disk.rename(unfinished, path)
 
 
+def is_of_kind(disk: Disk, path: str, kind: bytes) -> bool:
+    """True when the file at `path` begins with the magic of this kind, damaged or not."""
+    file = disk.open(path)
+    found = file.read(len(kind), 0)
+    file.close()
+    return found == kind
+
+
 def read(disk: Disk, path: str, kind: bytes) -> bytes | None:
     """The payload at `path`; None when there is no such file or it is not a whole one of this kind."""
     try:

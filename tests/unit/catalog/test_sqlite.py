@@ -127,8 +127,9 @@ def test_a_change_is_on_stable_storage_before_the_call_returns(tmp_path: Path) -
         lambda path: path.write_bytes(b"this is no database, but long enough to be looked at" * 20),
         lambda path: _execute(path, "CREATE TABLE somebody_elses (x)"),
         lambda path: _execute(path, "PRAGMA user_version = 3"),
+        lambda path: _execute(path, "PRAGMA application_id = 7"),
     ],
-    ids=["garbage", "another program's", "another program's, empty"],
+    ids=["garbage", "another program's", "another program's, empty", "another application id"],
 )
 def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     path = tmp_path / "catalog.db"

@@ -160,6 +160,20 @@ def test_a_missing_or_foreign_directory_is_noticed() -> None:
     run(check())
 
 
+def test_a_directory_with_an_unknown_file_magic_is_refused_and_left_alone() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        await (await open_store(disk)).close()
+        disk.spoil("/data/directory-id", 0, b"OTHER")
+        before = disk.open("/data/directory-id").read(1000, 0)
+        with pytest.raises(MillstreamError, match="unknown file magic") as error:
+            await open_store(disk)
+        assert error.value.code is ErrorCode.DATA_DIRECTORY_MISSING
+        assert disk.open("/data/directory-id").read(1000, 0) == before
+
+    run(check())
+
+
 def test_a_directory_can_be_added_and_the_order_does_not_matter() -> None:
     async def check() -> None:
         disk = SimulatedDisk()

@@ -80,6 +80,7 @@ class TopicArchive:
     def begin(self, topic_id: UUID) -> None:
         """Make it, unless it is there. UNKNOWN_TOPIC_ID when it is that of another topic of this name."""
         if self.topic_id() is None:
+            self._check_empty()
             for directory in (self.data, self.index, self.staged):
                 self.store.make_directory(directory)
             text = json.dumps({"format": FORMAT, "topic": self.topic, "id": str(topic_id)})
@@ -89,6 +90,15 @@ class TopicArchive:
         found = self.topic_id()
         assert found is not None, "it was made just now"
         self.check_topic(found, topic_id)
+
+    def _check_empty(self) -> None:
+        """INVALID_REQUEST for files of another format: ours are moved there only after `archive.json` is written."""
+        if next(self.store.below(self.data), None) is not None:
+            text = (
+                f"{self.store.full(self.data)} has files, but there is no {self.home}/archive.json: the archive has an "
+                "unknown format; choose another directory"
+            )
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
 
     def check_topic(self, archived: UUID, found: UUID) -> None:
         if archived != found:

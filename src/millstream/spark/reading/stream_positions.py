@@ -1,6 +1,9 @@
 """How far a stream is: an offset for each partition, with its topic's id, as Spark keeps it in its checkpoint.
 
-    {"orders": {"id": "3f2c...", "offsets": {"0": 17, "1": 4}, "bytes": {"0": 120}, "epochs": {"0": 3}}}
+    {"#format": "millstream-1",
+     "orders": {"id": "3f2c...", "offsets": {"0": 17, "1": 4}, "bytes": {"0": 120}, "epochs": {"0": 3}}}
+
+`#format`, which cannot be the name of a topic, marks a position as ours: a checkpoint of another format is refused.
 
 Spark compares these as text, so the same position is always the same text: names and numbers come in order. The id
 tells a topic from another of the same name that was made later, whose offsets mean something else. `bytes` is about
@@ -23,6 +26,9 @@ from uuid import UUID
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 
+FORMAT = "millstream-1"
+_FORMAT_KEY = "#format"
+
 
 class TopicPosition(NamedTuple):
     topic_id: UUID
@@ -43,7 +49,7 @@ Positions = Mapping[str, TopicPosition]
 
 def to_json(positions: Positions) -> dict[str, Any]:
     """As values of JSON, in their one order."""
-    said: dict[str, Any] = {}
+    said: dict[str, Any] = {_FORMAT_KEY: FORMAT}
     for topic in sorted(positions):
         each = positions[topic]
         said[topic] = {"id": str(each.topic_id), "offsets": _said(each.offsets), "bytes": _said(each.bytes_each)}
@@ -62,6 +68,13 @@ def _said(numbers: Mapping[int, int]) -> dict[str, int]:
 
 def from_json(said: Mapping[str, Any]) -> dict[str, TopicPosition]:
     """INVALID_REQUEST for what `to_json` has not made."""
+    found = said.get(_FORMAT_KEY)
+    if found != FORMAT:
+        text = (
+            f"the checkpoint has the unknown format {found!r} (expected {FORMAT!r}): it belongs to another source or "
+            "version; start the query with a new checkpoint directory"
+        )
+        raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
     try:
         return {
             topic: TopicPosition(
@@ -73,9 +86,10 @@ def from_json(said: Mapping[str, Any]) -> dict[str, TopicPosition]:
                 _numbers(each.get("resumed", {})),
             )
             for topic, each in said.items()
+            if topic != _FORMAT_KEY
         }
     except (AttributeError, KeyError, TypeError, ValueError):
-        text = f"the position {said!r} is not one of a stream of the format millstream; is the checkpoint another's?"
+        text = f"the checkpoint has a damaged position, {said!r}; start the query with a new checkpoint directory"
         raise MillstreamError(ErrorCode.INVALID_REQUEST, text) from None
 
 

@@ -62,6 +62,10 @@ def _read(disk: Disk, directory: str) -> DirectoryIdentity | None:
     if not disk.exists(f"{directory}/{FILE_NAME}"):
         return None
     payload = sealed_file.read(disk, f"{directory}/{FILE_NAME}", KIND)
+    if payload is None and not sealed_file.is_of_kind(disk, f"{directory}/{FILE_NAME}", KIND):
+        raise _missing(
+            f"{directory}/{FILE_NAME} has an unknown file magic: another program or version made this directory"
+        )
     if payload is None or len(payload) < 32 or len(payload) % 16:
         raise _missing(f"{directory}/{FILE_NAME} is damaged, so whose directory this is cannot be told")
     ids = [UUID(bytes=payload[at : at + 16]) for at in range(0, len(payload), 16)]

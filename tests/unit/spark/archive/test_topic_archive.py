@@ -271,6 +271,16 @@ def test_an_archive_of_another_topic_or_format_is_refused(tmp_path: Path) -> Non
         shelf.begin(ID)
 
 
+def test_a_directory_with_files_of_an_unknown_archive_format_is_refused(tmp_path: Path) -> None:
+    made(tmp_path)
+    (tmp_path / "_millstream").rename(tmp_path / "_other")
+    (tmp_path / "data" / "topic=orders" / "one.parquet").touch()
+    with pytest.raises(MillstreamError, match="the archive has an unknown format") as error:
+        made(tmp_path)
+    assert error.value.code is ErrorCode.INVALID_REQUEST
+    assert not (tmp_path / "_millstream").exists()
+
+
 @pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: data[:60] + b"x" + data[61:]])
 def test_a_damaged_index_is_told_as_such(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     shelf = made(tmp_path)

@@ -8,6 +8,7 @@ import pytest
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.spark.reading.stream_positions import (
+    FORMAT,
     TopicPosition,
     beginning,
     begun,
@@ -31,7 +32,8 @@ def test_a_position_is_the_same_text_in_whatever_order_it_was_made() -> None:
     ids = {"b": ID, "a": ID}
     texts = {json.dumps(to_json(positions_of(each, ids, SIZES))) for each in (PLACES, turned)}
     assert texts == {
-        '{"a": {"id": "00000000-0000-0000-0000-000000000007", "offsets": {"0": 0}, "bytes": {"0": 99}}, '
+        '{"#format": "millstream-1", '
+        '"a": {"id": "00000000-0000-0000-0000-000000000007", "offsets": {"0": 0}, "bytes": {"0": 99}}, '
         '"b": {"id": "00000000-0000-0000-0000-000000000007", "offsets": {"9": 4, "10": 5}, '
         '"bytes": {}}}'
     }
@@ -91,7 +93,15 @@ def test_a_topic_that_was_made_anew_begins_by_itself() -> None:
 @pytest.mark.parametrize(
     "said", [{"a": 5}, {"a": {"0": 5}}, {"a": {"id": "x", "offsets": {}}}, {"a": {"id": str(ID), "offsets": {}}}]
 )
-def test_the_position_of_another_source_is_refused(said: dict[str, object]) -> None:
-    with pytest.raises(MillstreamError, match="another's") as caught:
-        from_json(said)
+def test_a_damaged_position_is_refused(said: dict[str, object]) -> None:
+    with pytest.raises(MillstreamError, match="damaged") as caught:
+        from_json({"#format": FORMAT, **said})
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("marked", [{}, {"#format": "other-1"}])
+def test_the_position_of_another_format_is_refused(marked: dict[str, object]) -> None:
+    whole = {topic: each for topic, each in to_json({"a": TopicPosition(ID, {0: 5})}).items() if topic != "#format"}
+    with pytest.raises(MillstreamError, match="unknown format") as caught:
+        from_json({**marked, **whole})
     assert caught.value.code is ErrorCode.INVALID_REQUEST
