@@ -1,6 +1,8 @@
 """The published contract of gRPC keeps its style, and what Python needs of it is fresh."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,23 @@ def contract(tmp_path_factory: pytest.TempPathFactory) -> list[FileDescriptorPro
 
 def test_the_modules_are_what_the_script_writes() -> None:
     assert proto.stale() == []
+
+
+def test_code_generated_from_the_contract_is_imported_beside_the_package(tmp_path: Path) -> None:
+    proto.run_protoc(f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}")
+    program = (
+        "import sys, millstream\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from millstream_api.v1 import messages_pb2, messages_pb2_grpc\n"
+        "from millstream.gateway.grpc.v1 import messages_pb2 as ours\n"
+        "request = messages_pb2.PutRequest(topic='orders')\n"
+        "assert messages_pb2.__file__.startswith(sys.argv[1])\n"
+        "assert ours.PutRequest.FromString(request.SerializeToString()).topic == 'orders'\n"
+        "print(messages_pb2_grpc.MessageServiceStub.__name__, millstream.Client.__module__)\n"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path)]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.stdout.split() == ["MessageServiceStub", "millstream.sdk.sync.client"], ended.stderr
 
 
 def test_a_method_takes_its_own_request_and_gives_its_own_response(contract: list[FileDescriptorProto]) -> None:

@@ -1,0 +1,140 @@
+"""Measures the shape of the sources: sizes, names, docstring openings, loose files, modules without an importer.
+
+Pure functions over parsed modules; `test_tidy` holds their results to limits.
+"""
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+GENERATED = ("sdk/sync/", "gateway/grpc/v1/", "pipelines/templates/")
+"""Generated code, and files that are copied to users."""
+
+TEST_NAME_MAX = 80
+_OPENINGS = re.compile(
+    r"(What|Who|Whoever|Whom|Whose|Whatever|Whether|Which|Where|When|Is|Are|Of|From|For who|How|So|As)\b"
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file; `path` is relative to the repository."""
+
+    path: str
+    source: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source)
+
+    @cached_property
+    def name(self) -> str:
+        parts = self.path.removeprefix("src/").removesuffix(".py").split("/")
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    @property
+    def lines(self) -> int:
+        return self.source.count("\n")
+
+
+def modules(root: Path, folder: str) -> list[Module]:
+    """The hand-written modules below `folder`."""
+    paths = (str(path.relative_to(root)) for path in sorted((root / folder).rglob("*.py")) if ".work" not in path.parts)
+    return [
+        Module(path, (root / path).read_text(encoding="utf-8"))
+        for path in paths
+        if not any(part in path for part in GENERATED)
+    ]
+
+
+def sizes(module: Module, kinds: tuple[type[ast.AST], ...]) -> Iterator[tuple[int, str]]:
+    """The lines of each definition of these kinds, and where it is."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, kinds):
+            assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            assert node.end_lineno is not None
+            yield node.end_lineno - node.lineno + 1, f"{module.path}:{node.lineno} {node.name}"
+
+
+def functions(found: Sequence[Module], over: int) -> list[str]:
+    """The functions that are longer than `over` lines."""
+    kinds = ast.FunctionDef, ast.AsyncFunctionDef
+    return [f"{place}: {lines}" for module in found for lines, place in sizes(module, kinds) if lines > over]
+
+
+def classes(found: Sequence[Module], over: int) -> list[str]:
+    """The classes that are longer than `over` lines."""
+    return [f"{place}: {lines}" for module in found for lines, place in sizes(module, (ast.ClassDef,)) if lines > over]
+
+
+def files(found: Sequence[Module], over: int) -> list[str]:
+    """The modules that are longer than `over` lines."""
+    return [f"{module.path}: {module.lines}" for module in found if module.lines > over]
+
+
+def shared_class_names(found: Sequence[Module]) -> dict[str, list[str]]:
+    """The public classes whose name exists in more than one module."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for module in found:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(module.name)
+    return {name: where for name, where in homes.items() if len(where) > 1}
+
+
+def riddles(found: Sequence[Module]) -> list[str]:
+    """The modules whose docstring does not open with subject and verb."""
+    return [module.path for module in found if _OPENINGS.match(ast.get_docstring(module.tree) or "")]
+
+
+def all_riddles(found: Sequence[Module]) -> list[str]:
+    """The classes and functions whose docstring does not open with subject and verb."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return [
+        f"{module.path}:{node.lineno} {node.name}"
+        for module in found
+        for node in ast.walk(module.tree)
+        if isinstance(node, kinds) and _OPENINGS.match(ast.get_docstring(node) or "")
+    ]
+
+
+def long_test_names(found: Sequence[Module]) -> list[str]:
+    """The tests whose name is longer than a reader takes in at once."""
+    return [
+        f"{module.path} {node.name}"
+        for module in found
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and len(node.name) > TEST_NAME_MAX
+    ]
+
+
+def crowded_folders(found: Sequence[Module], over: int) -> dict[str, int]:
+    """The folders that hold more modules than `over`."""
+    count = Counter(module.path.rpartition("/")[0] for module in found)
+    return {folder: modules for folder, modules in sorted(count.items()) if modules > over}
+
+
+def dead_modules(found: Sequence[Module], importers: Sequence[Module], texts: Sequence[str]) -> list[str]:
+    """The modules that no other module imports and no text (settings, scripts) names."""
+    known = {module.name for module in found}
+    used = {name for module in (*found, *importers) for name in _imports(module, known) if name != module.name}
+    named = {name for name in known for text in texts if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.]*\w)", text)}
+    roots = {module.name for module in found if module.path.endswith(("__init__.py", "__main__.py"))}
+    return sorted(known - used - named - roots)
+
+
+def _imports(module: Module, known: set[str]) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in known:
+            yield node.value
