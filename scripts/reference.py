@@ -31,7 +31,7 @@ BESIDES: dict[str, dict[str, Sequence[str]]] = {
     "consumer": {
         "sdk/consuming/options.py": ("ConsumerOptions",),
         "sdk/consuming/health.py": (),
-        "sdk/consuming/batch.py": (),
+        "sdk/consuming/message_batch.py": (),
         "sdk/consuming/decoding.py": ("UndecodableError",),
         "records/message.py": ("Message",),
     },

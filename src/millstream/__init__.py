@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from millstream.sdk.aio.iterators import AsyncIterators as AsyncIterators
     from millstream.sdk.aio.producer import AsyncProducer as AsyncProducer
     from millstream.sdk.aio.subscription import AsyncSubscription as AsyncSubscription
-    from millstream.sdk.consuming.batch import MessageBatch as MessageBatch
     from millstream.sdk.consuming.decoding import UndecodableError as UndecodableError
+    from millstream.sdk.consuming.message_batch import MessageBatch as MessageBatch
     from millstream.sdk.iterating.requests import GroupIterator as GroupIterator
     from millstream.sdk.iterating.requests import IteratorBatch as IteratorBatch
     from millstream.sdk.metrics import Metrics as Metrics
@@ -46,7 +46,7 @@ _HOMES = {
     "AsyncIterators": "millstream.sdk.aio.iterators",
     "AsyncProducer": "millstream.sdk.aio.producer",
     "AsyncSubscription": "millstream.sdk.aio.subscription",
-    "MessageBatch": "millstream.sdk.consuming.batch",
+    "MessageBatch": "millstream.sdk.consuming.message_batch",
     "Client": "millstream.sdk.sync.client",
     "Consumer": "millstream.sdk.sync.consumer",
     "ErrorCode": "millstream.model.errors",

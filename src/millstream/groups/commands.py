@@ -156,7 +156,7 @@ class DescribeConsumerGroup(Struct, frozen=True):
 
 
 class IteratorJoin(Struct, frozen=True):
-    """GRP_JOIN: a client of iterators becomes a member of a group, or says that it still is."""
+    """IteratorJoin: a client of iterators becomes a member of a group, or says that it still is."""
 
     group_id: str
     client_id: str
@@ -166,21 +166,21 @@ class IteratorJoin(Struct, frozen=True):
 
 
 class IteratorHeartbeat(Struct, frozen=True):
-    """GRP_HB: the client is alive."""
+    """IteratorHeartbeat: the client is alive."""
 
     group_id: str
     client_id: str
 
 
 class IteratorLeave(Struct, frozen=True):
-    """GRP_LEAVE: what the client had is for the others."""
+    """IteratorLeave: what the client had is for the others."""
 
     group_id: str
     client_id: str
 
 
 class GetIterator(Struct, frozen=True):
-    """ITER_GET. The first one for a topic makes the client a reader of it, which starts a rebalance."""
+    """GetIterator. The first one for a topic makes the client a reader of it, which starts a rebalance."""
 
     group_id: str
     client_id: str
@@ -194,7 +194,7 @@ class GetIterator(Struct, frozen=True):
 
 
 class ListIterators(Struct, frozen=True):
-    """ITERS."""
+    """ListIterators."""
 
     group_id: str
     client_id: str | None
@@ -212,7 +212,8 @@ class CommitIterator(Struct, frozen=True):
 
 
 class DeliverIterator(Struct, frozen=True):
-    """HAND: the client has handed on `count` messages of the iterator, which a broker is known to have signed."""
+    """DeliverIterator: the client has handed on `count` messages of the iterator, which a broker is known to have
+    signed."""
 
     group_id: str
     client_id: str

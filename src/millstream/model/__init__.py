@@ -1,1 +1,1 @@
-"""The vocabulary: ids, limits, the error table, and the seams to time, threads, chance and network."""
+"""The vocabulary: names, ids, limits, and the one error table."""

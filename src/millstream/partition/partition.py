@@ -55,7 +55,7 @@ class PartitionCaretaker(Protocol):
 
 
 class Partition(Readable):
-    """Append, read, wait. Made by `Partitions`, which also keeps it in order (`upkeep`) and closes it."""
+    """Append, read, wait. Made by `Partitions`, which also keeps it in order (`served.maintenance`) and closes it."""
 
     def __init__(
         self,

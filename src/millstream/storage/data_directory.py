@@ -1,7 +1,8 @@
 """One data directory at run time: its logs, its journals, and the checkpoints that let journals go.
 
-On disk: `.lock`, `directory-id` (see `identity`), `checkpoint`, `journal-*`, and a directory `<topic id>-<partition>`
-for each log. A log that is deleted is renamed to `….deleted` first; recovery removes what is left of such.
+On disk: `.lock`, `directory-id` (see `directory_identity`), `checkpoint`, `journal-*`, and a directory `<topic
+id>-<partition>` for each log. A log that is deleted is renamed to `….deleted` first; recovery removes what is left of
+such.
 
 Invariant: journals are removed only after every segment they speak of was flushed and a checkpoint says so; files of
 forgotten segments only after a checkpoint has the new start of their log; word of an exchange of segments (see

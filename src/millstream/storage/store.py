@@ -25,7 +25,7 @@ from millstream.storage.cleaning.cleaner import Cleaner, CleanerLimits, Cleaning
 from millstream.storage.cleaning.segment_exchange import SwapStage
 from millstream.storage.data_directory import DataDirectory, log_directory_name, to_the_end
 from millstream.storage.flush.flush_round import FlushRound
-from millstream.storage.flush.unflushed_tails import UncheckpointedTails
+from millstream.storage.flush.uncheckpointed_tails import UncheckpointedTails
 from millstream.storage.flush.written_marks import WrittenMarks, carry_on
 from millstream.storage.log.log import Log, LogSettings
 from millstream.storage.log.open_files import OpenFiles
@@ -41,7 +41,7 @@ OPEN_FILES_MAX = 512
 _TAILS_SEEN_TO_S = 1.0
 _NOTED_AFTER_S = 1.0
 _NOTED_AFTER_S_PER_LOG = 0.002
-"""How much may have been written that the process after a crash has to read; see `written`."""
+"""How much may have been written that the process after a crash has to read; see `written_marks`."""
 
 _logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Processes that run as long as their supervisor does.
 
 Invariants: there is at most one process of a child at a time; after `stop` there is none; and the kernel ends it when
-this process ends, in whatever way (`process.parent`).
+this process ends, in whatever way (`process.parent_watch`).
 """
 
 import asyncio

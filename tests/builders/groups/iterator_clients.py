@@ -94,14 +94,14 @@ class IteratorClient:
         return self.driver.ask(IteratorLeave(self.group_id, self.name), ClientAnswer)
 
     def ask(self, partition: int = 0, topic: str = "orders", **other: Any) -> IteratorAnswer:
-        """ITER_GET."""
+        """GetIterator."""
         fields: dict[str, Any] = {"messages_max": 100, "in_flight_ms": -1, "start": BEGINNING}
         return self.driver.ask(
             GetIterator(self.group_id, self.name, topic, partition, **(fields | other)), IteratorAnswer
         )
 
     def get(self, partition: int = 0, topic: str = "orders", **other: Any) -> Iterator:
-        """ITER_GET by the owner."""
+        """GetIterator by the owner."""
         answer = self.ask(partition, topic, **other)
         assert answer.error is ErrorCode.NONE, answer
         assert answer.given is not None

@@ -37,7 +37,7 @@ class Checkpoint:
         if number < 0:
             return {}
         text = (self._directory / "offsets" / str(number)).read_text().splitlines()[-1]
-        (position,) = json.loads(text).values()
+        (position,) = (each for key, each in json.loads(text).items() if key != "#format")
         return {int(partition): offset for partition, offset in position["offsets"].items()}
 
     def _last(self, kind: str) -> int:

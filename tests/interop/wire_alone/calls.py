@@ -267,14 +267,14 @@ BACKUP_MAP = Call(
 GROUP_JOIN = Call(1010, 0, _MEMBER, _MEMBERSHIP)
 GROUP_BEAT = Call(1011, 0, _MEMBER, _MEMBERSHIP)
 GROUP_LEAVE = Call(1012, 0, _MEMBER, _FAILURE)
-ITER_GET = Call(
+GET_ITERATOR = Call(
     1013,
     0,
     {**_MEMBER, "topic": "str", "partition": "i", "max_messages": "i", "in_flight_ms": "i", "start": "b"},
     {**_FAILURE, "given": (_GIVEN,)},
 )
-ITERS = Call(1014, 0, _MEMBER, {**_FAILURE, "given": [_GIVEN]})
-ITER = Call(
+LIST_ITERATORS = Call(1014, 0, _MEMBER, {**_FAILURE, "given": [_GIVEN]})
+READ_ITERATOR = Call(
     1015,
     0,
     {"iterator": "bytes", "max_bytes": "i", "max_wait_ms": "i"},
@@ -289,7 +289,7 @@ ITER = Call(
         "records": "bytes",
     },
 )
-ITER_COMMIT = Call(
+COMMIT_ITERATOR = Call(
     1016,
     0,
     {**_MEMBER, "iterator": "bytes", "count": "i"},

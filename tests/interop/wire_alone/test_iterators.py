@@ -8,14 +8,14 @@ import pytest
 
 from interop.wire_alone.batches import stored
 from interop.wire_alone.calls import (
+    COMMIT_ITERATOR,
+    GET_ITERATOR,
     GROUP_BEAT,
     GROUP_JOIN,
     GROUP_LEAVE,
-    ITER,
-    ITER_COMMIT,
-    ITER_GET,
     ITER_HAND,
-    ITERS,
+    LIST_ITERATORS,
+    READ_ITERATOR,
     ROLE,
 )
 from interop.wire_alone.client import Broker, Connection, Fields
@@ -57,7 +57,7 @@ class Client:
 
     def get(self, partition: int = 0, max_messages: int = 100) -> Fields:
         return self.connection.ask(
-            ITER_GET,
+            GET_ITERATOR,
             **self.names,
             topic=self.topic,
             partition=partition,
@@ -74,16 +74,16 @@ class Client:
         return iterator
 
     def read(self, iterator: bytes) -> Fields:
-        return self.connection.ask(ITER, iterator=iterator, max_bytes=1 << 20, max_wait_ms=0)
+        return self.connection.ask(READ_ITERATOR, iterator=iterator, max_bytes=1 << 20, max_wait_ms=0)
 
     def commit(self, iterator: bytes, count: int, **others: str) -> Fields:
-        return self.connection.ask(ITER_COMMIT, **{**self.names, **others}, iterator=iterator, count=count)
+        return self.connection.ask(COMMIT_ITERATOR, **{**self.names, **others}, iterator=iterator, count=count)
 
     def deliver(self, iterator: bytes, count: int) -> Fields:
         return self.connection.ask(ITER_HAND, **self.names, iterator=iterator, count=count)
 
     def own_iterators(self) -> list[Fields]:
-        given: list[Fields] = self.connection.ask(ITERS, **self.names)["given"]
+        given: list[Fields] = self.connection.ask(LIST_ITERATORS, **self.names)["given"]
         return given
 
     def owned(self) -> set[int]:
@@ -163,7 +163,7 @@ def test_iters_lists_what_is_in_flight(group: Group) -> None:
     client = group.joined("a")
     iterators = {0: client.iterator(0), 1: client.iterator(1)}
     assert {each["partition"]: each["iterator"] for each in client.own_iterators()} == iterators
-    everybodys = client.connection.ask(ITERS, **{**client.names, "client_id": None})["given"]
+    everybodys = client.connection.ask(LIST_ITERATORS, **{**client.names, "client_id": None})["given"]
     assert {(each["client_id"], each["iterator"]) for each in everybodys} == {("a", None)}
 
 

@@ -21,7 +21,7 @@ class HangUpError(MillstreamError):
 class BrokerRequest:
     """One frame, its header read; the body begins at `body` within `frame`. `peer` is who it came from."""
 
-    __slots__ = ("_line", "body", "correlation_id", "frame", "peer", "version")
+    __slots__ = ("_push_channel", "body", "correlation_id", "frame", "peer", "version")
 
     def __init__(
         self,
@@ -30,20 +30,20 @@ class BrokerRequest:
         frame: memoryview,
         body: int,
         peer: ClientInfo | None = None,
-        line: "PushChannel | None" = None,
+        push_channel: "PushChannel | None" = None,
     ) -> None:
         self.version = version
         self.correlation_id = correlation_id
         self.frame = frame
         self.body = body
         self.peer = ClientInfo() if peer is None else peer
-        self._line = line
+        self._push_channel = push_channel
 
     @property
-    def line(self) -> "PushChannel":
+    def push_channel(self) -> "PushChannel":
         """The connection, for a request that is not over with its answer."""
-        assert self._line is not None, "who stands came over a connection"
-        return self._line
+        assert self._push_channel is not None, "who stands came over a connection"
+        return self._push_channel
 
     @property
     def client_id(self) -> str:

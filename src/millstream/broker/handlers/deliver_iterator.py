@@ -1,4 +1,5 @@
-"""HAND: the coordinator notes how much of an iterator its client has handed on, so that just that can be committed."""
+"""DeliverIterator: the coordinator notes how much of an iterator its client has handed on, so that just that can be
+committed."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later

@@ -1,4 +1,4 @@
-"""ITER_GET: the coordinator gives out the iterator of a partition, and says where it is read."""
+"""GetIterator: the coordinator gives out the iterator of a partition, and says where it is read."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import answer_later

@@ -1,4 +1,4 @@
-"""GRP_JOIN, IteratorHeartbeat and IteratorLeave: a client of iterators comes to its group, stays, and goes."""
+"""IteratorJoin, IteratorHeartbeat and IteratorLeave: a client of iterators comes to its group, stays, and goes."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later, client_host

@@ -1,4 +1,5 @@
-"""ITERS: what a client has in flight, or all clients of a group. Only who names a client is given its iterators."""
+"""ListIterators: what a client has in flight, or all clients of a group. Only who names a client is given its
+iterators."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import answer_later

@@ -1,4 +1,5 @@
-"""ITER: the messages of an iterator, from the partition that they lie in, now or within the time the reader will wait.
+"""ReadIterator: the messages of an iterator, from the partition that they lie in, now or within the time the reader
+will wait.
 
 The server asks nobody: that the iterator is signed and in flight is enough. It hands out whole batches as they are
 stored, with the offset at which the iterator ends, and makes the next iterator itself: the same right, further on.

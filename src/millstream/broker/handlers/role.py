@@ -17,7 +17,7 @@ class RoleHandler:
         fields = read_request(API, request.version, request.frame, request.body)
         try:
             role, producer_group = _declared(fields["role"], fields["producer_group"])
-            if role is Role.PRODUCER and request.line.standing:
+            if role is Role.PRODUCER and request.push_channel.open_requests:
                 raise MillstreamError(
                     ErrorCode.ROLE_IS_FINAL, "this connection has subscriptions, so it is a consumer's"
                 )

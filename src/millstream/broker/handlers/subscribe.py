@@ -46,7 +46,7 @@ class SubscribeHandler:
                     ErrorCode.INVALID_REQUEST, "an offset of -3 is where the group is; no group is named"
                 )
             subscription = self._subscriptions.open(
-                request.line,
+                request.push_channel,
                 request.correlation_id,
                 len(wanted),
                 FlowWindow(fields["window_messages"], fields["window_bytes"], fields["share_percent"]),

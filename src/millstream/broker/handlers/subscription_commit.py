@@ -7,7 +7,7 @@ durable. A partition's commit that is refused makes no room.
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
 from millstream.broker.push.subscription import PartitionFeed, PushSubscription
-from millstream.broker.push.subscriptions import on_line
+from millstream.broker.push.subscriptions import subscription_on
 from millstream.groups.commands import CommitOffsets, OffsetToCommit
 from millstream.groups.responses import PartitionErrors
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -24,7 +24,7 @@ class SubscriptionCommitHandler:
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         try:
-            subscription = on_line(request.line, fields["subscription_id"])
+            subscription = subscription_on(request.push_channel, fields["subscription_id"])
         except MillstreamError as error:
             return write_response(
                 API, request.version, {"error_code": error.code.number, "error_message": error.detail}

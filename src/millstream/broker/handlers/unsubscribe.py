@@ -1,7 +1,7 @@
 """Unsubscribe: one of Millstream's own keys. Nothing of the subscription is sent after the answer."""
 
 from millstream.broker.dispatch.request import BrokerRequest
-from millstream.broker.push.subscriptions import on_line
+from millstream.broker.push.subscriptions import subscription_on
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
 
@@ -12,7 +12,7 @@ class UnsubscribeHandler:
     def __call__(self, request: BrokerRequest) -> bytes:
         fields = read_request(API, request.version, request.frame, request.body)
         try:
-            on_line(request.line, fields["subscription_id"]).drop()
+            subscription_on(request.push_channel, fields["subscription_id"]).drop()
         except MillstreamError as error:
             return write_response(
                 API, request.version, {"error_code": error.code.number, "error_message": error.detail}

@@ -67,7 +67,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_over = False
         self._dispatching = False
         self._progress = FrameProgress()
-        self.standing: dict[int, OpenRequest] = {}
+        self.open_requests: dict[int, OpenRequest] = {}
         self._held: dict[OpenRequest, None] = {}
 
     # What the event loop calls
@@ -131,8 +131,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         for each in pending:
             each.later.hurry()
             memory.give_back(each.frame_bytes)
-        for standing in list(self.standing.values()):
-            standing.drop()
+        for request in list(self.open_requests.values()):
+            request.drop()
 
     # What the listener calls
 
@@ -143,8 +143,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         error = MillstreamError(ErrorCode.SHUTTING_DOWN) if why is None else why
         for each in list(self._pending):
             each.later.hurry()
-        for standing in list(self.standing.values()):
-            standing.end(error)
+        for request in list(self.open_requests.values()):
+            request.end(error)
         self._steer_reading()
         self._close_when_drained()
 
@@ -185,8 +185,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def is_paused(self) -> bool:
         return self._outbox.is_paused
 
-    def hold(self, standing: OpenRequest) -> None:
-        self._held[standing] = None
+    def hold(self, request: OpenRequest) -> None:
+        self._held[request] = None
 
     def push(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
         self._outbox.put(correlation_id, flexible, answer)
@@ -346,8 +346,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _put(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
         self._outbox.put(correlation_id, flexible, answer)
-        if correlation_id in self.standing:
-            self.standing[correlation_id].begin()
+        if correlation_id in self.open_requests:
+            self.open_requests[correlation_id].begin()
 
     # Flow and end
 

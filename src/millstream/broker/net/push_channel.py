@@ -30,7 +30,7 @@ class OpenRequest(Protocol):
 
 
 class PushChannel(Protocol):
-    standing: dict[int, OpenRequest]
+    open_requests: dict[int, OpenRequest]
     """By correlation id; each leaves when it is over."""
 
     @property
@@ -38,7 +38,7 @@ class PushChannel(Protocol):
         """Whether the peer has enough for now."""
         ...
 
-    def hold(self, standing: OpenRequest) -> None:
+    def hold(self, request: OpenRequest) -> None:
         """Tell it to go on when the peer takes data again; others are not told."""
         ...
 

@@ -79,8 +79,8 @@ class PushSubscription:
         "_correlation_id",
         "_is_begun",
         "_is_reading",
-        "_line",
         "_memory",
+        "_push_channel",
         "_ready",
         "_turns",
         "_when_over",
@@ -93,7 +93,7 @@ class PushSubscription:
 
     def __init__(
         self,
-        line: PushChannel,
+        push_channel: PushChannel,
         correlation_id: int,
         window: FlowWindow,
         *,
@@ -109,7 +109,7 @@ class PushSubscription:
         self.flow = SubscriptionFlow(window)
         self.feeds: dict[Place, PartitionFeed] = {}
         self._ready: list[PartitionFeed] = []
-        self._line = line
+        self._push_channel = push_channel
         self._correlation_id = correlation_id
         self._turns = turns
         self._memory = memory
@@ -138,8 +138,8 @@ class PushSubscription:
     def go_on(self) -> None:
         if self.wants_turn:
             self._turns.add(self)
-        elif self._ready and self._line.is_paused:
-            self._line.hold(self)
+        elif self._ready and self._push_channel.is_paused:
+            self._push_channel.hold(self)
 
     def end(self, error: MillstreamError) -> None:
         if not self.is_over:
@@ -150,7 +150,7 @@ class PushSubscription:
         if self.is_over:
             return
         self.is_over = True
-        self._line.standing.pop(self._correlation_id, None)
+        self._push_channel.open_requests.pop(self._correlation_id, None)
         self._ready.clear()
         for feed in self.feeds.values():
             feed.cancel()
@@ -174,7 +174,7 @@ class PushSubscription:
             and self._is_begun
             and not self._is_reading
             and self.flow.is_open
-            and not self._line.is_paused
+            and not self._push_channel.is_paused
         )
 
     def take_turn(self) -> int:
@@ -216,7 +216,7 @@ class PushSubscription:
         return limit - left
 
     def fail(self, error: BaseException) -> None:
-        self._line.fail(error)
+        self._push_channel.fail(error)
 
     def _sent(self, feed: PartitionFeed, stretch: Stretch) -> Delivery:
         data, next_offset = stretch
@@ -233,9 +233,9 @@ class PushSubscription:
 
     def _push(self, rows: Sequence[Delivery], error: MillstreamError | None = None) -> None:
         number, text = (error.code.number, error.detail) if error else (0, None)
-        self._line.push(self._correlation_id, True, write_delivery(rows, number, text))
-        if self._line.is_paused:
-            self._line.hold(self)
+        self._push_channel.push(self._correlation_id, True, write_delivery(rows, number, text))
+        if self._push_channel.is_paused:
+            self._push_channel.hold(self)
 
     def _wait(self, feed: PartitionFeed) -> None:
         feed.cancel = feed.partition.wait(feed.lane.position, partial(self._woken, feed))
@@ -261,7 +261,7 @@ class PushSubscription:
 
     def _read_from_disk(self, feed: PartitionFeed, room: FlowRoom) -> None:
         self._is_reading = True
-        self._line.start(Work(self._read(feed, room)), DeferredAnswer())
+        self._push_channel.start(Work(self._read(feed, room)), DeferredAnswer())
 
     async def _read(self, feed: PartitionFeed, room: FlowRoom) -> None:
         rows: list[Delivery] = []

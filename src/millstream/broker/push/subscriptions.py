@@ -35,7 +35,7 @@ class Subscriptions:
 
     def open(
         self,
-        line: PushChannel,
+        push_channel: PushChannel,
         correlation_id: int,
         partitions: int,
         window: FlowWindow,
@@ -48,7 +48,7 @@ class Subscriptions:
         INVALID_REQUEST names what is wrong with the request; POLICY_VIOLATION says which bound it would break.
         """
         _check(window, otherwise)
-        if correlation_id in line.standing:
+        if correlation_id in push_channel.open_requests:
             raise MillstreamError(
                 ErrorCode.INVALID_REQUEST, f"correlation id {correlation_id} is that of another subscription here"
             )
@@ -56,7 +56,7 @@ class Subscriptions:
             raise MillstreamError(
                 ErrorCode.INVALID_REQUEST, f"{partitions} partitions; a subscription has 1 to {PARTITIONS_MAX}"
             )
-        if len(line.standing) >= PER_CONNECTION_MAX:
+        if len(push_channel.open_requests) >= PER_CONNECTION_MAX:
             raise MillstreamError(
                 ErrorCode.POLICY_VIOLATION, f"a connection has no more than {PER_CONNECTION_MAX} subscriptions"
             )
@@ -66,7 +66,7 @@ class Subscriptions:
                 f"{self.partitions} partitions are subscribed to; this broker allows {self._all_partitions_max}",
             )
         subscription = PushSubscription(
-            line,
+            push_channel,
             correlation_id,
             window,
             group_id=group_id,
@@ -75,7 +75,7 @@ class Subscriptions:
             memory=self._memory,
             when_over=self._over,
         )
-        line.standing[correlation_id] = subscription
+        push_channel.open_requests[correlation_id] = subscription
         self._open[subscription] = partitions
         self.partitions += partitions
         return subscription
@@ -84,9 +84,9 @@ class Subscriptions:
         self.partitions -= self._open.pop(subscription)
 
 
-def on_line(line: PushChannel, correlation_id: int) -> PushSubscription:
+def subscription_on(push_channel: PushChannel, correlation_id: int) -> PushSubscription:
     """The subscription that a request names; RESOURCE_NOT_FOUND when its connection has none of that number."""
-    found = line.standing.get(correlation_id)
+    found = push_channel.open_requests.get(correlation_id)
     if not isinstance(found, PushSubscription):
         raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, f"this connection has no subscription {correlation_id}")
     return found

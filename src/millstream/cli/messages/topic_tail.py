@@ -9,8 +9,8 @@ from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.record import Record
 from millstream.sdk.aio.consumer import AsyncConsumer
-from millstream.sdk.consuming.batch import MessageBatch
 from millstream.sdk.consuming.group.member_core import OUTSIDE
+from millstream.sdk.consuming.message_batch import MessageBatch
 from millstream.sdk.wire_client import WireClient
 
 COMMIT_EVERY_S = 1.0

@@ -1,5 +1,5 @@
-"""ITER_GET, ListIterators, DeliverIterator and commits: what the coordinator does with iterators. docs/iterators.md has
-the states.
+"""GetIterator, ListIterators, DeliverIterator and commits: what the coordinator does with iterators. docs/iterators.md
+has the states.
 
 Invariants: of a partition, a group has at most one iterator in flight, and it is with the client that has the partition
 in the group. An iterator is issued anew only when the one before is over: committed, past its time, of an older

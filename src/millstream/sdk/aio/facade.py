@@ -1,4 +1,4 @@
-"""What all public classes with `async` and `await` are made of; `sync/face.py` is the same for those that block.
+"""What all public classes with `async` and `await` are made of; `sync/facade.py` is the same for those that block.
 
 A public class is thin. What it does is plain asyncio code in an engine, and every wait goes through `_do`: here it
 awaits, there it hands the coroutine to an event loop in a thread of its own and blocks. So engines are written once,

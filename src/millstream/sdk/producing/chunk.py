@@ -457,7 +457,7 @@ class PutResult:
         return hash((self.topic, self.partition, self.offset))
 
     def __repr__(self) -> str:
-        return f"Place(topic={self.topic!r}, partition={self.partition}, offset={self.offset})"
+        return f"PutResult(topic={self.topic!r}, partition={self.partition}, offset={self.offset})"
 
 
 @cython.final

@@ -23,12 +23,12 @@ from millstream.sdk.arguments import (
     place,
 )
 from millstream.sdk.client_context import ClientContext
-from millstream.sdk.consuming.batch import MessageBatch
 from millstream.sdk.consuming.callbacks import bounded, report
 from millstream.sdk.consuming.decoding import decoder
 from millstream.sdk.consuming.delivered_buffer import DeliveredBuffer
 from millstream.sdk.consuming.engine import ConsumerEngine, PollOutcome
 from millstream.sdk.consuming.health import Health
+from millstream.sdk.consuming.message_batch import MessageBatch
 from millstream.sdk.consuming.options import ConsumerOptions, engine_settings
 from millstream.sdk.consuming.partition_source import Change, ChangeKind
 from millstream.sdk.consuming.read_at import get_messages

@@ -1,4 +1,4 @@
-"""What all public classes that block are made of: `aio/face.py`, with the waiting done on the client's own thread."""
+"""What all public classes that block are made of: `aio/facade.py`, with the waiting done on the client's own thread."""
 
 from collections.abc import Callable, Coroutine
 from contextlib import suppress

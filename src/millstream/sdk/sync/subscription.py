@@ -11,8 +11,8 @@ from millstream.model.roles import Role
 from millstream.records.message import Message
 from millstream.sdk.arguments import TEXT_MAX, check_text, named_topics, offsets_by_place, place
 from millstream.sdk.client_context import ClientContext
-from millstream.sdk.consuming.batch import MessageBatch
 from millstream.sdk.consuming.decoding import decode_some, decoder
+from millstream.sdk.consuming.message_batch import MessageBatch
 from millstream.sdk.subscribing.engine import DeliveredMessages, SubscriptionEngine
 from millstream.sdk.subscribing.options import SubscriptionOptions, engine_settings
 from millstream.sdk.sync.facade import Portal

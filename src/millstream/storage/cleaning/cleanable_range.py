@@ -64,7 +64,7 @@ class CleanableRange(NamedTuple):
         return self.segments[-1].next_offset if self.segments else self.first_dirty
 
 
-def dirt_of(
+def cleanable_range_of(
     segments: Sequence[Segment], rules: CleaningRules, cleaned: CleanedRange, start_offset: int, limit: int, now_ms: int
 ) -> CleanableRange:
     """What there is to be cleaned below `limit`."""

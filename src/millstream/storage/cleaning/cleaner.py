@@ -23,7 +23,7 @@ from millstream.seams.clock import Clock
 from millstream.seams.disk import Disk
 from millstream.seams.workers import Workers
 from millstream.storage.cleaning import segment_exchange
-from millstream.storage.cleaning.cleanable_range import SNAPSHOT_NAME, CleanableRange, CleanedRange, dirt_of
+from millstream.storage.cleaning.cleanable_range import SNAPSHOT_NAME, CleanableRange, CleanedRange, cleanable_range_of
 from millstream.storage.cleaning.compaction import Compaction
 from millstream.storage.cleaning.rewriting import Keep, NeedsHeader, Rewriting
 from millstream.storage.cleaning.segment_exchange import Exchange, SwapStage
@@ -89,7 +89,9 @@ class Cleaner:
         except OSError as error:
             log.unclean(error)
             return None
-        return dirt_of(log.segments, log.settings, log.cleaned, log.start_offset, job.limit, self._clock.wall_ms())
+        return cleanable_range_of(
+            log.segments, log.settings, log.cleaned, log.start_offset, job.limit, self._clock.wall_ms()
+        )
 
     async def clean(self, jobs: Sequence[tuple[CleaningJob, DataDirectory]]) -> list[Log]:
         """One pass over each of those logs that needs one, the dirtiest first; which of them were changed."""

@@ -30,7 +30,7 @@ from millstream.seams.disk import Buffer, Disk
 
 PREFIX = "journal-"
 KIND = b"MSTRMJN1"
-_MARK = b"\xf7PnJ"
+_MARK = b"\xf7MsJ"
 _HEAD = struct.Struct("<8s16sQI")
 _FRAME = struct.Struct("<4sIQI")
 _ENTRY = struct.Struct("<16siqqqqI")

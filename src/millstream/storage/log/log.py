@@ -8,8 +8,8 @@ the loop appends.
 
 The log's directory holds `<base offset>.log` and `.index` files (see `segment`, `sparse_index`), `<name>.snapshot`
 files (see
-`snapshot`), while it is cleaned `.cleaned` files and `exchange` (see `exchange`), and after a crash perhaps `.cut`
-files with what recovery took away.
+`snapshot`), while it is cleaned `.cleaned` files and `exchange` (see `segment_exchange`), and after a crash perhaps
+`.cut` files with what recovery took away.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class LogSettings(Struct, frozen=True):
     delete: bool = True
     """Whether age and size remove messages."""
     compact: bool = False
-    """Whether only the last message of each key is kept; the rest of the settings says when, see `dirt`."""
+    """Whether only the last message of each key is kept; the rest of the settings says when, see `cleanable_range`."""
     delete_retention_ms: int = 24 * 3600 * 1000
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = 2**63 - 1
@@ -97,7 +97,7 @@ class Log:
         """Held by whoever takes segments away or puts others in their place, over all that this takes."""
         self.exchange_stage = SwapStage.UNKNOWN
         self.cleaned: CleanedRange | None = None
-        """How far compaction has come; None until that was looked up, see `dirt`."""
+        """How far compaction has come; None until that was looked up, see `cleanable_range`."""
         self.broken: OSError | str | None = None
         self.is_fenced = False
         """Broken by a failed flush: nothing of it counts as durable any more until it has been read back."""
@@ -146,8 +146,8 @@ class Log:
     def append(self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]]) -> None:
         """Write batches that are stamped with the offsets from end_offset on, all into one segment.
 
-        Nothing is durable by this; see `Store.commit`. Raises KAFKA_STORAGE_ERROR when the disk refuses, and until it
-        is well again; then none of the batches counts.
+        Nothing is durable by this; see `LogStore.commit`. Raises KAFKA_STORAGE_ERROR when the disk refuses, and until
+        it is well again; then none of the batches counts.
         """
         if self.write_buffer.parts:
             self.write_buffer.write()

@@ -131,8 +131,8 @@ def plan_log(
 ) -> LogPlan:
     """Look at one log's directory; changes nothing. Raises OSError.
 
-    `written` is how far the process before got in this boot, see `written`. Without `flushes` what is found behind the
-    flushed part is left to the kernel as it was before, unless the journal answers for any of the log.
+    `written_marks` is how far the process before got in this boot, see `written_marks`. Without `flushes` what is found
+    behind the flushed part is left to the kernel as it was before, unless the journal answers for any of the log.
 
     With `trusted`, a log that the checkpoint does not know was made after it and begins at offset 0. Without, or where
     an earlier start without one quarantined the log, there is nothing to go by: the log begins with its first segment.

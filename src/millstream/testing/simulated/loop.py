@@ -4,7 +4,7 @@ Invariants:
 - callbacks run in the order asyncio promises: `call_soon` first in, first out; timers by their time, equal ones in the
   order they were made. What varies from seed to seed are the delays that the simulated network and workers choose;
 - time moves only when nothing is ready, and then straight to the next timer: computing takes no time at all;
-- a callback whose owner is dead is dropped unseen (`owner.py`).
+- a callback whose owner is dead is dropped unseen (`process_owner.py`).
 """
 
 import asyncio

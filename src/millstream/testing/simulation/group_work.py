@@ -13,7 +13,7 @@ from random import Random
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.aio.consumer import AsyncConsumer
-from millstream.sdk.consuming.batch import MessageBatch
+from millstream.sdk.consuming.message_batch import MessageBatch
 from millstream.sdk.requests import LATEST
 from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulated.network import SimulatedNetwork

@@ -1,4 +1,4 @@
-"""HAND: what was handed on is noted with the iterator, told to its client, and committed as such."""
+"""DeliverIterator: what was handed on is noted with the iterator, told to its client, and committed as such."""
 
 from typing import Any
 

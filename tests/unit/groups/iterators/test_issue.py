@@ -1,4 +1,4 @@
-"""ITER_GET, ListIterators and commits: who is given what, from where, for how long."""
+"""GetIterator, ListIterators and commits: who is given what, from where, for how long."""
 
 from typing import Any
 

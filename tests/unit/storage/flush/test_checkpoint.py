@@ -70,7 +70,7 @@ def test_checkpoints_are_written_by_themselves(policy: FlushPolicy) -> None:
 
 @pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.INTERVAL])
 def test_a_checkpoint_does_not_wait_when_much_is_appended(policy: FlushPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.storage.flush.unflushed_tails.TAIL_BYTES_MAX", 5_000)
+    monkeypatch.setattr("millstream.storage.flush.uncheckpointed_tails.TAIL_BYTES_MAX", 5_000)
 
     async def check() -> None:
         disk = SimulatedDisk()
