@@ -117,3 +117,29 @@ def test_the_apis_and_versions_that_are_documented_are_those_of_the_table() -> N
     kafkas = re.findall(r'Row\(\s*(\d{1,3}), "(\w+)", (\d+), (\d+)', source)
     assert documented == {(api, first, last) for _, api, first, last in kafkas}
     assert len(documented) > 5
+
+
+def test_the_folder_map_of_the_readme_has_one_line_for_each_folder() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The tree")[2].partition("```text\n")[2]
+    mapped = re.findall(r"^  (\w+)/ ", page.partition("```")[0], flags=re.MULTILINE)
+    package = ROOT / "src" / "millstream"
+    assert sorted(mapped) == sorted(path.parent.name for path in package.glob("*/__init__.py"))
+
+
+def test_the_code_that_the_glossary_names_exists() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    named = {
+        path
+        for row in page.splitlines()
+        if row.startswith("| ")
+        for path in re.findall(r"`([\w/]+(?:/|\.py))`", row.rpartition(" | ")[2])
+    }
+    assert len(named) > 50
+    roots = {path: ROOT if path.startswith("tests/") else ROOT / "src" / "millstream" for path in named}
+    assert [path for path, root in sorted(roots.items()) if not (root / path).exists()] == []
+
+
+def test_the_glossary_defines_each_term_once() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = re.findall(r"^\| ([^|]+) \|", page, flags=re.MULTILINE)
+    assert sorted({term for term in terms if terms.count(term) > 1}) == []
