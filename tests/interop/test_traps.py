@@ -118,7 +118,7 @@ TRAPS = {
         "unit/groups/consumer/test_regexes.py::test_an_expression_matches_whole_names_and_an_empty_one_matches_nothing",
     ),
     "acks=0 is not answered": (
-        "unit/broker/test_produce.py::test_acks_0_is_never_answered",
+        "unit/broker/handlers/test_produce.py::test_acks_0_is_never_answered",
         "interop/test_waiting.py::test_messages_are_stored_in_order_however_little_the_writer_waits",
     ),
     "OffsetFetch for an unknown group is no error": (
