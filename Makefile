@@ -9,19 +9,21 @@
 SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+MADE := $(VENV)/.made
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 CODEC := $(VENV)/.codec
+PROGRAMS := $(VENV)/.programs
 CLIENTS := $(VENV)/.clients
 TYPED := $(wildcard src tests bench examples scripts)
 
 ARGS ?=
 TIME_S ?= 60
 ROUNDS ?= 20
-# Two at a time also on bigger machines: many tests start processes of their own.
-JOBS ?= 2
+# Many tests wait for processes that they start, so three at a time keep two cores busy; more would start too many.
+JOBS ?= 3
 
-.PHONY: help run test check format bench faults simulate needs clean
+.PHONY: help run test check format bench faults simulate needs programs clean
 
 help:
 	@sed -n 's/^#  *\(make .*\)/\1/p' Makefile
@@ -69,9 +71,15 @@ bench: $(READY) $(CODEC)
 needs:
 	@scripts/needs test
 
-# The environment depends on what is declared, not on when it was made: first Millstream itself, which is all that a
-# broker needs, then what tests and checks use.
-$(INSTALLED): pyproject.toml setup.py scripts/environment
+programs: $(CODEC) $(CLIENTS)
+
+# The environment depends on what is declared, not on when it was made: first an empty one, then Millstream itself, which
+# is all that a broker needs, then what tests and checks use.
+$(MADE): scripts/environment
+	@scripts/environment $(VENV) empty
+	@touch $@
+
+$(INSTALLED): $(MADE) pyproject.toml setup.py scripts/environment
 	@scripts/needs run
 	@scripts/environment $(VENV) itself
 	@touch $@
@@ -85,12 +93,20 @@ $(CODEC): $(INSTALLED) setup.py $(wildcard src/millstream/records/*.py src/mills
 	@scripts/codec $(VENV)
 	@touch $@
 
-# A download may fail once in a while; the tests should not.
-$(CLIENTS): $(READY) bench/kafka/pom.xml $(wildcard bench/spark/spark-connector/* tests/interop/java/* tests/interop/node/* tests/interop/go/* tests/interop/grpc_go/* proto/millstream_api/v1/*)
+# The foreign programs that the tests drive. Most need nothing that is installed into this environment, so `.ci/run` builds
+# them while pip installs. A download may fail once in a while; the tests should not.
+SOURCES := bench/kafka/pom.xml $(wildcard bench/spark/spark-connector/* tests/interop/java/* tests/interop/node/* tests/interop/go/*)
+
+fetch = echo "Fetching and building $(1) ..."; for attempt in 1 2 3; do \
+	  PYTHONPATH=.:tests:scripts $(PYTHON) -m interop.clients.fetch $(2) && break; [ $$attempt -lt 3 ] || exit 1; sleep 5; done
+
+$(PROGRAMS): $(MADE) $(SOURCES)
 	@scripts/needs test
-	@echo "Fetching and building the clients that need more than this environment, which the tests drive ..."
-	@for attempt in 1 2 3; do PYTHONPATH=tests:scripts $(PYTHON) -m interop.clients.fetch && break; \
-	  [ $$attempt -lt 3 ] || exit 1; sleep 5; done
+	@$(call fetch,the clients in other languages and the other Spark,alone)
+	@touch $@
+
+$(CLIENTS): $(PROGRAMS) $(READY) $(wildcard tests/interop/grpc_go/* proto/millstream_api/v1/*)
+	@$(call fetch,the client that is generated from the contract of gRPC,generated)
 	@touch $@
 
 clean:

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from collections import defaultdict
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -68,8 +69,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests collect garbage, since asyncio tells only then of failures that nobody has asked for. What is
-    here before the first test is none, and is not looked at again."""
+    _freeze_what_stays()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    result = yield
+    if nextitem is None or nextitem.path != item.path:
+        _freeze_what_stays()
+    return result
+
+
+def _freeze_what_stays() -> None:
+    """Exempt all living objects from garbage collection.
+
+    Thousands of tests collect garbage, since asyncio reports an exception that nobody retrieved only then. Collected
+    tests and imported modules stay to the end; each of these collections would otherwise search them again.
+    """
     gc.collect()
     gc.freeze()
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders.loops import for_each
 from millstream.testing.simulate import main
 from millstream.testing.simulation.plan import Fault, FaultKind, draw_plan
 from millstream.testing.simulation.seed_run import run_plan, run_seed
@@ -17,7 +18,7 @@ ROUND = range(1, 31)
 COMMAND = (sys.executable, "-m", "millstream.testing.simulate")
 
 
-@pytest.mark.parametrize("seed", ROUND)
+@for_each("seed", ROUND)
 def test_a_seed_of_the_bounded_round_is_good(seed: int) -> None:
     verdict = run_seed(seed)
     replay = f"{' '.join(COMMAND[1:])} --seed {seed}"
@@ -32,7 +33,7 @@ def test_the_bounded_round_meets_every_kind_of_fault_and_policy() -> None:
     assert {len(plan.members) for plan in plans} == {0, 1, 3}
 
 
-@pytest.mark.parametrize("seed", [3, 9, 14])
+@for_each("seed", [3, 9, 14])
 def test_a_seed_gives_the_same_digest_in_every_process_and_under_every_hash_seed(seed: int) -> None:
     def digest(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

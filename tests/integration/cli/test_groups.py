@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+import millstream
 from builders.command import TIMEOUT_S, Command
 from builders.terminal import Terminal
 from millstream.testing.real_broker import RealBroker
@@ -21,12 +22,20 @@ def group(topic: str) -> str:
     return f"of-{topic}"
 
 
+@pytest.fixture(scope="module")
+def client(broker: RealBroker) -> Iterator[millstream.Client]:
+    with millstream.connect(broker.bootstrap) as connected:
+        yield connected
+
+
 @pytest.fixture
-def filled(millstream: Command, topic: str) -> str:
+def filled(client: millstream.Client, topic: str) -> str:
     """A topic of two partitions with ten messages each."""
-    millstream.succeed("topic", "create", topic, "-p", "2")
-    for partition in ("0", "1"):
-        millstream.succeed("put", topic, *(f"{partition}-{number}" for number in range(10)), "--partition", partition)
+    client.create_topic(topic, partitions=2)
+    with client.producer() as producer:
+        for partition in (0, 1):
+            for number in range(10):
+                producer.put(topic, f"{partition}-{number}".encode(), partition=partition)
     return topic
 
 
@@ -118,9 +127,9 @@ def test_a_group_is_not_moved_or_deleted_under_its_members(
 
 
 @pytest.fixture
-def finished(millstream: Command, filled: str, group: str) -> str:
-    """A group that has read everything and gone."""
-    millstream.succeed("tail", filled, "--group", group, "--from", "beginning", "--limit", "20")
+def finished(client: millstream.Client, filled: str, group: str) -> str:
+    """A group that has committed everything and has no member."""
+    client.groups.commit(group, {millstream.TopicPartition(filled, partition): 10 for partition in (0, 1)})
     return group
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from builders.loops import for_each
 from builders.partitions import NODE_ID
 from builders.served import ServedBroker, serve
 from millstream.model.errors import ErrorCode
@@ -27,7 +28,7 @@ ACL = {
 }
 
 
-@pytest.mark.parametrize("version", range(1, 4))
+@for_each("version", range(1, 4))
 def test_rights_can_neither_be_seen_nor_changed_because_none_are_checked(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
@@ -42,7 +43,7 @@ def test_rights_can_neither_be_seen_nor_changed_because_none_are_checked(version
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(3))
+@for_each("version", range(3))
 def test_no_election_is_needed_for_a_partition_that_is_there(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
@@ -63,7 +64,7 @@ def test_no_election_is_needed_for_a_partition_that_is_there(version: int, tmp_p
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@for_each("version", [1, 2])
 @pytest.mark.parametrize(("kind", "code"), [(1, ErrorCode.NONE), (2, ErrorCode.INVALID_REQUEST)])
 def test_elections_are_of_two_types(version: int, kind: int, code: ErrorCode, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -78,7 +79,7 @@ def test_elections_are_of_two_types(version: int, kind: int, code: ErrorCode, tm
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@for_each("version", [0, 1])
 @pytest.mark.parametrize(
     ("topic", "number", "replicas", "code"),
     [
@@ -120,7 +121,7 @@ def component(entity: str = "user", kind: int = 0, match: str | None = "alice") 
     return {"entity_type": entity, "match_type": kind, "match": match}
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@for_each("version", [0, 1])
 @pytest.mark.parametrize(
     ("components", "code"),
     [

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from builders.batches import numbered_batch
+from builders.loops import for_each
 from builders.requests import RawPeer
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref
 from millstream.broker.fetch_pass import NEAR_RATIO
@@ -61,7 +62,7 @@ def test_who_is_on_another_machine_or_says_nothing_is_sent_the_records(
     serve(tmp_path, story, disk=LocalDisk(), machine=served)
 
 
-@pytest.mark.parametrize("version", EVERY_VERSION)
+@for_each("version", EVERY_VERSION)
 @pytest.mark.parametrize("offset", [0, 15])
 def test_who_is_on_the_same_machine_is_told_where_the_records_lie(
     version: int, offset: int, tmp_path: Path, in_memory: None

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from builders.batches import batch
+from builders.loops import for_each
 from builders.served import ServedBroker, fetch, produce, serve
 from millstream.broker.fetch_sessions import UNUSED_S, BrokerFetchSession, FetchSessions
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -33,7 +34,7 @@ def asking(
     return FetchRequest(-1, 0, 1, 1000, 0, session_id, epoch, [(topic, list(wants))], gone, "")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@for_each("version", VERSIONS)
 def test_a_session_tells_what_is_new_and_forgets_on_request(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         made = await broker.topic(partitions=3)

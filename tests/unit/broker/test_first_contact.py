@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from builders.loops import for_each
 from builders.requests import framed
 from builders.served import CLUSTER, HOST, ServedBroker, serve
 from millstream.model.errors import ErrorCode
@@ -33,7 +34,7 @@ SERVED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("version", range(5))
+@for_each("version", range(5))
 def test_api_versions_tells_what_is_served(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         fields = {"client_software_name": "test", "client_software_version": "1"} if version >= 3 else {}
@@ -50,7 +51,7 @@ def test_api_versions_tells_what_is_served(version: int, tmp_path: Path) -> None
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", [5, 99, -1])
+@for_each("version", [5, 99, -1])
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
@@ -109,7 +110,7 @@ def test_info_tells_versions_time_and_who_it_is(client: str | None, is_within: b
     serve(tmp_path, story, features={"flush": "os"})
 
 
-@pytest.mark.parametrize("version", range(7))
+@for_each("version", range(7))
 @pytest.mark.parametrize("key_type", [0, 1])
 def test_this_broker_is_every_coordinator(version: int, key_type: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -134,7 +135,7 @@ def test_an_unknown_kind_of_coordinator_is_refused(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(7))
+@for_each("version", range(7))
 def test_every_producer_gets_an_id_of_its_own(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()

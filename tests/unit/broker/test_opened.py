@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from builders.batches import SOME_TIME_MS, batch
+from builders.loops import for_each
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import LONG_S, ServedBroker, produce, serve
@@ -31,7 +32,7 @@ async def stored(broker: ServedBroker) -> tuple[list[BatchHeader], list[Record]]
     return list(partition.log.headers_from(0)), await read_all(partition)
 
 
-@pytest.mark.parametrize("version", [3, 7, 8, 9, 13])
+@for_each("version", [3, 7, 8, 9, 13])
 def test_a_compacted_topic_takes_no_record_without_a_key_and_says_which_one(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic(cleanup_policy="compact")

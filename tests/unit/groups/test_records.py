@@ -5,6 +5,7 @@ from struct import pack
 import pytest
 
 from builders.groups.machine import Driver
+from builders.loops import for_each
 from millstream.groups.effects import GroupLogRecord
 from millstream.groups.records import (
     NO_TOPIC,
@@ -167,7 +168,7 @@ def test_a_key_says_what_it_is_a_key_of() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"", b"more that a newer version has"])
-@pytest.mark.parametrize("version", [0, 1, 2, 3, 9])
+@for_each("version", [0, 1, 2, 3, 9])
 def test_what_a_consumer_tells_its_assignor_is_understood_in_all_versions(version: int, tail: bytes) -> None:
     told = pack(">hi", version, 2) + text("orders") + text("other") + pack(">i", -1)
     told += (pack(">i", 0) if version >= 1 else b"") + (pack(">i", 5) if version >= 2 else b"")

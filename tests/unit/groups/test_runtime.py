@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from builders.groups.site import EVENTS, GROUP, GroupSite, commit, join, run_groups, settled_member
+from builders.loops import for_each
 from builders.partitions import read_all
 from millstream.groups.commands import AssignedBytes, DescribeGroup, FetchOffsets, Heartbeat, ListGroups, Sync
 from millstream.groups.effects import GroupLogRecord
@@ -99,7 +100,7 @@ def test_a_restart_keeps_commits_and_members(crashed: bool) -> None:
     run_groups(story)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_a_power_loss_keeps_every_commit_that_was_acknowledged(seed: int) -> None:
     async def story(site: GroupSite) -> None:
         acknowledged: dict[str, int] = {}

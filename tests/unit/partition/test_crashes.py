@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from builders.batches import batch
+from builders.loops import for_each
 from builders.partitions import Site, committed, read_all
 from millstream.catalog.catalog import Catalog
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -81,7 +82,7 @@ async def _busy_life(site: Site) -> list[Moment]:
     return witness.moments
 
 
-@pytest.mark.parametrize("seed", range(3))
+@for_each("seed", range(3))
 def test_whenever_power_is_lost_what_was_acknowledged_is_there_once_and_in_order(seed: int) -> None:
     async def story(site: Site) -> None:
         moments = await _busy_life(site)

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from builders.batches import SOME_TIME_MS, batch, damaged, numbered_batch
+from builders.loops import for_each
 from builders.partitions import Site, committed, read_all
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
@@ -199,7 +200,7 @@ def test_an_orderly_stop_leaves_nothing_to_replay() -> None:
     Site().run(story)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_a_snapshot_of_batches_that_power_loss_took_is_not_believed(seed: int) -> None:
     async def story(site: Site) -> None:
         partition = await _made(site)

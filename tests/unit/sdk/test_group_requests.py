@@ -6,6 +6,7 @@ import pytest
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse
 from kafka.protocol.metadata import FindCoordinatorResponse
 
+from builders.loops import for_each
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin import requests_groups
@@ -26,7 +27,7 @@ def spoken(request: ApiRequest[Any], kind: Any, version: int) -> Any:
     return kind.decode(b"".join(request.encode(version)), version=version, header=False)
 
 
-@pytest.mark.parametrize("version", range(5))
+@for_each("version", range(5))
 def test_the_coordinator_is_read_in_all_versions(version: int) -> None:
     row = {"node_id": 4, "host": "far", "port": 9092, "error_code": 0}
     response = (
@@ -37,7 +38,7 @@ def test_the_coordinator_is_read_in_all_versions(version: int) -> None:
     assert answered(requests_groups.find_coordinator("g"), response, version) == Broker(4, "far", 9092)
 
 
-@pytest.mark.parametrize("version", range(2, 10))
+@for_each("version", range(2, 10))
 def test_committed_offsets_are_asked_for_and_read_in_all_versions(version: int) -> None:
     request = requests_groups.fetch_offsets("g", [WHERE, TopicPartition("orders", 4)], MemberRef("m", 5))
     asked = spoken(request, OffsetFetchRequest, version)
@@ -66,7 +67,7 @@ def _committed(kind: Any, partition: int, offset: int) -> Any:
     )
 
 
-@pytest.mark.parametrize("version", range(2, 10))
+@for_each("version", range(2, 10))
 def test_commits_are_written_in_all_versions(version: int) -> None:
     request = requests_groups.commit_offsets("g", {WHERE: CommittedOffset(17, 2, "note")}, MemberRef("m", 5, "i"))
     asked = spoken(request, OffsetCommitRequest, version)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from builders.loops import for_each
 from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
@@ -115,7 +116,7 @@ def test_no_more_is_held_than_the_window_while_the_caller_is_slow() -> None:
     play(story)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 @pytest.mark.parametrize("group", [None, GROUP])
 def test_cut_connections_lose_nothing_and_repeat_nothing(seed: int, group: str | None) -> None:
     random = Random(seed)

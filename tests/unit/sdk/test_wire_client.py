@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from builders.loops import for_each
 from builders.sdk.scripted_broker import NAMES, Cut, Fault, Late, Refuse, Say, Scene, Silence, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
@@ -55,7 +56,7 @@ def test_the_oldest_version_the_client_speaks_is_enough(api: str) -> None:
     play(body)
 
 
-@pytest.mark.parametrize("version", range(4))
+@for_each("version", range(4))
 def test_an_older_broker_is_greeted_in_its_own_version(version: int) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.version_max[NAMES["ApiVersions"]] = version

@@ -14,6 +14,7 @@ from builders.keyed import (
     table_of,
 )
 from builders.logs import SMALL, append_durably, key, open_store, run, values_of
+from builders.loops import for_each
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.record import Record
 from millstream.storage.cleaning.segment_exchange import SwapStage
@@ -112,7 +113,7 @@ async def recover_and_clean(disk: SimulatedDisk, table: Table) -> None:
     table.check(log)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@for_each("seed", range(3))
 def test_the_last_value_of_each_key_survives_wherever_power_is_lost_in_a_cleaning(seed: int) -> None:
     disk = SimulatedDisk(Random(0))
     assert not run_until(disk, Table(), -1)
@@ -172,7 +173,7 @@ def test_a_disk_that_fails_in_a_cleaning_costs_nothing_but_another_try(
         assert "a log could not be cleaned" in caplog.text
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_an_exchange_of_segments_that_were_forgotten_since_means_nothing_after_a_power_loss(seed: int) -> None:
     disk, table = SimulatedDisk(Random(seed)), Table()
 
@@ -305,7 +306,7 @@ class Chaos:
             assert [record.offset for record in found] == sorted(record.offset for record in found)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_each("seed", range(60))
 def test_a_compacted_log_survives_any_mixture_of_faults(seed: int) -> None:
     chaos = Chaos(seed)
 

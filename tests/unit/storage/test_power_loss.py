@@ -4,9 +4,8 @@ import asyncio
 from collections import defaultdict
 from random import Random
 
-import pytest
-
 from builders.logs import SMALL, append, key, logs_of, open_store, run, values_of
+from builders.loops import for_each
 from millstream.model.names import PartitionKey
 from millstream.storage.store import LogStore
 from millstream.testing.simulated.disk import DiskOperation, PowerLoss, SimulatedDisk
@@ -112,7 +111,7 @@ def operations_of_script() -> int:
     return disk.operations
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_nothing_acknowledged_is_lost_wherever_power_is_lost(seed: int) -> None:
     for number in range(1 + seed, operations_of_script() + 1, 4):
         disk, book = SimulatedDisk(Random(1000 * seed + number)), Book()

@@ -5,9 +5,8 @@ from collections import defaultdict
 from contextlib import suppress
 from random import Random
 
-import pytest
-
 from builders.logs import SMALL, append, key, open_store, run, values_of
+from builders.loops import for_each
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import PartitionKey
 from millstream.storage.log.log import Log
@@ -142,7 +141,7 @@ async def last_look(chaos: Chaos) -> None:
     await store.close()
 
 
-@pytest.mark.parametrize("seed", [*range(40), 58, 285, 303, 386, 20054, 20954])
+@for_each("seed", [*range(40), 58, 285, 303, 386, 20054, 20954])
 def test_what_was_acknowledged_survives_any_mixture_of_faults(seed: int) -> None:
     chaos = Chaos(seed)
     for _ in range(4):

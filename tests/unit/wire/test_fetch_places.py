@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from builders.loops import for_each
 from millstream.seams.file_part import FilePlace
 from millstream.wire.fetch import (
     FLEXIBLE_FROM,
@@ -27,7 +28,7 @@ def joined(pieces: Sequence[Piece]) -> bytes:
     return b"".join(cast("Sequence[Buffer]", pieces))
 
 
-@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@for_each("version", FETCH_VERSIONS)
 @pytest.mark.parametrize("machine", ["", "here", "m" * 300])
 def test_a_reader_may_name_its_machine_where_there_are_tags(version: int, machine: str) -> None:
     topic = UUID(int=7) if version >= 13 else "events"
@@ -42,7 +43,7 @@ def test_a_reader_may_name_its_machine_where_there_are_tags(version: int, machin
 PLACED = FilePlace("/data/orders-0/00.log", 2**64 - 1, 2**63, 2**40, 2**31 - 1)
 
 
-@pytest.mark.parametrize("version", range(FLEXIBLE_FROM, 19))
+@for_each("version", range(FLEXIBLE_FROM, 19))
 def test_the_place_of_records_is_told_in_their_stead(version: int) -> None:
     topic = UUID(int=7) if version >= 13 else "events"
     told = [FetchedPartition(0, 0, 10, 10, 0, place=PLACED, next_offset=9), FetchedPartition(1, 0, 10, 10, 0, b"abc")]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from builders.loops import for_each
 from millstream.wire.frame_reader import FrameReader
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_request
@@ -99,7 +100,7 @@ def test_tags_count_as_elements() -> None:
         source(many, elements_max=49).skip_tags()
 
 
-@pytest.mark.parametrize("version", [1, 9, 13])
+@for_each("version", [1, 9, 13])
 def test_a_large_legal_request_is_refused_before_it_is_decoded(version: int) -> None:
     count = 400_000
     if version >= 9:

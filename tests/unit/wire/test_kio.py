@@ -1,10 +1,13 @@
 """The codec against kio, which shares no code and no author with kafka-python."""
 
+import importlib
 import io
+import re
 from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given, note
 from kio.schema.api_versions.v3 import response as api_versions_3
 from kio.schema.consumer_group_describe.v0 import response as described_0
 from kio.schema.consumer_group_describe.v1 import request as described_request_1
@@ -17,7 +20,10 @@ from kio.schema.list_offsets.v1 import request as list_offsets_1
 from kio.schema.metadata.v12 import response as metadata_12
 from kio.serial import entity_reader, entity_writer
 
+from builders.wire_messages import Message, kafka_rows, messages, some, structs
+from millstream.broker.dispatch.dispatch_table import ApiRow
 from millstream.wire.messages import read_request, read_response, write_request, write_response
+from millstream.wire.schema import SchemaField
 
 
 def kio_bytes(entity: Any) -> bytes:
@@ -30,6 +36,20 @@ def kio_object(kind: Any, data: bytes) -> Any:
     value, end = entity_reader(kind)(data, 0)
     assert end == len(data)
     return value
+
+
+ROWS = kafka_rows()
+
+
+def kio_class(message: Message) -> Any:
+    api = re.sub("(?<!^)(?=[A-Z])", "_", message.api).lower()
+    module = importlib.import_module(f"kio.schema.{api}.v{message.version}.{message.direction.lower()}")
+    return getattr(module, message.name)
+
+
+def has_few_integers(field: SchemaField) -> bool:
+    """True for a field that kio reads as an error, a duration or a time, of which there are fewer than integers."""
+    return field.name.endswith(("error_code", "_ms", "timestamp"))
 
 
 METADATA = {
@@ -166,3 +186,22 @@ def test_kio_reads_what_we_write_and_writes_the_same_bytes(
     assert kio_bytes(kio_object(kind, data)) == data
     read = (read_request if is_request else read_response)(api, version, memoryview(data), 0)
     assert (write_request if is_request else write_response)(api, version, read) == data
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_kio_reads_any_message_and_writes_the_same_bytes(row: ApiRow) -> None:
+    def check(message: Message) -> None:
+        kind = kio_class(message)
+
+        @some(5)
+        @given(structs(message.schema.fields, message.version, is_small=has_few_integers))
+        def check_one(values: dict[str, Any]) -> None:
+            note(str(message))
+            data = message.write(values)
+            assert kio_bytes(kio_object(kind, data)) == data
+            assert message.write(message.read(data)) == data
+
+        check_one()
+
+    for message in messages(row):
+        check(message)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from builders.loops import for_each
 from millstream.wire.fetch import FetchedPartition, FetchPartition, parse_fetch_request, write_fetch_response
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
 from millstream.wire.framing import Buffer, Piece
@@ -48,7 +49,7 @@ def key_of(topic: str | UUID, by_name: str) -> dict[str, Any]:
     return {by_name: topic} if isinstance(topic, str) else {"topic_id": topic}
 
 
-@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@for_each("version", PRODUCE_VERSIONS)
 def test_produce_requests_are_written_and_parsed_as_the_schema_says(version: int) -> None:
     @quick
     @given(texts, int16s, int32s, topics(version, 13, st.tuples(int32s, record_bytes)))
@@ -122,7 +123,7 @@ def test_puts_answers_are_written_and_parsed_as_the_schema_says(data: Any) -> No
     assert parse_puts_response(memoryview(b"head" + body), 4) == results
 
 
-@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@for_each("version", PRODUCE_VERSIONS)
 def test_produce_answers_are_written_and_parsed_as_the_schema_says(version: int) -> None:
     errors = st.lists(st.tuples(int32s, texts), max_size=2)
     results = st.builds(ProduceResult, int32s, int16s, int64s, int64s, int64s, texts, errors)
@@ -153,7 +154,7 @@ def result_row(result: ProduceResult) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@for_each("version", FETCH_VERSIONS)
 def test_fetch_requests_are_written_and_parsed_as_the_schema_says(version: int) -> None:
     wanted = st.builds(FetchPartition, int32s, int64s, int32s, int32s, int32s, int64s)
 
@@ -207,7 +208,7 @@ def want_rows(data: Any) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@for_each("version", FETCH_VERSIONS)
 def test_fetch_answers_are_written_and_parsed_as_the_schema_says(version: int) -> None:
     aborted = st.none() | st.lists(st.tuples(int64s, int64s), max_size=2)
     fetched = st.builds(
@@ -254,7 +255,7 @@ def fetched_row(fetched: FetchedPartition) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("version", [15, 17, 18])
+@for_each("version", [15, 17, 18])
 def test_a_replica_tells_its_id_in_a_tag(version: int) -> None:
     partition = {"partition": 3, "replica_directory_id": UUID(int=5), "high_watermark": 9}
     topic = {"topic_id": UUID(int=7), "partitions": [partition]}
@@ -278,7 +279,7 @@ def test_records_of_an_answer_are_handed_on_as_they_are() -> None:
     assert any(piece is records for piece in write_fetch_response(12, [("t", [FetchedPartition(0, records=records)])]))
 
 
-@pytest.mark.parametrize("version", [*PRODUCE_VERSIONS])
+@for_each("version", [*PRODUCE_VERSIONS])
 def test_a_produce_request_cut_anywhere_is_refused(version: int) -> None:
     topic = "t" if version < 13 else UUID(int=1)
     body = joined(write_produce_request(version, [(topic, [(0, b"records"), (1, b"r")])], acks=1, timeout_ms=0))
@@ -289,7 +290,7 @@ def test_a_produce_request_cut_anywhere_is_refused(version: int) -> None:
         parse_produce_request(version, memoryview(body + b"\0"), 0)
 
 
-@pytest.mark.parametrize("version", [*FETCH_VERSIONS])
+@for_each("version", [*FETCH_VERSIONS])
 def test_a_fetch_request_cut_anywhere_is_refused(version: int) -> None:
     topic = "t" if version < 13 else UUID(int=1)
     body = write_fetch_request(version, [(topic, [FetchPartition(0, 1, 2)])], max_wait_ms=1, forgotten=[(topic, [1])])
@@ -308,7 +309,7 @@ def test_an_answer_reads_the_same_by_hand_and_by_schema() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16_383, 70_000])
-@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@for_each("version", PRODUCE_VERSIONS)
 def test_a_request_of_one_batch_is_parsed_whatever_the_length_of_its_records(version: int, size: int) -> None:
     topic = UUID(int=7) if version >= 13 else "events"
     records = b"r" * size
@@ -317,7 +318,7 @@ def test_a_request_of_one_batch_is_parsed_whatever_the_length_of_its_records(ver
     assert by_hand(body, version) == (None, -1, 1000, [(topic, [(3, records)])])
 
 
-@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@for_each("version", PRODUCE_VERSIONS)
 def test_a_damaged_request_of_one_batch_is_refused_or_read_as_the_schema_reads_it(version: int) -> None:
     topic = UUID(int=7) if version >= 13 else "events"
     body = joined(write_produce_request(version, [(topic, [(3, b"r" * 140)])], acks=-1, timeout_ms=1000))

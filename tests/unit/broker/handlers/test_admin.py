@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from builders.batches import batch, numbered_batch
+from builders.loops import for_each
 from builders.partitions import NODE_ID
 from builders.requests import RawPeer
 from builders.served import CLUSTER, HOST, ServedBroker, produce, serve
@@ -32,7 +33,7 @@ def to(name: str, count: int, *nodes: list[int], assigned: bool = False) -> dict
     return {"name": name, "count": count, "assignments": assignments}
 
 
-@pytest.mark.parametrize("version", range(4))
+@for_each("version", range(4))
 def test_a_topic_grows_and_metadata_tells_it_at_once(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=2)
@@ -198,7 +199,7 @@ def test_a_cursor_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
 # Sizes.
 
 
-@pytest.mark.parametrize("version", range(1, 6))
+@for_each("version", range(1, 6))
 def test_data_directories_are_described_with_their_logs_and_their_room(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=2)
@@ -297,7 +298,7 @@ def test_the_producers_of_a_partition_are_told_with_where_they_are(tmp_path: Pat
 # The cluster.
 
 
-@pytest.mark.parametrize("version", range(3))
+@for_each("version", range(3))
 @pytest.mark.parametrize("with_operations", [True, False])
 def test_the_cluster_is_this_broker(version: int, with_operations: bool, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -311,7 +312,7 @@ def test_the_cluster_is_this_broker(version: int, with_operations: bool, tmp_pat
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@for_each("version", [1, 2])
 @pytest.mark.parametrize(
     ("kind", "code"),
     [

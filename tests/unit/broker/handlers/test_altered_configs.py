@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from builders.loops import for_each
 from builders.requests import RawPeer
 from builders.served import ServedBroker, produce, serve
 from millstream.model.errors import ErrorCode
@@ -36,7 +37,7 @@ def settings_of(broker: ServedBroker, name: str = "events") -> dict[str, str]:
     return dict(topic.settings)
 
 
-@pytest.mark.parametrize("version", range(3))
+@for_each("version", range(3))
 def test_alter_configs_replaces_all_settings_of_a_topic(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(retention_ms="60000", segment_ms="5000")
@@ -53,7 +54,7 @@ def test_alter_configs_replaces_all_settings_of_a_topic(version: int, tmp_path: 
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(2))
+@for_each("version", range(2))
 @pytest.mark.parametrize(
     ("steps", "left"),
     [

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from builders.loops import for_each
 from builders.requests import RawPeer
 from builders.served import ServedBroker, serve
 from millstream.broker.config_entries import ConfigEntry, ConfigSource
@@ -34,7 +35,7 @@ async def shown(peer: RawPeer, kind: int, name: str, **options: Any) -> dict[str
     return {each["name"]: each for each in row["configs"]}
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@for_each("version", range(1, 5))
 def test_a_topic_is_described_with_every_setting_and_where_it_comes_from(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(retention_ms="60000")
@@ -54,7 +55,7 @@ def test_a_topic_is_described_with_every_setting_and_where_it_comes_from(version
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", [3, 4])
+@for_each("version", [3, 4])
 def test_types_are_told_always_and_documentation_when_asked_for(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()

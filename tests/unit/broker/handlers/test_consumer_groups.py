@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pytest
-
+from builders.loops import for_each
 from builders.requests import RawPeer
 from builders.served import HOST, ServedBroker, serve
 from millstream.model.errors import ErrorCode
@@ -29,7 +28,7 @@ def assigned(answer: dict[str, Any]) -> dict[UUID, list[int]] | None:
     return {row["topic_id"]: list(row["partitions"]) for row in answer["assignment"]["topic_partitions"]}
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@for_each("version", [0, 1])
 def test_a_member_joins_and_is_told_what_to_read(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic(partitions=3)
@@ -86,7 +85,7 @@ def test_a_member_with_an_epoch_that_is_not_its_own_is_fenced(tmp_path: Path) ->
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(9, 11))
+@for_each("version", range(9, 11))
 def test_members_commit_and_fetch_with_their_epoch(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic()
@@ -113,7 +112,7 @@ def test_members_commit_and_fetch_with_their_epoch(version: int, tmp_path: Path)
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@for_each("version", [0, 1])
 def test_a_group_is_described(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic(partitions=2)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from builders.batches import batch
+from builders.loops import for_each
 from builders.requests import RawPeer
 from builders.served import ServedBroker, produce, serve
 from millstream.model.errors import ErrorCode
@@ -22,7 +23,7 @@ async def delete(peer: RawPeer, version: int, topic: str, offset: int, partition
     return row
 
 
-@pytest.mark.parametrize("version", EVERY_VERSION)
+@for_each("version", EVERY_VERSION)
 def test_records_before_an_offset_are_gone_and_the_new_start_is_told(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()

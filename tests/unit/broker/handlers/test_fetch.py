@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from builders.batches import batch, numbered_batch
+from builders.loops import for_each
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref, until
 from millstream.broker.dispatch.request import DeferredAnswer
 from millstream.broker.fetch_pass import FetchPass
@@ -47,7 +48,7 @@ def values(records: object) -> list[bytes | None]:
     return [record.value for record in decode_batches(bytes(records))]
 
 
-@pytest.mark.parametrize("version", EVERY_VERSION)
+@for_each("version", EVERY_VERSION)
 def test_what_was_written_is_read_in_every_version(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = topic_ref(await broker.topic(), version)
@@ -131,7 +132,7 @@ def test_min_bytes_are_gathered_before_the_answer(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", [4, 11, 12, 13])
+@for_each("version", [4, 11, 12, 13])
 def test_an_offset_before_the_log_is_out_of_range_at_once(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = topic_ref(await broker.topic(), version)

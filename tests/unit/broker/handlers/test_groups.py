@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from builders.loops import for_each
 from builders.requests import RawPeer, request_frame
 from builders.served import HOST, LONG_S, ServedBroker, serve
 from millstream.groups.runtime.coordinator import TOPIC
@@ -62,7 +63,7 @@ async def sync(peer: RawPeer, version: int, joined: dict[str, Any], **other: Any
     return await peer.ask("SyncGroup", version, known("SyncGroup", version, fields | other))
 
 
-@pytest.mark.parametrize("version", range(10))
+@for_each("version", range(10))
 def test_a_member_joins_and_learns_that_it_leads(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
@@ -79,7 +80,7 @@ def test_a_member_joins_and_learns_that_it_leads(version: int, tmp_path: Path) -
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(10))
+@for_each("version", range(10))
 def test_a_join_that_is_refused_says_so_in_its_own_shape(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
@@ -92,7 +93,7 @@ def test_a_join_that_is_refused_says_so_in_its_own_shape(version: int, tmp_path:
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(6))
+@for_each("version", range(6))
 def test_a_member_gets_what_its_leader_says(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
@@ -118,7 +119,7 @@ def test_from_version_5_on_a_sync_must_name_the_protocol(missing: str, tmp_path:
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(5))
+@for_each("version", range(5))
 def test_a_heartbeat_is_for_the_generation_of_the_group(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
@@ -138,7 +139,7 @@ def test_a_heartbeat_is_for_the_generation_of_the_group(version: int, tmp_path: 
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(6))
+@for_each("version", range(6))
 def test_a_member_leaves(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
@@ -213,7 +214,7 @@ def test_a_broker_that_stops_answers_those_who_wait(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(7))
+@for_each("version", range(7))
 def test_a_group_is_described_with_its_members(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
@@ -242,7 +243,7 @@ def test_a_group_is_described_with_its_members(version: int, tmp_path: Path) -> 
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(6))
+@for_each("version", range(6))
 def test_groups_are_listed(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
@@ -283,7 +284,7 @@ def test_groups_are_listed_by_state_and_type(filters: dict[str, list[str]], foun
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(3))
+@for_each("version", range(3))
 def test_a_group_is_deleted_when_nobody_is_in_it(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
@@ -305,7 +306,7 @@ def test_a_group_is_deleted_when_nobody_is_in_it(version: int, tmp_path: Path) -
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(7))
+@for_each("version", range(7))
 def test_the_coordinator_of_a_group_is_found_and_the_topic_made(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from builders.loops import for_each
 from builders.served import CLUSTER, HOST, ServedBroker, serve
 from millstream.broker.handlers.metadata import CREATED_MAX, SLICE
 from millstream.model.errors import ErrorCode
@@ -18,7 +19,7 @@ def named(*names: str | None) -> dict[str, Any]:
     return {"topics": [{"name": name} for name in names]}
 
 
-@pytest.mark.parametrize("version", EVERY_VERSION)
+@for_each("version", EVERY_VERSION)
 @pytest.mark.parametrize("by_name", [False, True])
 def test_brokers_topics_and_leaders_are_told_in_every_version(version: int, by_name: bool, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -64,7 +65,7 @@ def test_what_is_kept_is_forgotten_when_topics_change(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", [0, 3, 4, 9, 13])
+@for_each("version", [0, 3, 4, 9, 13])
 def test_an_unknown_topic_is_made_when_asked_for(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         answer = await (await broker.peer()).ask("Metadata", version, named("fresh"))
@@ -117,7 +118,7 @@ def test_one_request_makes_only_so_many_topics(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", [10, 11, 12, 13])
+@for_each("version", [10, 11, 12, 13])
 def test_topics_are_found_by_id(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         made = await broker.topic()

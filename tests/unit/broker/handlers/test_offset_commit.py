@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pytest
-
+from builders.loops import for_each
 from builders.served import ServedBroker, produce, serve, topic_ref
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode
@@ -60,7 +59,7 @@ def errors(answer: dict[str, Any]) -> list[list[int]]:
     return [[row["error_code"] for row in topic["partitions"]] for topic in answer["topics"]]
 
 
-@pytest.mark.parametrize("version", range(2, 11))
+@for_each("version", range(2, 11))
 def test_what_is_committed_is_fetched_again(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic(partitions=3)
@@ -86,7 +85,7 @@ def test_what_is_committed_is_fetched_again(version: int, tmp_path: Path) -> Non
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(2, 11))
+@for_each("version", range(2, 11))
 def test_only_partitions_that_are_there_can_be_committed(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic(partitions=1)
@@ -101,7 +100,7 @@ def test_only_partitions_that_are_there_can_be_committed(version: int, tmp_path:
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(2, 11))
+@for_each("version", range(2, 11))
 def test_a_member_that_is_none_commits_nothing(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic(partitions=2)
@@ -151,7 +150,7 @@ def test_a_topic_made_anew_has_other_commits(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", [8, 9, 10])
+@for_each("version", [8, 9, 10])
 def test_several_groups_are_asked_at_once(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic()
@@ -198,7 +197,7 @@ def test_single_offsets_are_deleted(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(3, 14))
+@for_each("version", range(3, 14))
 def test_nobody_writes_to_the_internal_topic_or_alters_it(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.groups.ensure()

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pytest
-
+from builders.loops import for_each
 from builders.requests import request_frame
 from builders.served import ServedBroker, serve
 from millstream.model.errors import ErrorCode
@@ -33,7 +32,7 @@ def groups_of(version: int, answer: dict[str, Any]) -> list[dict[str, Any]]:
     return list(answer["groups"])
 
 
-@pytest.mark.parametrize("version", range(1, 11))
+@for_each("version", range(1, 11))
 def test_no_partition_has_a_committed_offset(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=2)
@@ -54,7 +53,7 @@ def test_no_partition_has_a_committed_offset(version: int, tmp_path: Path) -> No
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(2, 11))
+@for_each("version", range(2, 11))
 def test_asked_for_all_topics_a_group_has_none(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from builders.batches import SOME_TIME_MS, batch
+from builders.loops import for_each
 from builders.requests import request_frame
 from builders.served import ServedBroker, produce, serve
 from millstream.broker.dispatch.request import BrokerRequest, Work
@@ -47,7 +48,7 @@ FOUND = {
 SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 
-@pytest.mark.parametrize("version", range(1, 12))
+@for_each("version", range(1, 12))
 def test_offsets_are_found_by_time_and_by_the_times_that_are_none(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await three_messages(broker)
@@ -103,7 +104,7 @@ def test_what_is_not_there_and_epochs_from_the_future_are_told(
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(2, 5))
+@for_each("version", range(2, 5))
 def test_the_end_of_an_epoch_is_told(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await three_messages(broker)

@@ -9,6 +9,7 @@ import pytest
 
 from builders.batches import batch, damaged
 from builders.held_disk import HeldDisk
+from builders.loops import for_each
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref, until
@@ -26,7 +27,7 @@ EVERY_VERSION = range(3, 14)
 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.OS, FlushPolicy.ALWAYS])
-@pytest.mark.parametrize("version", EVERY_VERSION)
+@for_each("version", EVERY_VERSION)
 def test_batches_are_stored_in_order_and_their_offsets_answered(
     version: int, policy: FlushPolicy, tmp_path: Path
 ) -> None:
@@ -80,7 +81,7 @@ def test_flushes_that_are_over_before_anybody_waits_are_waited_for_no_longer(tmp
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", [3, 8, 9, 12])
+@for_each("version", [3, 8, 9, 12])
 @pytest.mark.parametrize(
     ("topic", "partition", "code"),
     [

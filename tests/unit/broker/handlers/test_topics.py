@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from builders.loops import for_each
 from builders.requests import RawPeer
 from builders.served import ServedBroker, serve
 from millstream.model.errors import ErrorCode
@@ -22,7 +23,7 @@ async def create(peer: RawPeer, *topics: dict[str, Any], version: int = 7, **mor
     return rows
 
 
-@pytest.mark.parametrize("version", range(2, 8))
+@for_each("version", range(2, 8))
 def test_a_topic_is_made_as_asked(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         settings = [{"name": "retention.ms", "value": "60000"}]
@@ -111,7 +112,7 @@ def test_a_topic_that_is_there_twice_is_made_not_at_all(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", range(1, 7))
+@for_each("version", range(1, 7))
 def test_topics_are_deleted_by_name(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()

@@ -9,6 +9,7 @@ from typing import TypeVar
 import pytest
 
 from builders.gateways.web import Ground, with_clusters
+from builders.loops import for_each
 from builders.simulated_node import HOST
 from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedCluster, ServedClusters
 from millstream.gateway.operations.group_consumers import NOTHING, PARTITIONS_MAX, Polled, commit, poll
@@ -351,7 +352,7 @@ class Ledger:
             return None
 
 
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_nothing_is_lost_or_comes_again_after_a_commit_in_any_order_of_events(seed: int) -> None:
     async def story(site: Site) -> None:
         ledger = Ledger(site, seed)

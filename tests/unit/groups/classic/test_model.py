@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from builders.groups.classic_model import REBALANCE_MS, SESSION_MS, ModelGroup
 from builders.groups.machine import Driver, offering, subscription
+from builders.loops import for_each
 from millstream.groups.commands import AssignedBytes
 from millstream.groups.effects import GroupLogRecord, Token
 from millstream.groups.responses import Joined, Synced
@@ -302,7 +302,7 @@ def _durable(log: list[GroupLogRecord]) -> list[GroupLogRecord]:
     return sorted(Driver(log).machine.dump())
 
 
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_long_walks_in_which_everything_happens_often_end_as_the_model_says(seed: int) -> None:
     random = Random(seed)
     groups = ClassicGroups()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from builders.loops import for_each
 from builders.partitions import Site, read_all
 from builders.putting import put_ids, put_numbered, retry, stored_ids
 from millstream.catalog.catalog import Catalog
@@ -127,7 +128,7 @@ async def _check(site: Site, moment: Moment) -> None:
 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.OS])
-@pytest.mark.parametrize("seed", range(3))
+@for_each("seed", range(3))
 def test_whenever_power_is_lost_every_id_is_stored_once_by_trying_again(seed: int, policy: FlushPolicy) -> None:
     async def story(site: Site) -> None:
         moments = await _busy_life(site)

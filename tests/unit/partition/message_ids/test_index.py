@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from builders.batches import batch
+from builders.loops import for_each
 from builders.partitions import Site, SlowWorkers, committed, read_all
 from builders.putting import put_batch, put_ids, put_numbered, retry, stored_ids
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -109,7 +110,7 @@ async def _step(site: Site, random: Random, partition: Partition, model: Model) 
 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.OS])
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_ids_are_known_for_their_window_through_whatever_happens(seed: int, policy: FlushPolicy) -> None:
     async def story(site: Site) -> None:
         random, model = Random(seed), Model()

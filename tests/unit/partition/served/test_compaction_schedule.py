@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from builders.batches import batch
+from builders.loops import for_each
 from builders.partitions import Site, SlowWorkers, committed, read_all
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition import derived_state
@@ -46,7 +47,7 @@ async def write_some(partition: Partition, random: Random, sequences: dict[int, 
         sequences[producer] = sequence + len(keys)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(8))
 @pytest.mark.parametrize("has_snapshot", [True, False])
 def test_the_log_gives_the_same_producers_and_epochs_after_it_was_cleaned(seed: int, has_snapshot: bool) -> None:
     async def story(site: Site) -> None:
@@ -153,7 +154,7 @@ def test_a_deleted_topic_is_not_cleaned_any_more_and_a_stop_ends_a_cleaning() ->
     Site().run(story)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@for_each("seed", range(3))
 def test_a_moved_start_is_durable_when_it_is_told(seed: int) -> None:
     async def story(site: Site) -> None:
         random = Random(seed)

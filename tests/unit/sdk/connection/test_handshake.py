@@ -6,6 +6,7 @@ import pytest
 
 import millstream
 from builders.batches import batch
+from builders.loops import for_each
 from builders.sdk.scripted_broker import Scene, play
 from builders.served import HOST, ServedBroker, serve
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -70,7 +71,7 @@ def test_what_a_client_makes_takes_its_role_and_the_broker_keeps_it(
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", ["1.3.0", "1.4.7", "1.5.0", "1.7.2", "1.6.0.dev3"])
+@for_each("version", ["1.3.0", "1.4.7", "1.5.0", "1.7.2", "1.6.0.dev3"])
 def test_within_two_minor_versions_client_and_broker_work_together(version: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         context = home_at(broker, version)
@@ -80,7 +81,7 @@ def test_within_two_minor_versions_client_and_broker_work_together(version: str,
     serve(tmp_path, story)
 
 
-@pytest.mark.parametrize("version", ["1.2.9", "1.8.0", "0.5.0", "2.5.0", "nonsense"])
+@for_each("version", ["1.2.9", "1.8.0", "0.5.0", "2.5.0", "nonsense"])
 def test_outside_of_the_window_the_error_names_both_versions_and_comes_at_once(version: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         context = home_at(broker, version)

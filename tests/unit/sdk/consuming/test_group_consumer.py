@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from builders.loops import for_each
 from builders.sdk.simulated_consumers import (
     GROUP,
     LONG_S,
@@ -492,7 +493,7 @@ def test_an_assignor_that_the_broker_does_not_have_is_refused_when_joining() -> 
     play_four(story)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_through_cuts_and_silences_every_message_is_read_and_no_commit_runs_ahead(seed: int) -> None:
     random = Random(seed)
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from builders.loops import for_each
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
@@ -474,7 +475,7 @@ def test_each_message_is_noted_once_however_often_it_is_taken_back(tmp_path: Pat
     assert noted == found == 4 * COUNT
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40))
 def test_a_caller_and_an_engine_in_two_threads_never_take_the_same_or_leave_any(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     count = 60 * COUNT

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from builders.loops import for_each
 from builders.sdk.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
@@ -87,7 +88,7 @@ async def trouble(ground: Ground, random: Random, enough: asyncio.Event) -> None
             ground.network.cut("reader")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(8))
 def test_readers_at_any_place_see_exactly_the_log(seed: int) -> None:
     random = Random(seed)
 

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from builders.logs import SMALL, append, key, logs_of, open_store, run, values_of
+from builders.loops import for_each
 from millstream.storage.flush.written_marks import FILE_NAME
 from millstream.storage.log.log import Log, LogSettings
 from millstream.storage.store import FlushPolicy, LogStore
@@ -200,7 +201,7 @@ async def look_and_go_on(disk: SimulatedDisk, written: dict[int, list[bytes]], p
 
 
 @pytest.mark.parametrize("policy", list(FlushPolicy))
-@pytest.mark.parametrize("seed", range(2))
+@for_each("seed", range(2))
 def test_nothing_that_was_written_is_lost_wherever_the_process_is_killed(seed: int, policy: FlushPolicy) -> None:
     whole = SimulatedDisk(Random(0))
     assert not run_until(whole, {0: [], 1: [], 2: []}, -1)

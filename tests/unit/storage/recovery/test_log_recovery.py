@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
+from builders.loops import for_each
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.header import each_batch
 from millstream.storage.log.log import Log, LogSettings
@@ -239,7 +240,7 @@ def test_without_a_checkpoint_damage_in_the_middle_is_not_taken_for_a_torn_end()
     run(check())
 
 
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_a_log_without_flushes_keeps_a_beginning_of_itself(seed: int) -> None:
     async def check() -> None:
         disk = SimulatedDisk(Random(seed))

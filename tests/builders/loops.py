@@ -1,0 +1,40 @@
+"""Loops inside one test: a seed or a version is not a test case of its own."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
+
+Test = Callable[..., None]
+
+
+def for_each(name: str, values: Iterable[object]) -> Callable[[Test], Test]:
+    """Run a test's body once with each value as the argument `name`; a failure names the value.
+
+    Each value gets a `tmp_path` of its own. Other fixtures are made once, so the body must not depend on fresh ones.
+    """
+    every = list(values)
+    assert every, f"no value for {name}"
+
+    def decorate(test: Test) -> Test:
+        @wraps(test)
+        def looped(*given: Any, **named: Any) -> None:
+            for number, value in enumerate(every):
+                own = dict(named)
+                if "tmp_path" in named:
+                    own["tmp_path"] = named["tmp_path"] / f"{name}-{number}"
+                    own["tmp_path"].mkdir()
+                try:
+                    test(*given, **own, **{name: value})
+                except BaseException as failure:
+                    failure.add_note(f"with {name}={value!r}")
+                    raise
+
+        # Pytest must neither look for a fixture of this name nor look behind the loop.
+        del looped.__wrapped__
+        signature = inspect.signature(test)
+        kept = [parameter for parameter in signature.parameters.values() if parameter.name != name]
+        looped.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        return looped
+
+    return decorate
