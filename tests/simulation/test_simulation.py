@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -53,6 +54,23 @@ def test_a_seed_gives_the_same_digest_whatever_ran_before() -> None:
     again = [run_seed(seed).digest for seed in (7, 6, 5)]
     assert first == again[::-1]
     assert len(set(first)) == 3
+
+
+def test_log_lines_of_other_threads_do_not_change_a_digest() -> None:
+    digest = run_seed(5).digest
+    ended = threading.Event()
+
+    def chatter() -> None:
+        while not ended.wait(0.001):
+            logging.getLogger("millstream.sdk.retrying").warning("another program in this process")
+
+    other = threading.Thread(target=chatter)
+    other.start()
+    try:
+        assert run_seed(5).digest == digest
+    finally:
+        ended.set()
+        other.join()
 
 
 def test_a_plan_of_ones_own_can_be_played() -> None:

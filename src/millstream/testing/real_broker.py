@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from millstream.testing.held_ports import HeldPorts
+
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 
@@ -53,6 +55,7 @@ class RealBroker:
         self.http_port = 0
         self.grpc_port = 0
         self._has_gateway = gateway
+        self._held_ports = HeldPorts()
         self._said = b""
         self._env = dict(env or {})
         self._log_path = self.data_dir.with_name(self.data_dir.name + ".log")
@@ -122,6 +125,7 @@ class RealBroker:
         self.operator_port = int(operator["port"]) if operator else self.operator_port
         if self._has_gateway:
             self.wait_gateway(end_s - time.monotonic())
+        self._held_ports.release()
 
     def wait_gateway(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Come back when a gateway has said that it is ready, which it does after every start of its own."""
@@ -172,6 +176,7 @@ class RealBroker:
             self.close()
             raise BrokerFailedError(f"the broker did not end within {timeout_s:g} s:\n{self.log_text()}") from None
         self._release()
+        self._held_ports.hold(port for port in self._ports() if port)
         return code
 
     def close(self) -> None:
@@ -180,6 +185,10 @@ class RealBroker:
             self._process.kill()
             self._process.wait()
         self._release()
+        self._held_ports.release()
+
+    def _ports(self) -> tuple[int, ...]:
+        return (self.port, self.operator_port, self.http_port, self.grpc_port)
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is None or self._process.poll() is not None:

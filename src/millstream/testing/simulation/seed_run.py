@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,8 +104,11 @@ class _EventHandler(logging.Handler):
         super().__init__()
         self._loop = loop
         self._trace = trace
+        self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.thread != self._thread:  # Another program's in this process: the run has one thread.
+            return
         fields = " ".join(f"{name}={value}" for name, value in fields_of(record).items())
         self._trace.note(self._loop.time(), "log", record.levelname, record.getMessage(), fields)
         error = record.exc_info[1] if record.exc_info else None
