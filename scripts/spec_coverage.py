@@ -14,7 +14,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "docs" / "spec-coverage.md"
 
-ROWS_PER_AREA = {"T": 8, "W": 9, "R": 9, "L": 8, "C": 7, "I": 3, "P": 10, "S": 5}
+ROWS_PER_AREA = {"T": 8, "W": 9, "R": 9, "L": 8, "C": 7, "I": 3, "P": 10, "S": 5, "O": 4}
 STATES = ("done", "partly", "not yet")
 
 _ROW = re.compile(r"^\| *([A-Z]\d+) *\|([^|]*)\|([^|]*)\|([^|]*)\|$")
