@@ -1,4 +1,4 @@
-"""Where Spark looks for the format "millstream" by itself: modules named so, with a class named so."""
+"""Registers the Spark format "millstream": Spark imports modules named `pyspark_*` and uses their `DefaultSource`."""
 
 from millstream.spark.source import MillstreamSource as DefaultSource
 

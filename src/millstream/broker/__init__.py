@@ -1,1 +1,1 @@
-"""The listener, the connections, the dispatch table, and one handler per API."""
+"""The Kafka-protocol server: listener, connections, dispatch table, one handler per API, push subscriptions."""

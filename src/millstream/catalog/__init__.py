@@ -1,1 +1,1 @@
-"""What brokers must agree on: who is there, which topics exist, who leads what, which ids are given out."""
+"""Facts that brokers must agree on: brokers, topics, partitions, leaders and producer ids, as SQL tables."""

@@ -1,1 +1,1 @@
-"""The command line, one file for each group of commands. What a command needs is imported when it runs, not before."""
+"""The command line, one file per command group. A command imports what it needs when it runs."""

@@ -1,1 +1,1 @@
-"""The gateway: everything over HTTP and gRPC, in a process of its own, with the SDK and nothing else."""
+"""The gateway: serves the web API and gRPC in its own process, as a client of the brokers."""

@@ -1,1 +1,1 @@
-"""Consumer groups: members, assignment, committed offsets. Pure state, and the runtime that keeps it in the log."""
+"""Consumer groups: pure state machines for members, assignments, offsets and iterators, and the runtime around them."""

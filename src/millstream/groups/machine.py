@@ -90,7 +90,7 @@ class GroupMachine:
 
     def replay(self, record: GroupLogRecord) -> None:
         """Take in one record of the log; records must come in order, all before `loaded`. Keys of other kinds are
-        passed over; MalformedError for one that is not laid out as it says."""
+        passed over; MalformedMessageError for one that is not laid out as it says."""
         version = key_version(record.key)
         if version in OFFSET_KEYS:
             key = read_offset_key(record.key)

@@ -1,1 +1,1 @@
-"""The vocabulary: names, ids, limits, and the one error table."""
+"""The shared vocabulary: names, ids, limits, roles, versions, and the one error table."""

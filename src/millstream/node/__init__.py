@@ -1,1 +1,1 @@
-"""The composition root: settings, wiring, start and stop. Nothing below knows that it exists."""
+"""Assembles one broker from its parts: settings, wiring, start, stop and the operator port."""

@@ -1,1 +1,1 @@
-"""The log as readers and writers see it: append, read, watermarks, epochs, idempotent producers, retention."""
+"""One partition as its leader serves it: append, read, watermark, epochs, idempotent producers, message ids."""

@@ -88,7 +88,7 @@ class StaleInspectionError(MillstreamError):
 class AppendJob(NamedTuple):
     """How a batch is looked at, beginning on the event loop, and how it is appended with what that gave.
 
-    The second may raise LookAgain, and so may the first by its future; then both are done once more.
+    The second may raise StaleInspectionError, and so may the first by its future; then both are done once more.
     """
 
     look: Callable[[Partition, memoryview], asyncio.Future[Any]]

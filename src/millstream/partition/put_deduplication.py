@@ -277,7 +277,7 @@ def _place(partition: Partition, looked: Looked, key: bytes) -> IndexedMessage |
 
 
 def _check_view(index: IdIndex, looked: Looked) -> None:
-    """LookAgain when the runs have changed since a worker looked into them."""
+    """StaleInspectionError when the runs have changed since a worker looked into them."""
     view = looked.view
     if index is not view.known or index.added != view.added:
         raise StaleInspectionError(ErrorCode.KAFKA_STORAGE_ERROR, "message ids were saved meanwhile")

@@ -1,1 +1,1 @@
-"""What every process of ours has, broker or gateway: settings, logs, metrics, signals, an end with its parent."""
+"""Shared parts of every Millstream process: settings, logs, metrics, signals, exit codes, exit with the parent."""

@@ -9,7 +9,7 @@ field             type       meaning
 length            varint     bytes of the record that follow
 attributes        int8       unused
 timestamp_delta   varlong    milliseconds after the header's base_timestamp; may be negative
-offset_delta      varint     place after the header's base_offset; compaction leaves gaps
+offset_delta      varint     offset minus the header's base_offset; compaction leaves gaps
 key               varint +   length and bytes; length -1 is null
 value             varint +   length and bytes; length -1 is null, a tombstone where the topic is compacted
 header count      varint
@@ -26,17 +26,15 @@ bytes each, its value a version of two bytes and the coordinator's epoch of four
 The parts, from what is needed most to what is needed least:
 
 - `header`: read, check and stamp a batch without opening it;
-- `produced_batch`: the same in one go for what producers usually send, which is all that the broker does on its common
-path;
+- `produced_batch`: the same in one pass for the batches that producers usually send; the broker's common path;
 - `batch`: from lists to a batch and back to records;
 - `arrow`: from Arrow tables to batches and back, without a Python object per record (needs PyArrow);
 - `compaction`: a batch with fewer records, or with none;
 - `checksum`: CRC-32C;
 - `compression`: within bounds that no hostile batch gets past;
 - `message`: a message as a consumer hands it out;
-- `record_encoder`, `record_decoder`, `record_keys`: the codec itself. Each of these, `message` and `produced_batch`, is
-one source that runs
-  compiled or plain, with the same results;
+- `record_encoder`, `record_decoder`, `record_keys`: the codec itself. Each of these, `message` and `produced_batch`,
+  has one source that runs compiled or as plain Python, with the same results;
 - `compiled`: which of the two it is here.
 
 The package itself imports none of them: of two threads that first need different ones, one would hold the package and

@@ -1,1 +1,1 @@
-"""The Python client: a protocol core without I/O, connections over the network seam, and the client made of them."""
+"""The Python client: connections over the network seam, engines for producing and consuming, public classes."""

@@ -1,6 +1,6 @@
-"""Topics as DataFrames: a source and a sink for Spark, and the session that suits them. Needs `millstream[spark]`.
+"""Spark source and sink for topics, and a matching Spark session. Needs `millstream[spark]`.
 
-Nothing of Spark is imported before something of here is used.
+Importing the package does not import Spark; the first use of one of its names does.
 """
 
 from typing import TYPE_CHECKING

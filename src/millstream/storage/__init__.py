@@ -1,16 +1,17 @@
-"""Where batches lie: logs of segments on disk, and what makes them outlive a crash.
+"""Stores record batches on disk: segmented logs, and the flushes and recovery that make them survive a crash.
 
-In the order a write takes:
-  store           all logs of a broker; `commit` is what an acknowledgement waits for
-  log, reader     one partition's log: append, read, forget
-  segment, index  a run of its batches in one file, and the sparse index beside it
-  group_commit    one flush for all who wait; `flushing` is one log's share in it
-  journal         makes small appends of many logs durable with one flush
-  data_directory  flushes behind, writes the `checkpoint`, removes what it makes needless; `tails` calls for one early,
-                  `written` tells the next process what no checkpoint knows
-  cleaner         keeps the last record of each key: `dirt` says where, `compaction` what, `rewriting` makes the new
-                  segment, `exchange` puts it in the place of the old ones
-  mender, repair  bring back a log that the disk refused
-  opening         the start: `identity` of the directories, then `recovery` of each log
-  disk            the seam to the machine; `local_disk` is the real one, `millstream.testing` has the one that forgets
+In the order of a write:
+  store           all logs of a broker; an acknowledgement waits for `LogStore.commit`
+  log/            one partition's log: `log` appends, `log_reader` reads, `write_buffer` collects a round's appends,
+                  `segment` is one file with its `sparse_index`
+  flush/          `group_commit` flushes once for all waiting writers, `journal` makes small appends of many logs
+                  durable with one flush, `checkpoint` and `written_marks` tell recovery where to begin
+  data_directory  one directory: its lock, logs and journals; it writes checkpoints and removes old journals
+  cleaning/       `retention` removes segments by age and size; `cleaner` compacts: `cleanable_range` selects segments,
+                  `compaction` records; `rewriting` writes the new segment, `segment_exchange` swaps it in
+  recovery/       the start: `directory_startup`, `directory_identity`, `log_recovery`; after a disk error:
+                  `auto_repair` and `repair`
+  snapshot        state derived from a log, saved beside it; `sealed_file` is the format of all small files
+
+The interface to the disk is `millstream.seams.disk`; `millstream.seams.local_disk` implements it.
 """

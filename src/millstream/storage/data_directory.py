@@ -140,7 +140,7 @@ class DataDirectory:
     # Flushing behind.
 
     async def flush_behind(self) -> None:
-        """Flush whatever is dirty. Failed logs are fenced and left to the mender."""
+        """Flush whatever is dirty. Failed logs are fenced and left to `AutoRepair`."""
         async with self._checkpointing:  # A checkpoint must not overlook what is being flushed.
             await self._flush_dirty(closed_only=False)
 

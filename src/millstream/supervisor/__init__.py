@@ -1,1 +1,1 @@
-"""`millstream serve`: a broker, plus the gateway and the brokers of further clusters as child processes."""
+"""The `millstream serve` process: runs a broker, and a gateway and further local brokers as child processes."""

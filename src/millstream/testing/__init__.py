@@ -1,6 +1,6 @@
-"""The public testing kit: a real broker for your tests, and simulated time, network, threads and disk to run one in.
+"""The public test kit: real and embedded brokers, fault injection, and simulated time, network, threads and disk.
 
-`EmbeddedBroker` is where to begin; with pytest, the fixture `millstream_broker` is there without an import.
+Start with `EmbeddedBroker`. Under pytest the fixture `millstream_broker` is available without an import.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Bytes to messages and back, without any input or output: Kafka's messages and our own.
+"""Encodes and decodes protocol messages without I/O: Kafka's messages and Millstream's own.
 
-Most messages are read and written by the schemas (`messages`); Produce and Fetch, which carry the records, by hand.
+JSON schemas define most messages (`messages`); Produce and Fetch, which carry records, have hand-written codecs.
 """

@@ -87,7 +87,7 @@ class FetchedPartition(NamedTuple):
 
 
 def parse_fetch_request(version: int, frame: memoryview, position: int) -> FetchRequest:
-    """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    """The request whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
     source = FrameReader(frame, position, NAMED_MAX)
     flexible = version >= FLEXIBLE_FROM
     replica_id = source.int32() if version < REPLICA_TAG_FROM else -1

@@ -120,7 +120,7 @@ def _put_forgotten(out: bytearray, forgotten: Sequence[tuple[TopicRef, Sequence[
 
 
 def parse_fetch_response(version: int, frame: memoryview, position: int) -> FetchResponse:
-    """The answer whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    """The answer whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
     source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
     flexible = version >= FLEXIBLE_FROM
     source.int32()  # throttle time: this client is never throttled by a broker of ours

@@ -1,6 +1,6 @@
 """Reading single values out of a frame, with every length checked against what is left before anything is made of it.
 
-Invariant: `0 <= position <= end == len(buffer)`; a read that would go beyond the end raises MalformedError and
+Invariant: `0 <= position <= end == len(buffer)`; a read that would go beyond the end raises MalformedMessageError and
 leaves nothing allocated. `elements_left` bounds how many array elements and tags one message may have in all, so that
 the time a message takes is bounded before it is spent.
 """

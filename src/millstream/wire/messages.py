@@ -55,7 +55,7 @@ def response_fields(api: str, version: int) -> frozenset[str]:
 
 
 def read_request(api: str, version: int, frame: memoryview, position: int) -> Fields:
-    """The request whose body begins at `position`; MalformedError when the frame does not hold it.
+    """The request whose body begins at `position`; MalformedMessageError when the frame does not hold it.
 
     Bytes behind it are passed over, as Kafka does: librdkafka, asking for all topics, sends three too many.
     """
@@ -69,7 +69,7 @@ def write_request(api: str, version: int, fields: Fields) -> bytes:
 
 
 def read_response(api: str, version: int, frame: memoryview, position: int) -> Fields:
-    """The response whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    """The response whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
     source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
     fields: Fields = _reader(f"{api}Response", version)(source)
     source.finish()
@@ -85,7 +85,7 @@ def read_versioned(name: str, data: bytes | memoryview) -> Fields:
     """A value that begins with its own version, as records of internal topics and what members tell assignors do.
 
     A version newer than the schema is read as the newest it has, and what follows is passed over; one that is older
-    than the schema, or data that does not hold it, is a MalformedError.
+    than the schema, or data that does not hold it, is a MalformedMessageError.
     """
     frame = memoryview(data)
     source = FrameReader(frame, 0, ANSWER_ELEMENTS_MAX)

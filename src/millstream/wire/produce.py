@@ -61,7 +61,7 @@ class ProduceResult(NamedTuple):
 
 
 def parse_produce_request(version: int, frame: memoryview, position: int) -> ProduceRequest:
-    """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    """The request whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
     try:
         plain = (_parse_plain_compact if version >= _FLEXIBLE_FROM else _parse_plain)(version, frame, position)
     except (error, IndexError, UnicodeDecodeError):

@@ -48,7 +48,7 @@ class PutsRequest(NamedTuple):
 
 
 def parse_puts_request(frame: memoryview, position: int) -> PutsRequest:
-    """The request whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    """The request whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
     try:
         plain = _parse_plain(frame, position)
     except (error, IndexError, UnicodeDecodeError):
@@ -188,7 +188,7 @@ def _put_result(out: bytearray, result: ProduceResult) -> None:
 
 
 def parse_puts_response(frame: memoryview, position: int) -> list[tuple[str, list[ProduceResult]]]:
-    """The answer whose body begins at `position`; MalformedError unless it fills the frame exactly."""
+    """The answer whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
     source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
     topics = []
     for _ in range(source.count(True, 3)):

@@ -63,7 +63,7 @@ def write_delivery(rows: Sequence[Delivery], error: int = 0, message: str | None
 
 
 def parse_delivery(frame: memoryview, position: int) -> Delivered:
-    """The frame whose body begins at `position`, records not copied; MalformedError unless it fills it exactly."""
+    """Decode the body at `position` without copying records; MalformedMessageError unless it fills the frame."""
     source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
     error, message = source.int16(), source.string(compact=True)
     rows = [_parse_row(source) for _ in range(source.count(True, _ROW.size))]

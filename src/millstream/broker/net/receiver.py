@@ -102,7 +102,7 @@ class Receiver:
         return memoryview(frame)[self.filled :]
 
     def received(self, count: int) -> None:
-        """`count` bytes have been read into `buffer()`; MalformedError when they announce what cannot be."""
+        """`count` bytes have been read into `buffer()`; MalformedMessageError when they announce what cannot be."""
         frame = self._frame
         if frame is None:
             view = self._staging.view

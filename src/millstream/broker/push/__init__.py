@@ -1,1 +1,1 @@
-"""Push subscriptions: what was committed decides how much more is sent."""
+"""Push subscriptions: send messages as long as the window has room; commits make room for more."""

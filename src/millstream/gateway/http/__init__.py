@@ -1,1 +1,1 @@
-"""The web API: routes, bodies and documentation, all from one table."""
+"""The web API: routes, bodies and documentation, derived from one table of operations."""

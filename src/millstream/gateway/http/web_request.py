@@ -70,7 +70,7 @@ def read_path(parts: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_json(data: bytes, decoder: "msgspec.json.Decoder[Any]") -> Any:
-    """What a JSON body says; MalformedError for what is none, msgspec.ValidationError for what says something else."""
+    """Decode a JSON body; MalformedBodyError when it is no JSON, msgspec.ValidationError when it has other fields."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError:

@@ -1,1 +1,1 @@
-"""The operations that the web API and gRPC have in common, over SDK clients."""
+"""The operations that the web API and gRPC share, implemented with SDK clients."""

@@ -1,1 +1,1 @@
-"""The classic protocol: members gather, one of them shares out the partitions, the group passes on what it says."""
+"""The classic group protocol: members join in rounds, and one member assigns the partitions."""

@@ -1,1 +1,1 @@
-"""The new group protocol (KIP-848): the broker shares out the partitions, members come to terms with it one by one."""
+"""The newer group protocol (KIP-848): the broker assigns partitions, and members reconcile one by one."""

@@ -19,7 +19,7 @@ class EmbeddedSubscription(NamedTuple):
 
 
 def read_subscription(protocols: tuple[OfferedProtocol, ...], topics: TopicImage) -> EmbeddedSubscription:
-    """What a member tells all its assignors alike; MalformedError if it does not say it that way."""
+    """What a member tells all its assignors alike; MalformedMessageError if it does not say it that way."""
     fields = read_versioned("ConsumerProtocolSubscription", protocols[0].metadata)
     owned = ((topics.get(each["topic"]), each["partitions"]) for each in fields["owned_partitions"])
     return EmbeddedSubscription(
@@ -30,7 +30,7 @@ def read_subscription(protocols: tuple[OfferedProtocol, ...], topics: TopicImage
 
 
 def read_assignment(data: bytes, topics: TopicImage) -> Assignment:
-    """Of partitions that exist; MalformedError if it is not an assignment."""
+    """Of partitions that exist; MalformedMessageError if it is not an assignment."""
     if not data:
         return {}
     rows = read_versioned("ConsumerProtocolAssignment", data)["assigned_partitions"]

@@ -73,8 +73,8 @@ def consumer_group_for(
 def replay_consumer(context: Context, record: GroupLogRecord) -> None:
     """Take in a record of the log if it is one of the new protocol's; others are passed over.
 
-    A group is one of the new protocol as long as a record says something of it; MalformedError for one that is not laid
-    out as its key says."""
+    A group belongs to the new protocol as long as the log has a record of it. MalformedMessageError when the record
+    does not have the layout of its key."""
     version = key_version(record.key)
     if version not in KEYS:
         return

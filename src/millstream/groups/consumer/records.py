@@ -66,7 +66,7 @@ def write_key(key: Key) -> bytes:
 
 
 def read_key(key: bytes, version: int) -> Key:
-    """MalformedError if it is not laid out as a key of this version."""
+    """MalformedMessageError if it is not laid out as a key of this version."""
     fields = read_versioned(f"{_NAMES[version]}Key", key)
     name = fields.get("regular_expression") or fields.get("member_id") or ""
     return Key(version, fields["group_id"], name)
@@ -132,7 +132,7 @@ def member_record(group_id: str, member_id: str, subscription: MemberSubscriptio
 
 
 def read_value(version: int, value: bytes) -> Value:
-    """What a record of this key version says; MalformedError if it is not laid out so."""
+    """What a record of this key version says; MalformedMessageError if it is not laid out so."""
     fields = read_versioned(f"{_NAMES[version]}Value", value)
     return _READERS[version](fields)
 

@@ -1,1 +1,1 @@
-"""Iterators: stretches of partitions that a coordinator gives out to clients, and what servers know of them."""
+"""Iterators: the coordinator issues offset ranges to clients; partition leaders check the issued iterators."""

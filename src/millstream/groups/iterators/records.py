@@ -56,12 +56,12 @@ def _key(key: IssuedKey) -> bytes:
 
 
 def read_issued_key(key: bytes) -> IssuedKey:
-    """MalformedError if it is not laid out as a key of this kind."""
+    """MalformedMessageError if it is not laid out as a key of this kind."""
     fields = read_versioned("IssuedIteratorKey", key)
     return IssuedKey(fields["group_id"], fields["topic"], fields["partition"])
 
 
 def read_issued(value: bytes) -> Issued:
-    """MalformedError if it is not laid out so."""
+    """MalformedMessageError if it is not laid out so."""
     fields = read_versioned("IssuedIteratorValue", value)
     return Issued(**(fields | {"topic_id": bytes(fields["topic_id"])}))

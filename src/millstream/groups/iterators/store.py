@@ -95,7 +95,7 @@ class IssuedStore:
     # The log.
 
     def replay(self, record: GroupLogRecord) -> None:
-        """Take in a record whose key says that it is one of these; MalformedError if it is not laid out so."""
+        """Take in a record whose key says that it is one of these; MalformedMessageError if it is not laid out so."""
         key = read_issued_key(record.key)
         if record.value is None:
             self._remove(key)

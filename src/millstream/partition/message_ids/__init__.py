@@ -1,1 +1,1 @@
-"""The message ids that a partition knows: keys, runs on disk, and the index of both that is held to a window."""
+"""The message ids that a partition recognises within the window: an index in memory, sorted runs on disk."""

@@ -1,1 +1,1 @@
-"""Administration and group requests, with their responses as plain values."""
+"""Admin and group requests, with plain values as results."""

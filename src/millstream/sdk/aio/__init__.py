@@ -1,1 +1,1 @@
-"""The public classes with `async` and `await`. The source: those in `sync` are generated from these."""
+"""The public classes for asyncio. `sdk/sync` is generated from them."""

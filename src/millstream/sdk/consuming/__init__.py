@@ -1,1 +1,1 @@
-"""Reading as programs do it: one engine for consumers with and without a group, below the public classes."""
+"""The consumer: one engine, with or without a group, below the public classes."""

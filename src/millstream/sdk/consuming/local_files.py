@@ -65,7 +65,7 @@ class LocalFileReader:
         and with all the others they reach `end_offset`.
 
         With a `scratch` they are there until it is read into again, which is begun for the others.
-        NotThereError where they do not lie there, or cannot be had. Blocks.
+        FileMovedError where they do not lie there, or cannot be had. Blocks.
         """
         try:
             found = _read(place, size_bytes, None) if scratch is None else scratch.read(place, size_bytes)

@@ -127,7 +127,7 @@ class FetchedChunk:
         """The same messages, not compressed, in pieces; CORRUPT_MESSAGE when they are damaged.
 
         Of what lies in a file, about `read_bytes` are read; the last of the pieces is the rest, which still does.
-        NotThereError when it is not where it should be. In any thread.
+        FileMovedError when it is not where it should be. In any thread.
         """
         packed_bytes: int | None = None
         rest: FilePlace | None = None

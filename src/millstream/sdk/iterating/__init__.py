@@ -1,1 +1,1 @@
-"""Reading as a group with iterators: what goes over the wire, and the engine below the public class."""
+"""Reads with iterators: their requests, and the engine below the public class."""

@@ -1,1 +1,1 @@
-"""Rows under a name of the writer's own, numbered in each partition: a repeated writer adds what is missing."""
+"""Numbered writers: number Arrow rows per partition under a fixed name; a repeated write adds only missing rows."""

@@ -1,15 +1,15 @@
-"""The producer: what users put is gathered, shared out over partitions, sent in the background and answered for.
+"""The producer: collects messages, distributes them over partitions, sends them in the background and reports results.
 
-From what is needed by every message to what is needed once:
+Ordered from work per message to work per producer:
 
-- `chunk`: what happens per message: it joins the open chunk of its topic, and its receipt is a place in that chunk;
-- `row_partitioning`: which partition each row of a chunk goes to;
-- `receipts`: waiting for receipts, and the receipt of many messages;
-- `batches`: a batch is encoded once, and given its number, and again if need be, without being opened;
-- `batch_compression`: what is to be compressed is encoded in workers;
-- `partition_queue`: batches of one partition, each stored once and in order;
-- `request_batching`: batches to one broker, sent together;
-- `engine`: the loop's side: takes chunks, shares them out, flushes, closes.
+- `chunk`: adds each message to the open chunk of its topic; a receipt points to one row of that chunk;
+- `row_partitioning`, `chunk_partitioning`: choose a partition for each row, and split a chunk by partition;
+- `receipt_waiters`, `bulk`: wait for receipts; one receipt for many messages;
+- `message_ids`: checks the ids that callers pass;
+- `batches`, `batch_compression`: encode a batch once, in a worker when it is compressed;
+- `partition_queue`: stores the batches of one partition once and in order;
+- `request_batching`, `leader_route`: send the batches for one broker in one request;
+- `engine`: the part that runs on the event loop: takes chunks, distributes them, flushes, closes.
 
-`chunk` and `row_partitioning` have one source that runs compiled or plain, as the record codec.
+`chunk` and `row_partitioning` have one source that runs compiled or as plain Python, like the record codec.
 """

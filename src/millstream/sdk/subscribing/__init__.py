@@ -1,1 +1,1 @@
-"""Being sent messages as programs do it: the engine of subscriptions, below the public class."""
+"""Push subscriptions: their requests, and the engine below the public class."""

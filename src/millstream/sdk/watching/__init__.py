@@ -1,1 +1,1 @@
-"""Reading from places that callers keep, and waiting there: all who wait for a partition share one subscription."""
+"""Reads at offsets that the caller keeps. All waiting reads of one partition share one push subscription."""

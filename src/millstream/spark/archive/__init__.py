@@ -1,6 +1,6 @@
-"""Topics as Parquet files, brought up to date and checked; `.option("archive", path)` reads them and the topic as one.
+"""Archives topics as Parquet files, updates and verifies them; option `archive` reads archive and topic as one.
 
-Nothing of Spark is imported before something of here is used.
+Importing the package does not import Spark; the first use of one of its names does.
 """
 
 from typing import TYPE_CHECKING

@@ -1,1 +1,1 @@
-"""Pipelines that are files: run, watched, stopped; and templates to begin from."""
+"""Pipelines from files: run, monitor and stop them; templates to start from."""

@@ -1,1 +1,1 @@
-"""Values as columns with types of their own: what is in a message, instead of its bytes."""
+"""Decodes message values into typed columns, from JSON and Avro."""

@@ -1,8 +1,8 @@
 """Brings logs back that the disk refused, by itself, as soon as the disk is well again.
 
-A log is broken after a failed write and fenced after a failed flush. The mender tries until it has been made whole
-(see `repair`), waiting longer after each failure. A log that lost its unflushed end takes appends again only after a
-checkpoint, since a journal might still speak of what was there before.
+A log is broken after a failed write and fenced after a failed flush. `AutoRepair` tries until it has been made
+whole (see `repair`), waiting longer after each failure. A log that lost its unflushed end takes appends again only
+after a checkpoint, since a journal might still speak of what was there before.
 """
 
 import asyncio

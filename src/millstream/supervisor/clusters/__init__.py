@@ -1,1 +1,1 @@
-"""Clusters made by a call: several brokers on this machine, as processes of one supervisor."""
+"""Local clusters: further brokers on this machine, started on request as children of one supervisor."""

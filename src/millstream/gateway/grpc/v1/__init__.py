@@ -1,1 +1,1 @@
-"""The contract, as scripts/proto.py writes it for Python: change proto/, and run that."""
+"""The Python code that scripts/proto.py generates from proto/: change proto/ and run that script."""

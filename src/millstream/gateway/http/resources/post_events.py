@@ -63,7 +63,7 @@ class PostedEvents:
 
 
 def read_posted(asked: WebRequest, data: bytes) -> PostedEvents:
-    """What the body has; MalformedError where it cannot be read, otherwise INVALID_REQUEST that names the field."""
+    """What the body has; MalformedBodyError where it cannot be read, otherwise INVALID_REQUEST that names the field."""
     kind = asked.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind in JSON_TYPES:
         return _read_json(asked, data)
