@@ -40,7 +40,8 @@ def migrate(sql: sqlite3.Connection, path: Path) -> None:
     owner = sql.execute("PRAGMA application_id").fetchone()[0]
     if owner != APPLICATION_ID and (owner or version or sql.execute("SELECT 1 FROM sqlite_schema").fetchone()):
         raise MillstreamError(
-            ErrorCode.CATALOG_REFUSED, f"{path} is a database of another program (application id {owner:#x})"
+            ErrorCode.CATALOG_REFUSED,
+            f"{path} is a database of another program (application id {owner:#x}); choose another data directory",
         )
     if version > len(MIGRATIONS):
         raise MillstreamError(

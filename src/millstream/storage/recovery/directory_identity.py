@@ -64,7 +64,8 @@ def _read(disk: Disk, directory: str) -> DirectoryIdentity | None:
     payload = sealed_file.read(disk, f"{directory}/{FILE_NAME}", KIND)
     if payload is None and not sealed_file.is_of_kind(disk, f"{directory}/{FILE_NAME}", KIND):
         raise _missing(
-            f"{directory}/{FILE_NAME} has an unknown file magic: another program or version made this directory"
+            f"{directory}/{FILE_NAME} has an unknown file magic: another program or version made this "
+            "directory; choose another one"
         )
     if payload is None or len(payload) < 32 or len(payload) % 16:
         raise _missing(f"{directory}/{FILE_NAME} is damaged, so whose directory this is cannot be told")
