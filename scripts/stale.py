@@ -1,9 +1,9 @@
-"""Remove what an earlier layout of the sources left behind, so that no module or distribution of that time can be used.
+"""Remove the build products of an earlier source layout, so that its modules can no longer be imported.
 
     python scripts/stale.py [ROOT]
 
-Git removes sources that moved, but not what was made of them: compiled modules, bytecode, the metadata of an editable
-installation. Any of these keeps an old name importable.
+Git removes sources that moved, but not their products: compiled modules, bytecode, and the metadata of an editable
+installation. Each of these keeps an old name importable.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def clean(sources: Path) -> list[Path]:
-    """Delete compiled modules without a source, bytecode and metadata, and folders that are empty then."""
+    """Delete bytecode, metadata and compiled modules without a source, and the folders that this leaves empty."""
     compiled = [path for path in sources.rglob("*.so") if not path.with_name(f"{path.name.split('.')[0]}.py").exists()]
     made = [*sources.rglob("__pycache__"), *sources.glob("*.egg-info")]
     for path in compiled:

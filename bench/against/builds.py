@@ -2,7 +2,7 @@
 
 The environment is a virtual environment whose path names the revision's own sources first and the third-party packages
 of the current environment second. A build is kept under the revision's hash. It is complete when its stamp exists, and
-is used again only with the Python and the packages that the stamp names.
+is reused only with the same Python and the same package folders, which the stamp lists.
 """
 
 import fcntl
@@ -53,7 +53,7 @@ class Build:
 
     @property
     def program(self) -> Sequence[str]:
-        """The command line that runs the command."""
+        """The argument vector that runs the project's command."""
         return str(self.directory / "env" / "bin" / "python"), str(self.directory / self.project.command)
 
 

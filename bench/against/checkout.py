@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.building import run
 
 BUILT_FROM = ("src", "scripts/codec", "pyproject.toml", "setup.py")
-"""The paths that decide what a broker is; changes elsewhere make no difference to a build."""
+"""The paths that a broker is built from; changes elsewhere do not affect a build."""
 
 
 def git_environment() -> dict[str, str]:

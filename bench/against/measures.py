@@ -19,11 +19,11 @@ FLUSH_SAMPLE = "flush before ack, 64 producers, 1 partition, raw"
 @dataclass(frozen=True, slots=True)
 class Measure:
     name: str
-    """What `--only` chooses by."""
+    """The value that `--only` accepts."""
     title: str
     unit: str
     workload: Workload | None
-    """The workload that gives the sample; None for samples of a start."""
+    """The workload that produces the sample; None for samples of a start."""
     sample: str
     read: Callable[[Sample], float]
     higher_is_better: bool = False

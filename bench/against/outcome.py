@@ -16,7 +16,7 @@ EXIT_INCOMPLETE = 2
 @dataclass(frozen=True, slots=True)
 class Outcome:
     versions: Mapping[str, str]
-    """What each side is, by the side's name."""
+    """The version of each side, by the side's name."""
     rounds: int
     load_average: float
     """The load average before the run began."""

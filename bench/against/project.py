@@ -1,4 +1,4 @@
-"""Reads from a commit's pyproject.toml what its command and its package are called."""
+"""Reads the names of the command and the package from a commit's pyproject.toml."""
 
 import tomllib
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Project:
 
 
 def read_project(text: str) -> Project:
-    """Parse a pyproject.toml. Of several commands, the one with the project's name counts."""
+    """Parse a pyproject.toml. If it declares several commands, use the one with the project's name."""
     try:
         table = tomllib.loads(text).get("project", {})
     except tomllib.TOMLDecodeError as error:

@@ -17,7 +17,7 @@ class SideError(RuntimeError):
 
 
 class Side(Millstream):
-    """A broker from a build, with the command line and the settings that every Millstream has in the bench."""
+    """A broker from a build, with the command line and settings that the bench uses for every Millstream broker."""
 
     def __init__(self, name: str, directory: Path, revision: Revision, build: Build) -> None:
         super().__init__(directory)

@@ -10,7 +10,7 @@ from bench.report import figure
 
 TOLERANCE = 0.05
 ROUNDS_MIN = 5
-"""With fewer rounds chance alone often gives a spread that excludes 1.0, so no difference is certain."""
+"""With fewer rounds, chance alone often yields a spread that excludes 1.0, so no difference is certain."""
 
 
 class Verdict(StrEnum):
@@ -66,7 +66,7 @@ class Comparison:
 
 
 def interquartile_range(ratios: Sequence[float]) -> tuple[float, float]:
-    """The range that holds the middle half of the ratios; of one ratio, that ratio twice."""
+    """The range that holds the middle half of the ratios; for a single ratio, that ratio twice."""
     if len(ratios) == 1:
         return ratios[0], ratios[0]
     first, _, third = statistics.quantiles(ratios, n=4, method="inclusive")

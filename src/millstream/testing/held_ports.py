@@ -1,7 +1,7 @@
-"""Keeps ports for a process that is down, so that no other program gets them before it is started again.
+"""Reserves the ports of a process that is down, so that no other program takes them before the process restarts.
 
-A kept port is bound but not listening: clients are refused, the kernel gives it to nobody who asks for any free port,
-and the process, which sets SO_REUSEADDR as servers do, can bind it while it is kept.
+A held port is bound but not listening. Connections to it are refused, and the kernel does not assign it as a free port.
+The process sets SO_REUSEADDR, as servers do, and so can bind the port while it is held.
 """
 
 import os
@@ -14,16 +14,16 @@ WAIT_S = 5.0
 
 
 class HeldPorts:
-    """The ports of one process on the loopback address. They are free again when this object is gone."""
+    """The held ports of one process on the loopback address. They become free when this object is garbage-collected."""
 
     def __init__(self) -> None:
         self._descriptors: list[int] = []
         weakref.finalize(self, _close_all, self._descriptors)
 
     def hold(self, ports: Iterable[int]) -> None:
-        """Keep these ports, as soon as the process and its children are off them.
+        """Hold these ports as soon as the process and its children have released them.
 
-        A port that stays in use belongs to another program by now, and is left out.
+        A port that is still in use after `WAIT_S` belongs to another program and is skipped.
         """
         self.release()
         end_s = time.monotonic() + WAIT_S

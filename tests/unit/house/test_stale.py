@@ -1,4 +1,4 @@
-"""What an earlier layout of the sources left behind is removed before an installation."""
+"""`scripts/stale.py` removes the remains of an earlier source layout before an installation."""
 
 from email.message import Message
 from importlib.metadata import Distribution

@@ -1,6 +1,7 @@
-"""The shape of the sources only improves: each limit is today's value, and a better value becomes the limit.
+"""Holds counts of long files, long names and unclear docstrings to limits that may only fall.
 
-A count above its limit fails with the places to look at. A count below fails too: lower the limit in the same commit.
+A count above its limit fails and lists the locations. A count below its limit fails too: lower the limit in the same
+commit.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ LIMITS = {
     "bench functions over 40 lines": (0, tidy.functions(BENCH, 40)),
     "module docstrings that open with a riddle": (158, tidy.riddles(SOURCES)),
     "other docstrings that open with a riddle": (814, tidy.all_riddles(SOURCES)),
-    "test modules whose docstring opens with a riddle": (91, tidy.riddles(TESTS)),
+    "test modules whose docstring opens with a riddle": (90, tidy.riddles(TESTS)),
     f"test names over {tidy.TEST_NAME_MAX} characters": (115, tidy.long_test_names(TESTS)),
 }
 

@@ -52,7 +52,7 @@ def modules(root: Path, folder: str) -> list[Module]:
 
 
 def sizes(module: Module, kinds: tuple[type[ast.AST], ...]) -> Iterator[tuple[int, str]]:
-    """The lines of each definition of these kinds, and where it is."""
+    """The number of lines of each definition of these kinds, and its location."""
     for node in ast.walk(module.tree):
         if isinstance(node, kinds):
             assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
@@ -103,7 +103,7 @@ def all_riddles(found: Sequence[Module]) -> list[str]:
 
 
 def long_test_names(found: Sequence[Module]) -> list[str]:
-    """The tests whose name is longer than a reader takes in at once."""
+    """The tests whose name is longer than `TEST_NAME_MAX`."""
     return [
         f"{module.path} {node.name}"
         for module in found
