@@ -18,7 +18,9 @@ WAIT_S = 100.0
 
 WORDS = "be 2\nis 1\nnot 1\nor 1\nquestion 1\nsleep 1\nthat 1\nthe 1\nto 3\n"
 PRINTED = {
-    "hello.py": "stored at PutResult(topic='hello', partition=0, offset=0)\n0 Hello, world!\n1 How are you?\n2 Goodbye!\n",
+    "hello.py": (
+        "stored at PutResult(topic='hello', partition=0, offset=0)\n0 Hello, world!\n1 How are you?\n2 Goodbye!\n"
+    ),
     "workers.py": "a worker was killed in the middle of its work\nall 60 jobs are done\n",
     "replay.py": "since 12:30:\n  visit at 12:30\n  visit at 12:40\n  visit at 12:50\n"
     "from 12:10 to 12:25:\n  visit at 12:10\n  visit at 12:20\n"
