@@ -20,9 +20,9 @@ TARGET = ROOT / "docs" / "reference"
 INNER = {"__init__.py", "facade.py", "portal.py", "reader.py"}
 
 BESIDES: dict[str, dict[str, Sequence[str]]] = {
-    "admin": {"sdk/admin/admin_answers.py": ()},
+    "admin": {"sdk/admin/admin_results.py": ()},
     "client": {
-        "sdk/answers.py": ("ClusterView", "Broker", "TopicView", "PartitionView", "ListedOffset", "BrokerInfo"),
+        "sdk/responses.py": ("ClusterView", "Broker", "TopicView", "PartitionView", "ListedOffset", "BrokerInfo"),
         "sdk/cluster_queries.py": ("DriftInfo",),
         "sdk/connection/clock_drift.py": ("ClockDrift",),
         "sdk/metrics.py": ("Metrics",),
@@ -35,7 +35,7 @@ BESIDES: dict[str, dict[str, Sequence[str]]] = {
         "sdk/consuming/decoding.py": ("UndecodableError",),
         "records/message.py": ("Message",),
     },
-    "groups": {"sdk/admin/group_answers.py": ("GroupListing", "GroupDescription", "GroupMember", "CommittedOffset")},
+    "groups": {"sdk/admin/group_results.py": ("GroupListing", "GroupDescription", "GroupMember", "CommittedOffset")},
     "producer": {
         "sdk/producing/chunk.py": ("Receipt", "Place"),
         "sdk/producing/bulk.py": ("Receipts", "Places"),

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from millstream.model.errors import MillstreamError as MillstreamError
     from millstream.model.names import TopicPartition as TopicPartition
     from millstream.records.message import Message as Message
-    from millstream.sdk.aio.calls import AsyncIteratorCalls as AsyncIteratorCalls
     from millstream.sdk.aio.client import AsyncClient as AsyncClient
     from millstream.sdk.aio.client import connect_async as connect_async
     from millstream.sdk.aio.consumer import AsyncConsumer as AsyncConsumer
+    from millstream.sdk.aio.iterator_calls import AsyncIteratorCalls as AsyncIteratorCalls
     from millstream.sdk.aio.iterators import AsyncIterators as AsyncIterators
     from millstream.sdk.aio.producer import AsyncProducer as AsyncProducer
     from millstream.sdk.aio.subscription import AsyncSubscription as AsyncSubscription
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from millstream.sdk.producing.chunk import Receipt as Receipt
     from millstream.sdk.producing.failures import OutcomeUnknownError as OutcomeUnknownError
     from millstream.sdk.producing.failures import UnstoredError as UnstoredError
-    from millstream.sdk.sync.calls import IteratorCalls as IteratorCalls
     from millstream.sdk.sync.client import Client as Client
     from millstream.sdk.sync.client import connect as connect
     from millstream.sdk.sync.consumer import Consumer as Consumer
+    from millstream.sdk.sync.iterator_calls import IteratorCalls as IteratorCalls
     from millstream.sdk.sync.iterators import Iterators as Iterators
     from millstream.sdk.sync.producer import Producer as Producer
     from millstream.sdk.sync.subscription import Subscription as Subscription
@@ -42,7 +42,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncClient": "millstream.sdk.aio.client",
     "AsyncConsumer": "millstream.sdk.aio.consumer",
-    "AsyncIteratorCalls": "millstream.sdk.aio.calls",
+    "AsyncIteratorCalls": "millstream.sdk.aio.iterator_calls",
     "AsyncIterators": "millstream.sdk.aio.iterators",
     "AsyncProducer": "millstream.sdk.aio.producer",
     "AsyncSubscription": "millstream.sdk.aio.subscription",
@@ -52,7 +52,7 @@ _HOMES = {
     "ErrorCode": "millstream.model.errors",
     "GroupIterator": "millstream.sdk.iterating.requests",
     "IteratorBatch": "millstream.sdk.iterating.requests",
-    "IteratorCalls": "millstream.sdk.sync.calls",
+    "IteratorCalls": "millstream.sdk.sync.iterator_calls",
     "Iterators": "millstream.sdk.sync.iterators",
     "Message": "millstream.records.message",
     "Metrics": "millstream.sdk.metrics",

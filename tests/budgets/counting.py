@@ -26,7 +26,7 @@ from budgets.counted_loop import CountedLoop, LoopCounts
 from budgets.hand_network import HandNetwork, HandPeer, SocketCounts
 from builders.partitions import InlineWorkers
 from builders.served import LONG_S, Ground, ServedBroker
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.groups.settings import GroupSettings
 from millstream.storage.store import FlushPolicy
 
@@ -242,7 +242,7 @@ def run_counted(
 
     async def run() -> None:
         async with ground.partitions(None) as opened:
-            broker = _HandServedBroker(ground, opened, Memory(), {}, GroupSettings(initial_rebalance_delay_ms=0))
+            broker = _HandServedBroker(ground, opened, MemoryLimits(), {}, GroupSettings(initial_rebalance_delay_ms=0))
             broker.network = counted.network
             counted.served = broker
             await broker.start()

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import pytest
 
 import millstream
-from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.consuming import local_files
 from millstream.sdk.consuming.local_files import LocalFileReader
 from millstream.sdk.consuming.partition_reader import FetchedChunk, PartitionReader
+from millstream.sdk.responses import FetchedBatches
 from millstream.seams.file_part import FilePlace
 
 WAIT_S = 30.0

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from builders.batches import batch, batch_with_ids
 from builders.partitions import read_all
 from millstream.model.message_id import MadeId
-from millstream.partition.appended import ACKS_ALL, Appended
+from millstream.partition.append_result import ACKS_ALL, AppendResult
 from millstream.partition.message_ids.replay import own_id
 from millstream.partition.opened_batches import BatchOpener
 from millstream.partition.partition import Partition
 from millstream.partition.put_deduplication import PUT, KnownIds, put_job
 
 
-async def put_batch(partition: Partition, records: bytearray, ids: Sequence[bytes] | None = None) -> Appended:
+async def put_batch(partition: Partition, records: bytearray, ids: Sequence[bytes] | None = None) -> AppendResult:
     """Append as Puts does, and wait until it is acknowledged; also before KnownIds is raised."""
     view = memoryview(records)
     try:

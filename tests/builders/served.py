@@ -10,10 +10,10 @@ from uuid import UUID
 from builders.batches import batch
 from builders.partitions import NODE_ID, InlineWorkers, TurnedClock
 from builders.requests import RawPeer, in_simulation
-from millstream.broker.dispatch.apis import Served, build_table
+from millstream.broker.dispatch.apis import ApiDependencies, build_table
 from millstream.broker.dispatch.capabilities import BrokerIdentity
 from millstream.broker.net.listener import Listener
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.signed_iterators import IteratorServing, IteratorSigner
 from millstream.catalog.catalog import Topic
 from millstream.catalog.memory import MemoryCatalog
@@ -93,7 +93,7 @@ class ServedBroker:
         self,
         ground: Ground,
         partitions: Partitions,
-        memory: Memory,
+        memory: MemoryLimits,
         options: dict[str, Any],
         groups: GroupSettings,
     ) -> None:
@@ -114,7 +114,7 @@ class ServedBroker:
         )
         self.memory = memory
         self.identity = BrokerIdentity(NODE_ID, HOST, 0, CLUSTER)
-        served = Served(
+        served = ApiDependencies(
             partitions,
             self.groups,
             ground.catalog,
@@ -162,7 +162,7 @@ def serve(
     story: Callable[[ServedBroker], Awaitable[None]],
     *,
     policy: FlushPolicy = FlushPolicy.OS,
-    memory: Memory | None = None,
+    memory: MemoryLimits | None = None,
     disk: Disk | None = None,
     timeout_s: float = LONG_S,
     groups: GroupSettings | None = None,
@@ -176,7 +176,11 @@ def serve(
     async def run() -> None:
         async with ground.partitions(defaults) as partitions:
             broker = ServedBroker(
-                ground, partitions, memory or Memory(), options, groups or GroupSettings(initial_rebalance_delay_ms=0)
+                ground,
+                partitions,
+                memory or MemoryLimits(),
+                options,
+                groups or GroupSettings(initial_rebalance_delay_ms=0),
             )
             await broker.start()
             try:
@@ -191,14 +195,16 @@ def serve(
 
 
 def serve_in_simulation(
-    directory: Path, story: Callable[[ServedBroker, SimulatedNetwork], Awaitable[None]], memory: Memory | None = None
+    directory: Path,
+    story: Callable[[ServedBroker, SimulatedNetwork], Awaitable[None]],
+    memory: MemoryLimits | None = None,
 ) -> None:
     """Run a story against a broker on a simulated network, whose time passes when nobody has anything to do."""
 
     async def run(network: SimulatedNetwork) -> None:
         ground = Ground(directory, FlushPolicy.OS, None)
         async with ground.partitions(None) as partitions:
-            broker = ServedBroker(ground, partitions, memory or Memory(), {}, GroupSettings())
+            broker = ServedBroker(ground, partitions, memory or MemoryLimits(), {}, GroupSettings())
             broker.network = network.host(HOST)
             await broker.start()
             try:

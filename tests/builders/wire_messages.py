@@ -7,7 +7,7 @@ from unittest.mock import NonCallableMock
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from millstream.broker.dispatch.apis import Served, build_table
+from millstream.broker.dispatch.apis import ApiDependencies, build_table
 from millstream.broker.dispatch.capabilities import BrokerIdentity
 from millstream.broker.dispatch.dispatch_table import ApiRow
 from millstream.wire.messages import read_request, read_response, write_request, write_response
@@ -44,7 +44,9 @@ def kafka_rows() -> dict[str, ApiRow]:
     # The rows only hold their handlers, so nothing behind the handlers is needed.
     behind = NonCallableMock()
     identity = BrokerIdentity(1, "localhost", 0, "cluster")
-    served = Served(behind, behind, behind, behind, identity, behind, behind, behind, version="1", iterators=behind)
+    served = ApiDependencies(
+        behind, behind, behind, behind, identity, behind, behind, behind, version="1", iterators=behind
+    )
     return {row.api: row for row in build_table(served).rows.values() if row.key < OWN_KEYS_FROM}
 
 

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Callable
 from math import inf
 
-from millstream.broker.dispatch.request import DeferredAnswer, HangUpError, Result, Work
+from millstream.broker.dispatch.request import CloseConnectionError, DeferredResponse, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX
-from millstream.partition.appended import Appended
+from millstream.partition.append_result import AppendResult
 from millstream.partition.opened_batches import BatchOpener, InvalidRecords
 from millstream.partition.partition import Partition
 from millstream.partition.put_deduplication import PUT, KnownIds, put, put_job
@@ -88,7 +88,7 @@ def check_acks(acks: int) -> None:
         raise MillstreamError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; it must be -1, 0 or 1")
 
 
-def stored(number: int, appended: Appended) -> ProduceResult:
+def stored(number: int, appended: AppendResult) -> ProduceResult:
     return ProduceResult(number, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset)
 
 
@@ -113,7 +113,7 @@ def _hang_up_after_failure(results: Results) -> None:
     for topic, partitions in results:
         for result in partitions:
             if result.error:
-                raise HangUpError(ErrorCode.of(result.error), f"{topic}-{result.partition}: {result.message}")
+                raise CloseConnectionError(ErrorCode.of(result.error), f"{topic}-{result.partition}: {result.message}")
 
 
 class ResponseSlot:
@@ -129,7 +129,7 @@ class ResponseSlot:
         self._results = results
         self._number = number
 
-    def fill(self, appended: Appended) -> None:
+    def fill(self, appended: AppendResult) -> None:
         self._results[self._number] = stored(self._results[self._number].partition, appended)
 
     def fail(self, error: BaseException) -> None:
@@ -162,7 +162,7 @@ class PendingAppend:
 
     def __init__(self, write: Write, version: int, deadlines: "AppendDeadlines") -> None:
         self.results: Results = []
-        self.opening: dict[asyncio.Future[Appended], ResponseSlot] = {}
+        self.opening: dict[asyncio.Future[AppendResult], ResponseSlot] = {}
         self.places: list[ResponseSlot] = []
         """Those that wait for a flush."""
         self._deadlines = deadlines
@@ -171,13 +171,13 @@ class PendingAppend:
         self._timeout_ms = 0
         self._is_late = False
 
-    def add(self, results: list[ProduceResult], partition: Partition, appended: Appended, acks: int) -> None:
+    def add(self, results: list[ProduceResult], partition: Partition, appended: AppendResult, acks: int) -> None:
         """A batch was appended."""
         if appended.committed is not None and acks != NO_ACK:
             self.places.append(ResponseSlot(self, results, len(results), appended.committed))
         results.append(stored(partition.number, appended))
 
-    def open(self, results: list[ProduceResult], partition: Partition, opening: asyncio.Future[Appended]) -> None:
+    def open(self, results: list[ProduceResult], partition: Partition, opening: asyncio.Future[AppendResult]) -> None:
         """A batch will be appended when it was opened."""
         self.opening[opening] = ResponseSlot(self, results, len(results))
         results.append(ProduceResult(partition.number))
@@ -193,9 +193,9 @@ class PendingAppend:
             return self._begin(timeout_ms)
         return self._write(self._version, self.results)
 
-    def _begin(self, timeout_ms: int) -> DeferredAnswer:
+    def _begin(self, timeout_ms: int) -> DeferredResponse:
         """The answer, when nothing is waited for any longer."""
-        self._later = DeferredAnswer()
+        self._later = DeferredResponse()
         self._timeout_ms = max(0, timeout_ms)
         self._deadlines.add(self, self._timeout_ms / 1000)
         for place in tuple(self.places):  # One whose flush is over already leaves at once.
@@ -205,7 +205,7 @@ class PendingAppend:
             appended.add_done_callback(self._appended)
         return self._later
 
-    def _appended(self, future: "asyncio.Future[Appended]") -> None:
+    def _appended(self, future: "asyncio.Future[AppendResult]") -> None:
         place = self.opening.pop(future)
         error = future.exception()
         if error is not None:

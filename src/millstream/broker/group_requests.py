@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from millstream.broker.dispatch.request import BrokerRequest, DeferredAnswer
+from millstream.broker.dispatch.request import BrokerRequest, DeferredResponse
 from millstream.catalog.catalog import Topic
 from millstream.groups.commands import ListGroups
 from millstream.groups.responses import Answer, GroupList
@@ -36,9 +36,9 @@ class TopicNames(Protocol):
 
 def answer_later(
     groups: GroupCoordination, command: GroupCommand, kind: type[A], encode: Callable[[A], bytes]
-) -> DeferredAnswer:
+) -> DeferredResponse:
     """Put one question; its answer, which is of this kind, is written by `encode` when it comes."""
-    later = DeferredAnswer()
+    later = DeferredResponse()
 
     def reply(answer: Answer) -> None:
         try:

@@ -16,7 +16,7 @@ from millstream.cli.failures import EXIT_TERMINATED, HintedError, usage_error
 from millstream.model.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from millstream.cli.views.pipeline_view import View
+    from millstream.cli.views.pipeline_view import PipelineView
     from millstream.spark.pipelines.pipeline_run import Pipeline
 
 Master = Annotated[
@@ -67,7 +67,7 @@ def read_settings(given: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-class Chosen(NamedTuple):
+class SparkChoice(NamedTuple):
     """What the options say about how to run Spark."""
 
     master: str | None
@@ -82,7 +82,9 @@ class Chosen(NamedTuple):
 
 
 @contextmanager
-def pipeline_started(name: str, view: "View", chosen: Chosen, file: Path | None = None) -> "Iterator[Pipeline]":
+def pipeline_started(
+    name: str, view: "PipelineView", chosen: SparkChoice, file: Path | None = None
+) -> "Iterator[Pipeline]":
     """A session, which ends with its queries; the view shows what they do."""
     from millstream.spark.pipelines.pipeline_run import started
 
@@ -104,7 +106,7 @@ def pipeline_started(name: str, view: "View", chosen: Chosen, file: Path | None 
 
 
 @contextmanager
-def failures_of_spark(view: "View", chosen: Chosen) -> Iterator[None]:
+def failures_of_spark(view: "PipelineView", chosen: SparkChoice) -> Iterator[None]:
     """The view is closed at the end; a failure is told with all that is known about it, if that is wanted."""
     from millstream.spark.java import JavaNotFoundError
     from millstream.spark.pipelines.failures import PipelineError

@@ -14,10 +14,10 @@ from millstream.gateway.draining import Draining
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.http.app import make_app
 from millstream.gateway.http.host_check import OWN, KnownHosts
-from millstream.gateway.http.protocol import Patience, protocol_with
+from millstream.gateway.http.protocol import ClientTimeouts, protocol_with
 from millstream.gateway.http.web_context import WebContext, WebLimits
 from millstream.gateway.http_server import HttpServer
-from millstream.gateway.operations.cluster_create import ClusterMaker, NoMaker, Supervised
+from millstream.gateway.operations.cluster_create import ClusterCreator, NoSupervisor, Supervised
 from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedClusters
 from millstream.gateway.operator import OperatorPages
 from millstream.gateway.settings import GatewaySettings
@@ -53,8 +53,8 @@ class Gateway:
         self.grpc_port = PORT_OFF
 
     @property
-    def maker(self) -> ClusterMaker:
-        return self._supervisor or NoMaker()
+    def maker(self) -> ClusterCreator:
+        return self._supervisor or NoSupervisor()
 
     async def start(self) -> None:
         """Open the ports; ADDRESS_UNAVAILABLE when one cannot be had. No broker has to be there."""
@@ -176,8 +176,8 @@ def _guarded(pages: OperatorPages, settings: GatewaySettings) -> ASGIApp:
     return KnownHosts(pages, (*OWN, settings.host, *hosts))
 
 
-def _patience(settings: GatewaySettings) -> Patience:
-    return Patience(
+def _patience(settings: GatewaySettings) -> ClientTimeouts:
+    return ClientTimeouts(
         settings.head_ms / 1000,
         settings.body_ms / 1000,
         settings.take_ms / 1000,

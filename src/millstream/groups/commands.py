@@ -14,7 +14,7 @@ class OfferedProtocol(NamedTuple):
     metadata: bytes
 
 
-class Join(Struct, frozen=True):
+class JoinGroup(Struct, frozen=True):
     """JoinGroup. The answer comes when the group has gathered, or failed to."""
 
     group_id: str
@@ -38,7 +38,7 @@ class AssignedBytes(NamedTuple):
     assignment: bytes
 
 
-class Sync(Struct, frozen=True):
+class SyncGroup(Struct, frozen=True):
     """SyncGroup. The answer comes when the leader has said who gets what."""
 
     group_id: str
@@ -64,7 +64,7 @@ class LeavingMember(NamedTuple):
     instance_id: str | None
 
 
-class Leave(Struct, frozen=True):
+class LeaveGroup(Struct, frozen=True):
     group_id: str
     members: tuple[LeavingMember, ...]
 
@@ -226,10 +226,10 @@ IteratorCommand = (
 )
 
 Command = (
-    Join
-    | Sync
+    JoinGroup
+    | SyncGroup
     | Heartbeat
-    | Leave
+    | LeaveGroup
     | CommitOffsets
     | FetchOffsets
     | DeleteOffsets

@@ -6,38 +6,38 @@ from millstream.groups import commands
 from millstream.groups.commands import Command
 from millstream.groups.responses import (
     Answer,
-    ClientAnswer,
     ConsumerGroupDescription,
-    ConsumerHeartbeatAnswer,
-    Done,
+    ConsumerHeartbeatResponse,
+    EmptyResponse,
     GroupDescription,
     GroupList,
-    IteratorAnswer,
+    IteratorClientResponse,
     IteratorList,
-    Joined,
-    Left,
-    Offsets,
+    IteratorResponse,
+    JoinResponse,
+    LeaveResponse,
+    OffsetsResponse,
     PartitionErrors,
-    Synced,
+    SyncResponse,
 )
 from millstream.model.errors import ErrorCode
 
 _MAKERS: dict[type[Command], Callable[[ErrorCode, str], Answer]] = {
-    commands.Sync: lambda error, _: Synced(error),
-    commands.Heartbeat: Done,
-    commands.Leave: lambda error, _: Left(error),
+    commands.SyncGroup: lambda error, _: SyncResponse(error),
+    commands.Heartbeat: EmptyResponse,
+    commands.LeaveGroup: lambda error, _: LeaveResponse(error),
     commands.CommitOffsets: lambda error, _: PartitionErrors(error),
-    commands.FetchOffsets: lambda error, _: Offsets(error),
+    commands.FetchOffsets: lambda error, _: OffsetsResponse(error),
     commands.DeleteOffsets: lambda error, _: PartitionErrors(error),
-    commands.DeleteGroup: Done,
+    commands.DeleteGroup: EmptyResponse,
     commands.ListGroups: lambda error, _: GroupList(error=error),
-    commands.ConsumerHeartbeat: ConsumerHeartbeatAnswer,
-    commands.IteratorJoin: ClientAnswer,
-    commands.IteratorHeartbeat: ClientAnswer,
-    commands.IteratorLeave: ClientAnswer,
-    commands.GetIterator: IteratorAnswer,
-    commands.CommitIterator: IteratorAnswer,
-    commands.DeliverIterator: IteratorAnswer,
+    commands.ConsumerHeartbeat: ConsumerHeartbeatResponse,
+    commands.IteratorJoin: IteratorClientResponse,
+    commands.IteratorHeartbeat: IteratorClientResponse,
+    commands.IteratorLeave: IteratorClientResponse,
+    commands.GetIterator: IteratorResponse,
+    commands.CommitIterator: IteratorResponse,
+    commands.DeliverIterator: IteratorResponse,
     commands.ListIterators: IteratorList,
 }
 
@@ -47,8 +47,8 @@ _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 def failed(command: Command, error: ErrorCode, detail: str = "") -> Answer:
     """The answer to `command` that says `error` and nothing else."""
     match command:
-        case commands.Join():
-            return Joined(error, member_id=command.member_id)
+        case commands.JoinGroup():
+            return JoinResponse(error, member_id=command.member_id)
         case commands.DescribeGroup():
             return GroupDescription(error, detail, command.group_id)
         case commands.DescribeConsumerGroup():

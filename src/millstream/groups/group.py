@@ -3,13 +3,21 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from millstream.groups.commands import CommitOffsets, ConsumerHeartbeat, FetchOffsets, Heartbeat, Join, Leave, Sync
+from millstream.groups.commands import (
+    CommitOffsets,
+    ConsumerHeartbeat,
+    FetchOffsets,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
 from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.groups.responses import CommittedOffset, ListedGroup
 from millstream.groups.timers import Timer
 from millstream.model.errors import ErrorCode
 
-MemberCommand = Join | Sync | Heartbeat | Leave | ConsumerHeartbeat
+MemberCommand = JoinGroup | SyncGroup | Heartbeat | LeaveGroup | ConsumerHeartbeat
 """What members say; the group answers it now or later."""
 
 

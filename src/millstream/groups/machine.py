@@ -19,10 +19,10 @@ from millstream.groups.commands import (
     FetchOffsets,
     Heartbeat,
     IteratorCommand,
-    Join,
-    Leave,
+    JoinGroup,
+    LeaveGroup,
     ListGroups,
-    Sync,
+    SyncGroup,
 )
 from millstream.groups.committed_offsets import committed, forget, record_of, store, stored
 from millstream.groups.consumer.group import ConsumerGroup, consumer_heartbeat, replay_consumer
@@ -32,7 +32,7 @@ from millstream.groups.group import Group, MemberCommand
 from millstream.groups.iterators import iterator_requests
 from millstream.groups.iterators.issue import sweep
 from millstream.groups.iterators.records import ITERATOR_KEY
-from millstream.groups.machine_context import LOOK_EVERY_MS, Context
+from millstream.groups.machine_context import LOOK_EVERY_MS, MachineContext
 from millstream.groups.records import (
     GROUP_KEY,
     OFFSET_KEYS,
@@ -47,18 +47,18 @@ from millstream.groups.responses import (
     Answer,
     CommittedOffset,
     ConsumerGroupDescription,
-    Done,
+    EmptyResponse,
     GroupDescription,
     GroupList,
-    Left,
+    LeaveResponse,
     LeftMember,
-    Offsets,
+    OffsetsResponse,
     PartitionErrors,
 )
 from millstream.groups.runtime.deleted_topics import OrphanedOffsets
 from millstream.groups.settings import GroupSettings
 from millstream.groups.timers import Timer, TimerKind
-from millstream.groups.topics import TopicImage
+from millstream.groups.topic_image import TopicImage
 from millstream.model.errors import ErrorCode
 from millstream.seams.entropy import Entropy
 
@@ -79,7 +79,7 @@ _GONE = Timer(TimerKind.GONE, "")
 
 class GroupMachine:
     def __init__(self, settings: GroupSettings, topics: TopicImage, entropy: Entropy) -> None:
-        self._context = Context(settings, topics, entropy)
+        self._context = MachineContext(settings, topics, entropy)
         self._groups = self._context.groups
         self._offsets = self._context.offsets
         self._deadlines = self._context.deadlines
@@ -164,7 +164,7 @@ class GroupMachine:
         """Do what is asked. The answer comes with this token in these effects, or in later ones."""
         effects = Effects()
         match command:
-            case Join() | Sync() | Heartbeat() | Leave() | ConsumerHeartbeat():
+            case JoinGroup() | SyncGroup() | Heartbeat() | LeaveGroup() | ConsumerHeartbeat():
                 self._member(command, token, now, effects)
             case _:
                 effects.reply(token, self._answer(command, now, effects))
@@ -210,7 +210,7 @@ class GroupMachine:
     def _refusal(self, command: MemberCommand) -> ErrorCode:
         if not command.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        if isinstance(command, Join):
+        if isinstance(command, JoinGroup):
             limits = self._context.settings
             if not limits.session_timeout_min_ms <= command.session_timeout_ms <= limits.session_timeout_max_ms:
                 return ErrorCode.INVALID_SESSION_TIMEOUT
@@ -243,13 +243,13 @@ class GroupMachine:
         stored(self._context, command.group_id, now)
         return PartitionErrors(errors=errors)
 
-    def _fetch(self, command: FetchOffsets) -> Offsets:
+    def _fetch(self, command: FetchOffsets) -> OffsetsResponse:
         group = self._groups.get(command.group_id)
         if group is None:
-            return Offsets()
+            return OffsetsResponse()
         error = group.check_fetch(command)
         if error is not ErrorCode.NONE:
-            return Offsets(error)
+            return OffsetsResponse(error)
         offsets = self._offsets
         if command.partitions is None:
             found = {(key.topic, key.partition): each for key, each in offsets.of_group(command.group_id)}
@@ -258,7 +258,7 @@ class GroupMachine:
             found = {place: each for place, each in wanted if each is not None}
         if self._gone:
             found = {place: each for place, each in found.items() if not self._gone.has(command.group_id, place[0])}
-        return Offsets(offsets=found)
+        return OffsetsResponse(offsets=found)
 
     def committed(self, key: OffsetKey) -> CommittedOffset | None:
         """What a group has committed; None when it has not, or in a topic that is gone."""
@@ -300,15 +300,15 @@ class GroupMachine:
 
     # Groups as a whole.
 
-    def _delete_group(self, command: DeleteGroup, effects: Effects) -> Done:
+    def _delete_group(self, command: DeleteGroup, effects: Effects) -> EmptyResponse:
         group = self._groups.get(command.group_id)
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
         if group is None or error is not ErrorCode.NONE:
-            return Done(error)
+            return EmptyResponse(error)
         for key, _ in list(self._offsets.of_group(command.group_id)):
             forget(self._context, key, effects)
         self._remove(group, effects)
-        return Done()
+        return EmptyResponse()
 
     def _remove(self, group: Group, effects: Effects) -> None:
         group.remove(effects)
@@ -402,6 +402,8 @@ class GroupMachine:
 
 def _refused(command: MemberCommand, error: ErrorCode) -> Answer:
     """Of a group that nobody knows, each of those who leave is told that it is no member."""
-    if isinstance(command, Leave) and error is ErrorCode.UNKNOWN_MEMBER_ID:
-        return Left(members=tuple(LeftMember(each.member_id, each.instance_id, error) for each in command.members))
+    if isinstance(command, LeaveGroup) and error is ErrorCode.UNKNOWN_MEMBER_ID:
+        return LeaveResponse(
+            members=tuple(LeftMember(each.member_id, each.instance_id, error) for each in command.members)
+        )
     return failed(command, error)

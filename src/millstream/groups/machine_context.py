@@ -2,12 +2,12 @@
 
 from millstream.groups.consumer.regex_subscriptions import Regexes
 from millstream.groups.group import Group
-from millstream.groups.iterators.store import IssuedStore
+from millstream.groups.iterators.issued_iterators import IssuedIterators
 from millstream.groups.offsets import OffsetStore
 from millstream.groups.runtime.deleted_topics import DeletedTopics
 from millstream.groups.settings import GroupSettings
 from millstream.groups.timers import Timer, TimerKind, Timers
-from millstream.groups.topics import TopicImage
+from millstream.groups.topic_image import TopicImage
 from millstream.seams.entropy import Entropy
 
 LOOK_EVERY_MS = 600_000
@@ -15,7 +15,7 @@ LOOK_EVERY_MS = 600_000
 kept, as Kafka does."""
 
 
-class Context:
+class MachineContext:
     """A group that turns into one of the other kind puts the other one into `groups` in its own place."""
 
     def __init__(self, settings: GroupSettings, topics: TopicImage, entropy: Entropy) -> None:
@@ -25,7 +25,7 @@ class Context:
         self.deadlines = Timers()
         self.offsets = OffsetStore()
         self.gone = DeletedTopics(self.offsets)
-        self.issued = IssuedStore()
+        self.issued = IssuedIterators()
         self.groups: dict[str, Group] = {}
         self.regexes = Regexes(topics)
 

@@ -16,7 +16,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-class Joined(Struct, frozen=True):
+class JoinResponse(Struct, frozen=True):
     """`members` are told to the leader only, which is to share out the partitions among them."""
 
     error: ErrorCode = OK
@@ -29,14 +29,14 @@ class Joined(Struct, frozen=True):
     members: tuple[JoinedMember, ...] = ()
 
 
-class Synced(Struct, frozen=True):
+class SyncResponse(Struct, frozen=True):
     error: ErrorCode = OK
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""
 
 
-class Done(Struct, frozen=True):
+class EmptyResponse(Struct, frozen=True):
     """Done, or why not: the answer to heartbeats, to the deletion of a group, and whatever has no other."""
 
     error: ErrorCode = OK
@@ -49,7 +49,7 @@ class LeftMember(NamedTuple):
     error: ErrorCode
 
 
-class Left(Struct, frozen=True):
+class LeaveResponse(Struct, frozen=True):
     error: ErrorCode = OK
     members: tuple[LeftMember, ...] = ()
 
@@ -69,7 +69,7 @@ class CommittedOffset(NamedTuple):
     committed_ms: int
 
 
-class Offsets(Struct, frozen=True):
+class OffsetsResponse(Struct, frozen=True):
     """Partitions without an offset are not named."""
 
     error: ErrorCode = OK
@@ -117,7 +117,7 @@ class AssignedTopic(NamedTuple):
     partitions: tuple[int, ...]
 
 
-class ConsumerHeartbeatAnswer(Struct, frozen=True):
+class ConsumerHeartbeatResponse(Struct, frozen=True):
     """`assignment` is None when it is the one the member knows."""
 
     error: ErrorCode = OK
@@ -155,7 +155,7 @@ class ConsumerGroupDescription(Struct, frozen=True):
     members: tuple[DescribedConsumer, ...] = ()
 
 
-class ClientAnswer(Struct, frozen=True):
+class IteratorClientResponse(Struct, frozen=True):
     """What a client of iterators is told when it joins, beats or leaves."""
 
     error: ErrorCode = OK
@@ -177,7 +177,7 @@ class GivenIterator(NamedTuple):
     """How many messages of it were handed on."""
 
 
-class IteratorAnswer(Struct, frozen=True):
+class IteratorResponse(Struct, frozen=True):
     """The answer to GetIterator, to DeliverIterator, and to a commit, which may have no next one."""
 
     error: ErrorCode = OK
@@ -194,17 +194,17 @@ class IteratorList(Struct, frozen=True):
 
 
 Answer = (
-    Joined
-    | Synced
-    | Done
-    | Left
+    JoinResponse
+    | SyncResponse
+    | EmptyResponse
+    | LeaveResponse
     | PartitionErrors
-    | Offsets
+    | OffsetsResponse
     | GroupDescription
     | GroupList
-    | ConsumerHeartbeatAnswer
+    | ConsumerHeartbeatResponse
     | ConsumerGroupDescription
-    | ClientAnswer
-    | IteratorAnswer
+    | IteratorClientResponse
+    | IteratorResponse
     | IteratorList
 )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from millstream.catalog.catalog import Topic
-from millstream.groups.topics import TopicInfo
+from millstream.groups.topic_image import TopicInfo
 from millstream.model.names import INTERNAL_PREFIX
 from millstream.partition.served.partitions import Partitions
 

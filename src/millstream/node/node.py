@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
 from millstream import __version__
-from millstream.broker.dispatch.apis import Served, build_table
+from millstream.broker.dispatch.apis import ApiDependencies, build_table
 from millstream.broker.dispatch.capabilities import BrokerIdentity
 from millstream.broker.net.listener import Listener
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.signed_iterators import SECRET, IteratorServing, IteratorSigner
 from millstream.catalog.catalog import Catalog
 from millstream.catalog.producer_ids import ProducerIds
@@ -106,9 +106,9 @@ class Node:
         )
         groups = await self._open_groups(partitions, iterators.served)
         self.announce("catalog", [NO_PORT], f"{self._catalog.kind}, within the broker")
-        memory = Memory(settings.request_memory_bytes, settings.answer_memory_bytes)
+        memory = MemoryLimits(settings.request_memory_bytes, settings.answer_memory_bytes)
         table = build_table(
-            Served(
+            ApiDependencies(
                 partitions,
                 groups,
                 self._catalog,

@@ -18,7 +18,7 @@ from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.limits import IdBudget, IdLimits
 from millstream.partition.message_ids.replay import replay
 from millstream.partition.producers import PER_PARTITION_MAX, WINDOW_MS, ProducerBudget, Producers, StoredBatch
-from millstream.partition.snapshot import SnapshotError, seal, unseal
+from millstream.partition.snapshot_encoding import SnapshotError, seal, unseal
 from millstream.records.header import ANY_IDS, BatchHeader
 from millstream.storage.log.log import Log
 

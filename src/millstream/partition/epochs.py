@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from millstream.model.limits import NO_LEADER_EPOCH
-from millstream.partition.snapshot import SnapshotError, seal, unseal
+from millstream.partition.snapshot_encoding import SnapshotError, seal, unseal
 
 NO_OFFSET = -1
 

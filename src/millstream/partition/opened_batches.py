@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_TIMESTAMP
-from millstream.partition.appended import Appended
+from millstream.partition.append_result import AppendResult
 from millstream.partition.partition import Partition
 from millstream.partition.produce_rules import check_produced, check_times
 from millstream.records.batch import DECODED_BYTES_MAX, batch_body, seal
@@ -92,14 +92,14 @@ class AppendJob(NamedTuple):
     """
 
     look: Callable[[Partition, memoryview], asyncio.Future[Any]]
-    append: Callable[[Partition, Any, int], Appended]
+    append: Callable[[Partition, Any, int], AppendResult]
 
 
 def _open(partition: Partition, records: memoryview) -> asyncio.Future[Bytes]:
     return partition.run(open_produced, records)
 
 
-def _append(partition: Partition, records: Bytes, acks: int) -> Appended:
+def _append(partition: Partition, records: Bytes, acks: int) -> AppendResult:
     return partition.append(memoryview(records), acks)
 
 
@@ -110,7 +110,7 @@ class _Waiting(NamedTuple):
     records: memoryview
     acks: int
     job: AppendJob
-    appended: asyncio.Future[Appended]
+    appended: asyncio.Future[AppendResult]
 
 
 class BatchOpener:
@@ -129,9 +129,9 @@ class BatchOpener:
 
     def append(
         self, partition: Partition, records: memoryview, acks: int, job: AppendJob = _PRODUCED
-    ) -> asyncio.Future[Appended]:
+    ) -> asyncio.Future[AppendResult]:
         """As `Partition.append`, when the batch was opened; the future raises what that raises, or InvalidRecords."""
-        appended: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        appended: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         if self._waiting_bytes > WAITING_BYTES_MAX:
             appended.set_exception(MillstreamError(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be opened"))
             return appended

@@ -19,7 +19,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_TIMESTAMP
 from millstream.model.names import PartitionKey
 from millstream.partition import derived_state
-from millstream.partition.appended import ACKS_ALL, ACKS_NONE, Appended, Unwritten
+from millstream.partition.append_result import ACKS_ALL, ACKS_NONE, AppendResult, UnwrittenBatches
 from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.keys import Entry, batch_entry
 from millstream.partition.message_ids.saving import write_merged
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class PartitionCaretaker(Protocol):
+class PartitionMaintenance(Protocol):
     """Who does for partitions what they cannot wait for."""
 
     def heal_soon(self, partition: "Partition") -> None:
@@ -69,7 +69,7 @@ class Partition(Readable):
         clock: Clock,
         workers: Workers,
         budget: derived_state.Budgets,
-        caretaker: PartitionCaretaker,
+        caretaker: PartitionMaintenance,
     ) -> None:
         super().__init__(topic, log, placement.leader_epoch, workers)
         self.key: PartitionKey = log.key
@@ -88,7 +88,7 @@ class Partition(Readable):
         self.saving = asyncio.Lock()
         """Held by whoever writes what is derived from the log, or reads it anew."""
         self._last: derived_state.LastBatch | BatchHeader = derived_state.NO_BATCH
-        self._unwritten = Unwritten(self._note)
+        self._unwritten = UnwrittenBatches(self._note)
         self._take_over(derived or derived_state.nothing(derived_state.ProducerLimits()))
         log.on_durable = self._on_durable
         log.on_cut = self._on_cut
@@ -107,7 +107,7 @@ class Partition(Readable):
 
     # Writing.
 
-    def append(self, records: memoryview, acks: int = ACKS_ALL, ids: int = 0) -> Appended:
+    def append(self, records: memoryview, acks: int = ACKS_ALL, ids: int = 0) -> AppendResult:
         """Take one batch from a client; offset and epoch are stamped into `records` in place. `ids` is the attribute
         that tells which message ids it has, if it was sent with such (see `put_deduplication`).
 
@@ -143,7 +143,7 @@ class Partition(Readable):
             self._note(header, timestamp)
         else:
             self._unwritten.add(header, timestamp)
-        return Appended(base_offset, log.start_offset, self._commit(acks), False, timestamp)
+        return AppendResult(base_offset, log.start_offset, self._commit(acks), False, timestamp)
 
     def _note(self, header: BatchHeader, timestamp: int) -> None:
         """A batch has been written."""
@@ -173,10 +173,10 @@ class Partition(Readable):
             return None
         return committed
 
-    def duplicate(self, offset: int, last_offset: int, acks: int, timestamp: int = NO_TIMESTAMP) -> Appended:
+    def duplicate(self, offset: int, last_offset: int, acks: int, timestamp: int = NO_TIMESTAMP) -> AppendResult:
         """The first copy may still be on its way to the disk: the second is not acknowledged before it either."""
         committed = None if last_offset < self.high_watermark else self._commit(acks)
-        return Appended(offset, self.log.start_offset, committed, True, timestamp)
+        return AppendResult(offset, self.log.start_offset, committed, True, timestamp)
 
     def check_writable(self, acks: int) -> None:
         """Raise what stands against every append, if something does."""

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
-from millstream.partition.snapshot import SnapshotError, seal, unseal
+from millstream.partition.snapshot_encoding import SnapshotError, seal, unseal
 from millstream.records.header import BatchHeader
 
 WINDOW_MS = 24 * 3600 * 1000

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_PRODUCER_ID
 from millstream.model.message_id import EPOCH_MAX, MadeId, MessageId, parse_message_id
-from millstream.partition.appended import Appended
+from millstream.partition.append_result import AppendResult
 from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.keys import FENCED, IndexedMessage, batch_key, id_entries, id_keys
 from millstream.partition.message_ids.replay import own_id
@@ -49,7 +49,7 @@ class KnownIds(MillstreamError):  # noqa: N818 - named as the error that it is o
         """When the first copies are durable, unless they are already."""
 
 
-class Looked(NamedTuple):
+class IdLookup(NamedTuple):
     """What a worker has found out about a batch: the keys of its ids, and where the runs have them."""
 
     records: Bytes
@@ -80,7 +80,7 @@ def put_job(partition: Partition, records: memoryview, ids: Sequence[bytes] | No
     return PUT if wants_opened(partition.settings) or _is_a_strangers(partition, records) else None
 
 
-def put(partition: Partition, records: memoryview, acks: int) -> Appended:
+def put(partition: Partition, records: memoryview, acks: int) -> AppendResult:
     """As `Partition.append`, for a batch without ids of its own."""
     producer_id, epoch, _ = _producer(records)
     if producer_id < 0:
@@ -110,13 +110,13 @@ def _is_a_strangers(partition: Partition, records: memoryview) -> bool:
 # In workers.
 
 
-def _look(partition: Partition, records: memoryview, *, ids: Sequence[bytes] | None) -> asyncio.Future[Looked]:
+def _look(partition: Partition, records: memoryview, *, ids: Sequence[bytes] | None) -> asyncio.Future[IdLookup]:
     return partition.run(partial(_open, ids=ids, view=_View.of(partition.ids)), records)
 
 
 def _open(
     records: memoryview, settings: TopicSettings, now_ms: int, *, ids: Sequence[bytes] | None, view: _View
-) -> Looked:
+) -> IdLookup:
     kind = MADE_IDS if ids is None else OWN_IDS
     header = check_produced(records, settings, now_ms, kind)
     parsed = [] if ids is None else _checked_ids(records, header, ids)
@@ -124,10 +124,10 @@ def _open(
     keys = id_keys(parsed)
     if ids is None:
         keys = [batch_key(header.producer_id, header.producer_epoch, header.base_sequence)]
-    return _find(Looked(taken, parsed, keys, {}, None, view))
+    return _find(IdLookup(taken, parsed, keys, {}, None, view))
 
 
-def _find(looked: Looked) -> Looked:
+def _find(looked: IdLookup) -> IdLookup:
     """With what the runs have of its keys. Blocking; KAFKA_STORAGE_ERROR when they cannot be read."""
     newest_first = tuple(reversed(looked.view.runs))
     found = {}
@@ -181,7 +181,7 @@ def _checked_ids(records: memoryview, header: BatchHeader, ids: Sequence[bytes])
 # Back on the event loop.
 
 
-def _append_checked(partition: Partition, looked: Looked, acks: int) -> Appended:
+def _append_checked(partition: Partition, looked: IdLookup, acks: int) -> AppendResult:
     """A batch without ids of its own, of a producer that was not known."""
     records = memoryview(looked.records)
     producer_id = _producer(records)[0]
@@ -196,7 +196,7 @@ PUT = AppendJob(partial(_look, ids=None), _append_checked)
 """How a batch without ids of its own is appended, where it cannot be at once."""
 
 
-def _stored_before(partition: Partition, header: BatchHeader, place: IndexedMessage, acks: int) -> Appended:
+def _stored_before(partition: Partition, header: BatchHeader, place: IndexedMessage, acks: int) -> AppendResult:
     if place.messages == FENCED:
         raise MillstreamError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -212,7 +212,7 @@ def _stored_before(partition: Partition, header: BatchHeader, place: IndexedMess
     return partition.duplicate(place.offset, place.offset + place.messages - 1, acks)
 
 
-def _append_with_ids(partition: Partition, looked: Looked, acks: int) -> Appended:
+def _append_with_ids(partition: Partition, looked: IdLookup, acks: int) -> AppendResult:
     partition.check_writable(acks)
     made = looked.ids[0] if isinstance(looked.ids[0], MadeId) else None
     if made is not None and made.partition != partition.number:
@@ -236,7 +236,7 @@ def _append_with_ids(partition: Partition, looked: Looked, acks: int) -> Appende
     return appended
 
 
-def _known(partition: Partition, looked: Looked) -> list[tuple[int, int]]:
+def _known(partition: Partition, looked: IdLookup) -> list[tuple[int, int]]:
     """Which of the ids are known, by their places in the batch, and the offsets that they have."""
     index = partition.ids
     if index is None:
@@ -248,7 +248,7 @@ def _known(partition: Partition, looked: Looked) -> list[tuple[int, int]]:
     return [(place, offset) for place, offset in places if offset is not None]
 
 
-def _offset_of(partition: Partition, looked: Looked, message_id: MessageId, key: bytes) -> int | None:
+def _offset_of(partition: Partition, looked: IdLookup, message_id: MessageId, key: bytes) -> int | None:
     """Where the message of an id is; None when it is not known."""
     place = _place(partition, looked, key)
     if place is not None:
@@ -264,7 +264,7 @@ def _offset_of(partition: Partition, looked: Looked, message_id: MessageId, key:
     return None
 
 
-def _place(partition: Partition, looked: Looked, key: bytes) -> IndexedMessage | None:
+def _place(partition: Partition, looked: IdLookup, key: bytes) -> IndexedMessage | None:
     """What memory or, as a worker saw them, the runs have of a key."""
     index = partition.ids
     if index is None:
@@ -276,7 +276,7 @@ def _place(partition: Partition, looked: Looked, key: bytes) -> IndexedMessage |
     return recent
 
 
-def _check_view(index: IdIndex, looked: Looked) -> None:
+def _check_view(index: IdIndex, looked: IdLookup) -> None:
     """StaleInspectionError when the runs have changed since a worker looked into them."""
     view = looked.view
     if index is not view.known or index.added != view.added:

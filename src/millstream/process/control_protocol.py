@@ -74,7 +74,7 @@ class ControlRequest(Struct, frozen=True, omit_defaults=True):
     grpc_port: int = -1
 
 
-class ControlAnswer(Struct, frozen=True, omit_defaults=True):
+class ControlResponse(Struct, frozen=True, omit_defaults=True):
     """The clusters that were asked for, or the name of an error with its text and the field it speaks of."""
 
     clusters: tuple[ClusterFacts, ...] = ()
@@ -83,13 +83,13 @@ class ControlAnswer(Struct, frozen=True, omit_defaults=True):
     field: str = ""
 
 
-def refusal(error: MillstreamError) -> ControlAnswer:
+def refusal(error: MillstreamError) -> ControlResponse:
     """The answer that tells a failure."""
     field = error.field if isinstance(error, FieldError) else ""
-    return ControlAnswer(error=error.code.name, detail=error.detail, field=field)
+    return ControlResponse(error=error.code.name, detail=error.detail, field=field)
 
 
-def checked(answer: ControlAnswer) -> ControlAnswer:
+def checked(answer: ControlResponse) -> ControlResponse:
     """The answer; raises the failure that it tells."""
     if answer.error:
         code = ErrorCode.__members__.get(answer.error, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -157,6 +157,6 @@ class Control:
 async def _answers(reader: asyncio.StreamReader) -> AsyncIterator[tuple[ClusterFacts, ...]]:
     try:
         while line := await reader.readline():
-            yield checked(msgspec.json.decode(line, type=ControlAnswer)).clusters
+            yield checked(msgspec.json.decode(line, type=ControlResponse)).clusters
     except OSError:
         return

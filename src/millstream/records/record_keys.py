@@ -45,7 +45,7 @@ KEYLESS_TOLD_MAX = cython.declare(cython.Py_ssize_t, 1000)
 
 @cython.final
 @cython.cclass
-class Walk:
+class RecordCursor:
     """Goes from record to record; after `next`, the fields are those of the record that was entered."""
 
     _data: cython.const[cython.uchar][::1]
@@ -182,7 +182,7 @@ class OffsetMap:
 
         Raises CorruptBatch; what came before the bad place is noted then.
         """
-        walk: Walk = Walk(data, count, last_offset_delta)
+        walk: RecordCursor = RecordCursor(data, count, last_offset_delta)
         offset: cython.longlong
         place: cython.Py_ssize_t
         for _ in range(count):
@@ -216,7 +216,7 @@ class OffsetMap:
         Before `end_offset` the last record of a key is kept, and it alone; none without a key; with `drop_tombstones`
         none without a value. What lies at or behind it is kept, and its tombstones are not counted.
         """
-        walk: Walk = Walk(data, count, last_offset_delta)
+        walk: RecordCursor = RecordCursor(data, count, last_offset_delta)
         kept: bytearray = bytearray(count)
         marks: cython.uchar[::1] = kept
         index: cython.Py_ssize_t
@@ -238,7 +238,7 @@ class OffsetMap:
 
     @cython.cfunc
     @cython.exceptval(-2, check=True)
-    def _is_past(self, walk: Walk, offset: cython.longlong) -> cython.int:
+    def _is_past(self, walk: RecordCursor, offset: cython.longlong) -> cython.int:
         """Whether the key has a later record than the one at `offset`."""
         place: cython.Py_ssize_t = self._find(walk)
         distance: cython.longlong = self._words[place + 1] & LOW
@@ -246,7 +246,7 @@ class OffsetMap:
 
     @cython.cfunc
     @cython.exceptval(-2, check=True)
-    def _find(self, walk: Walk) -> cython.Py_ssize_t:
+    def _find(self, walk: RecordCursor) -> cython.Py_ssize_t:
         """The place of the record's key, or the free one that it would get; its hash is in `_low` and `_high` then."""
         place: cython.Py_ssize_t
         word: cython.ulonglong
@@ -260,7 +260,7 @@ class OffsetMap:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _hash(self, walk: Walk) -> cython.int:
+    def _hash(self, walk: RecordCursor) -> cython.int:
         if cython.compiled:
             self._sip_hash(walk._data, walk.key, walk.key_size)
         else:
@@ -334,7 +334,7 @@ def filter_records(
 
     Each record is copied as it is; with a `time_shift`, that is added to its time delta. At least one is kept.
     """
-    walk: Walk = Walk(data, count, last_offset_delta)
+    walk: RecordCursor = RecordCursor(data, count, last_offset_delta)
     marks: cython.const[cython.uchar][::1] = kept
     grown: cython.Py_ssize_t = count * TIME_BYTES_MAX if time_shift else 0
     body: bytearray = bytearray(prefix_bytes + len(data) + grown)
@@ -371,7 +371,7 @@ def inspect_records(
 
     Raises CorruptBatch unless the records' offsets count up from 0, as a producer's do.
     """
-    walk: Walk = Walk(data, count, last_offset_delta)
+    walk: RecordCursor = RecordCursor(data, count, last_offset_delta)
     index: cython.Py_ssize_t
     lowest: cython.longlong = INT64_MAX
     highest: cython.longlong = -INT64_MAX

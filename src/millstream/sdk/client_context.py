@@ -14,7 +14,7 @@ from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.clock_drift import DriftWatch
 from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
 from millstream.sdk.connection.handshake import ConnectionRole, Handshake
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.lifecycle import Lifecycle
 from millstream.sdk.metrics import NO_METRICS, GuardedMetrics, Metrics, check_metrics
 from millstream.seams.clock import Clock

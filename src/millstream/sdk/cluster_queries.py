@@ -12,14 +12,14 @@ from millstream import __version__
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition, check_topic_name
 from millstream.sdk import requests
-from millstream.sdk.admin.admin import Admin
-from millstream.sdk.admin.administration import DoneBeforeError, administer
-from millstream.sdk.admin.groups import Coordinators, Groups
+from millstream.sdk.admin.admin import AdminEngine
+from millstream.sdk.admin.change_retry import AlreadyAppliedError, administer
+from millstream.sdk.admin.groups import Coordinators, GroupsEngine
 from millstream.sdk.admin.service_map import BackupMap, ServiceMap, backup_map, service_map
-from millstream.sdk.answers import BrokerInfo, ClusterView, ListedOffset, TopicView
 from millstream.sdk.connection.clock_drift import ClockDrift, average
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
+from millstream.sdk.responses import BrokerInfo, ClusterView, ListedOffset, TopicView
 from millstream.sdk.time_arguments import Time, Times
 from millstream.seams.clock import Clock
 
@@ -44,10 +44,10 @@ class ClusterQueries:
         self._cluster = asking.cluster
         self._clock = clock
         self.times = Times(clock)
-        self.admin = Admin(asking)
+        self.admin = AdminEngine(asking)
         """Settings, partitions, sizes, queries."""
         self._coordinators = Coordinators(asking)
-        self.groups = Groups(asking, self._coordinators)
+        self.groups = GroupsEngine(asking, self._coordinators)
         """Groups seen from outside: who belongs to them and how far they are."""
 
     async def reach(self, timeout_s: float | None) -> None:
@@ -155,7 +155,7 @@ class ClusterQueries:
             )
             self._cluster.forget(name)
             return made
-        except DoneBeforeError:
+        except AlreadyAppliedError:
             view = await self.describe_topic(name, timeout_s=max(deadline.left_s, 1.0))
             if partitions not in (-1, len(view.partitions)):
                 text = f"topic {name!r} exists already, with {len(view.partitions)} partitions"
@@ -171,7 +171,7 @@ class ClusterQueries:
             await administer(
                 self._asking, self._cluster.controller, request, deadline, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
-        except DoneBeforeError:
+        except AlreadyAppliedError:
             pass
         self._cluster.forget(name)
 

@@ -9,12 +9,12 @@ from millstream.records.batch import decode_batches
 from millstream.records.header import each_batch
 from millstream.records.record import Record
 from millstream.sdk import requests
-from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.arguments import INT32_MAX, INT64_MAX, check_number
-from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Attempts, Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.batch_opening import opened
 from millstream.sdk.requests import BEGINNING, LATEST
+from millstream.sdk.responses import FetchedBatches
 
 T = TypeVar("T")
 

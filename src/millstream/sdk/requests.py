@@ -10,7 +10,8 @@ from uuid import UUID
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.model.roles import Role
-from millstream.sdk.answers import (
+from millstream.sdk.arguments import check_kind
+from millstream.sdk.responses import (
     Broker,
     BrokerInfo,
     ClusterView,
@@ -23,7 +24,6 @@ from millstream.sdk.answers import (
     TopicView,
     refusal,
 )
-from millstream.sdk.arguments import check_kind
 from millstream.wire.client_connection import API_VERSIONS, Api, ApiRequest, BrokerVersions, VersionRange
 from millstream.wire.fetch import FetchPartition
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request

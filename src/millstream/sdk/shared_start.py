@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.single_flight import SingleFlight
 
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.background_errors import client_failed
-from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retry_policy import Deadline
 
 log = logging.getLogger("millstream.sdk.single_flight")
 

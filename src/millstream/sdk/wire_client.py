@@ -18,17 +18,17 @@ from millstream.sdk import requests
 from millstream.sdk.aio.consumer import AsyncConsumer
 from millstream.sdk.aio.facade import AsyncPortal
 from millstream.sdk.aio.producer import AsyncProducer, make_producer
-from millstream.sdk.answers import FetchedBatches, Produced, ProducerIdentity
 from millstream.sdk.client_context import WORKERS, ClientContext
 from millstream.sdk.cluster_queries import OPERATION_TIMEOUT_S, ClusterQueries
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.options import ConsumerOptions
 from millstream.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, FetchResult, get, read_batches
 from millstream.sdk.producing.leader_route import ask_identity
 from millstream.sdk.producing.options import ALL, ProducerOptions
+from millstream.sdk.responses import FetchedBatches, Produced, ProducerIdentity
 from millstream.seams.clock import Clock, SystemClock
 from millstream.seams.entropy import Entropy, SystemEntropy
 from millstream.seams.network import Network, TcpNetwork

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.process.control_protocol import ClusterFacts, ControlAnswer, ControlRequest, reachable, refusal
+from millstream.process.control_protocol import ClusterFacts, ControlRequest, ControlResponse, reachable, refusal
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class ControlSocket:
 
     def tell(self) -> None:
         """Tell those that watch what there is now."""
-        line = msgspec.json.encode(ControlAnswer(self._facts())) + b"\n"
+        line = msgspec.json.encode(ControlResponse(self._facts())) + b"\n"
         for writer in self._watching:
             writer.write(line)
 
@@ -95,13 +95,13 @@ class ControlSocket:
             if request.verb == "watch":
                 self._watching[writer] = request
                 self._gateways_changed([*self._watching.values()])
-                writer.write(_line(ControlAnswer(self._facts())))
+                writer.write(_line(ControlResponse(self._facts())))
             else:
                 writer.write(_line(await self._answer(request)))
 
-    async def _answer(self, request: ControlRequest) -> ControlAnswer:
+    async def _answer(self, request: ControlRequest) -> ControlResponse:
         try:
-            return ControlAnswer(await self._serve(request))
+            return ControlResponse(await self._serve(request))
         except MillstreamError as error:
             return refusal(error)
         except Exception:
@@ -109,5 +109,5 @@ class ControlSocket:
             return refusal(MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
-def _line(answer: ControlAnswer) -> bytes:
+def _line(answer: ControlResponse) -> bytes:
     return msgspec.json.encode(answer) + b"\n"

@@ -80,7 +80,7 @@ class Ready(NamedTuple):
     versions: Mapping[int, VersionRange]
 
 
-class ApiAnswer(NamedTuple):
+class ApiResponse(NamedTuple):
     """A request's answer, decoded; a MillstreamError where the broker refused."""
 
     correlation_id: int
@@ -94,7 +94,7 @@ class FurtherFrame(NamedTuple):
     value: Any
 
 
-Event = Ready | ApiAnswer | FurtherFrame
+Event = Ready | ApiResponse | FurtherFrame
 
 
 class ConnectionState(Enum):
@@ -280,7 +280,7 @@ class ConnectionCore:
             return self._greeted(waiting, frame)
         if waiting.request.stands:
             self._standing[correlation_id] = waiting
-        return [ApiAnswer(correlation_id, _decoded(waiting, frame))]
+        return [ApiResponse(correlation_id, _decoded(waiting, frame))]
 
     def _greeted(self, waiting: _Waiting, frame: memoryview) -> list[Event]:
         """Learn the versions. A broker that does not know our ApiVersions answers in version 0, with its own range."""

@@ -10,14 +10,21 @@ from millstream.groups.commands import (
     ConsumerHeartbeat,
     DescribeConsumerGroup,
     Heartbeat,
-    Join,
-    Leave,
+    JoinGroup,
+    LeaveGroup,
     LeavingMember,
     OfferedProtocol,
     OwnedPartitions,
-    Sync,
+    SyncGroup,
 )
-from millstream.groups.responses import ConsumerGroupDescription, ConsumerHeartbeatAnswer, Done, Joined, Left, Synced
+from millstream.groups.responses import (
+    ConsumerGroupDescription,
+    ConsumerHeartbeatResponse,
+    EmptyResponse,
+    JoinResponse,
+    LeaveResponse,
+    SyncResponse,
+)
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_versioned, write_versioned
 
@@ -80,15 +87,15 @@ class Consumer:
         named = ((self.image.by_id(topic_id), number) for topic_id, number in self.owned)
         return {(topic.name, number) for topic, number in named if topic is not None}
 
-    def join(self) -> ConsumerHeartbeatAnswer:
+    def join(self) -> ConsumerHeartbeatResponse:
         self.epoch = 0
         self.owned = set()
         return self.beat()
 
-    def beat(self, full: bool = False, is_answer_lost: bool = False) -> ConsumerHeartbeatAnswer:
+    def beat(self, full: bool = False, is_answer_lost: bool = False) -> ConsumerHeartbeatResponse:
         """One heartbeat. A member that is fenced drops everything, to join with the next one; one that missed an answer
         says everything of itself with the next one."""
-        answer = self.driver.ask(self._request(full or self._missed_one or self.epoch == 0), ConsumerHeartbeatAnswer)
+        answer = self.driver.ask(self._request(full or self._missed_one or self.epoch == 0), ConsumerHeartbeatResponse)
         self._missed_one = is_answer_lost
         if not is_answer_lost:
             self._take(answer)
@@ -106,7 +113,7 @@ class Consumer:
             said["owned"] = tuple(OwnedPartitions(topic_id, tuple(each)) for topic_id, each in by_topic.items())
         return request(self.member_id, self.epoch, **said)
 
-    def _take(self, answer: ConsumerHeartbeatAnswer) -> None:
+    def _take(self, answer: ConsumerHeartbeatResponse) -> None:
         if answer.error in FENCED:
             self.epoch, self.owned = 0, set()
             return
@@ -125,14 +132,14 @@ class Consumer:
         """Its broker has started again."""
         self.driver = driver
 
-    def subscribe(self, *topics: str, regex: str | None = None) -> ConsumerHeartbeatAnswer:
+    def subscribe(self, *topics: str, regex: str | None = None) -> ConsumerHeartbeatResponse:
         self.topics, self.regex = topics, regex
         return self.beat(full=True)
 
-    def leave(self, epoch: int = -1) -> ConsumerHeartbeatAnswer:
+    def leave(self, epoch: int = -1) -> ConsumerHeartbeatResponse:
         command = request(self.member_id, epoch, group_id=self.group_id, instance_id=self.instance_id)
         self.epoch, self.owned = 0, set()
-        return self.driver.ask(command, ConsumerHeartbeatAnswer)
+        return self.driver.ask(command, ConsumerHeartbeatResponse)
 
 
 @dataclass(eq=False)
@@ -167,7 +174,9 @@ class ClassicConsumer:
                 self.places = set()
             self._token = self.driver.send(self._join())
             return self._look()
-        done = self.driver.ask(Heartbeat(self.group_id, self.generation, self.member_id, self.instance_id), Done)
+        done = self.driver.ask(
+            Heartbeat(self.group_id, self.generation, self.member_id, self.instance_id), EmptyResponse
+        )
         if done.error is not ErrorCode.NONE:
             self._begin_again(done.error)
         return done.error
@@ -175,7 +184,9 @@ class ClassicConsumer:
     def leave(self) -> None:
         """Leaves, if it is a member, and forgets whatever it waits for."""
         if self.member_id:
-            self.driver.ask(Leave(self.group_id, (LeavingMember(self.member_id, self.instance_id),)), Left)
+            self.driver.ask(
+                LeaveGroup(self.group_id, (LeavingMember(self.member_id, self.instance_id),)), LeaveResponse
+            )
         self.places, self.member_id, self.generation = set(), "", -1
         self._token, self._wants_to_join = None, True
 
@@ -195,9 +206,9 @@ class ClassicConsumer:
         if answer is None:
             return None
         self._token = None
-        if isinstance(answer, Joined):
+        if isinstance(answer, JoinResponse):
             return self._joined(answer)
-        assert isinstance(answer, Synced)
+        assert isinstance(answer, SyncResponse)
         if answer.error is not ErrorCode.NONE:
             self._begin_again(answer.error)
             return answer.error
@@ -205,7 +216,7 @@ class ClassicConsumer:
         self._wants_to_join = self.is_cooperative and not before <= self.places
         return answer.error
 
-    def _joined(self, joined: Joined) -> ErrorCode | None:
+    def _joined(self, joined: JoinResponse) -> ErrorCode | None:
         if joined.error is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
             return joined.error
@@ -214,7 +225,7 @@ class ClassicConsumer:
             return joined.error
         self.member_id, self.generation, self._wants_to_join = joined.member_id, joined.generation, False
         shares = self._shares(joined) if joined.members else {}
-        sync = Sync(
+        sync = SyncGroup(
             group_id=self.group_id,
             generation=self.generation,
             member_id=self.member_id,
@@ -233,8 +244,8 @@ class ClassicConsumer:
         if error is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
 
-    def _join(self) -> Join:
-        return Join(
+    def _join(self) -> JoinGroup:
+        return JoinGroup(
             group_id=self.group_id,
             member_id=self.member_id,
             instance_id=self.instance_id,
@@ -248,7 +259,7 @@ class ClassicConsumer:
             can_skip_assignment=True,
         )
 
-    def _shares(self, joined: Joined) -> dict[str, bytes]:
+    def _shares(self, joined: JoinResponse) -> dict[str, bytes]:
         image = self.driver.topics
         assert isinstance(image, Topics)
         told = {

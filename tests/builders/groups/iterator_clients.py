@@ -16,7 +16,7 @@ from millstream.groups.commands import (
 from millstream.groups.effects import Effects, Now
 from millstream.groups.iterators.iterator import BEGINNING, Iterator
 from millstream.groups.iterators.served_iterators import ServedIterators
-from millstream.groups.responses import ClientAnswer, IteratorAnswer, IteratorList
+from millstream.groups.responses import IteratorClientResponse, IteratorList, IteratorResponse
 from millstream.model.errors import ErrorCode, MillstreamError
 
 IN_FLIGHT_MS = 30_000
@@ -84,20 +84,20 @@ class IteratorClient:
         self.name = name
         self.group_id = group_id
 
-    def join(self) -> ClientAnswer:
-        return self.driver.ask(IteratorJoin(self.group_id, self.name, "program", "/127.0.0.1"), ClientAnswer)
+    def join(self) -> IteratorClientResponse:
+        return self.driver.ask(IteratorJoin(self.group_id, self.name, "program", "/127.0.0.1"), IteratorClientResponse)
 
-    def heartbeat(self) -> ClientAnswer:
-        return self.driver.ask(IteratorHeartbeat(self.group_id, self.name), ClientAnswer)
+    def heartbeat(self) -> IteratorClientResponse:
+        return self.driver.ask(IteratorHeartbeat(self.group_id, self.name), IteratorClientResponse)
 
-    def leave(self) -> ClientAnswer:
-        return self.driver.ask(IteratorLeave(self.group_id, self.name), ClientAnswer)
+    def leave(self) -> IteratorClientResponse:
+        return self.driver.ask(IteratorLeave(self.group_id, self.name), IteratorClientResponse)
 
-    def ask(self, partition: int = 0, topic: str = "orders", **other: Any) -> IteratorAnswer:
+    def ask(self, partition: int = 0, topic: str = "orders", **other: Any) -> IteratorResponse:
         """GetIterator."""
         fields: dict[str, Any] = {"messages_max": 100, "in_flight_ms": -1, "start": BEGINNING}
         return self.driver.ask(
-            GetIterator(self.group_id, self.name, topic, partition, **(fields | other)), IteratorAnswer
+            GetIterator(self.group_id, self.name, topic, partition, **(fields | other)), IteratorResponse
         )
 
     def get(self, partition: int = 0, topic: str = "orders", **other: Any) -> Iterator:
@@ -107,11 +107,11 @@ class IteratorClient:
         assert answer.given is not None
         return answer.given.iterator
 
-    def commit(self, iterator: Iterator, count: int) -> IteratorAnswer:
-        return self.driver.ask(CommitIterator(self.group_id, self.name, iterator, count), IteratorAnswer)
+    def commit(self, iterator: Iterator, count: int) -> IteratorResponse:
+        return self.driver.ask(CommitIterator(self.group_id, self.name, iterator, count), IteratorResponse)
 
-    def deliver(self, iterator: Iterator, count: int) -> IteratorAnswer:
-        return self.driver.ask(DeliverIterator(self.group_id, self.name, iterator, count), IteratorAnswer)
+    def deliver(self, iterator: Iterator, count: int) -> IteratorResponse:
+        return self.driver.ask(DeliverIterator(self.group_id, self.name, iterator, count), IteratorResponse)
 
     def handed(self) -> dict[int, tuple[int, int]]:
         """Where what it has handed on begins, and how much that is, by partition."""

@@ -13,18 +13,27 @@ from millstream.groups.commands import (
     DescribeGroup,
     FetchOffsets,
     Heartbeat,
-    Join,
-    Leave,
+    JoinGroup,
+    LeaveGroup,
     LeavingMember,
     OfferedProtocol,
     OffsetToCommit,
-    Sync,
+    SyncGroup,
 )
 from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.groups.machine import GroupMachine
-from millstream.groups.responses import Answer, Done, GroupDescription, Joined, Left, Offsets, PartitionErrors, Synced
+from millstream.groups.responses import (
+    Answer,
+    EmptyResponse,
+    GroupDescription,
+    JoinResponse,
+    LeaveResponse,
+    OffsetsResponse,
+    PartitionErrors,
+    SyncResponse,
+)
 from millstream.groups.settings import GroupSettings
-from millstream.groups.topics import TopicImage, TopicInfo
+from millstream.groups.topic_image import TopicImage, TopicInfo
 from millstream.testing.simulated.entropy import SimulatedEntropy
 from millstream.wire.messages import write_versioned
 
@@ -147,13 +156,13 @@ class Driver:
             "knows_member_id_required": False,
             "can_skip_assignment": True,
         }
-        return self.send(Join(group_id=group_id, member_id=member_id, **(fields | other)))
+        return self.send(JoinGroup(group_id=group_id, member_id=member_id, **(fields | other)))
 
-    def join(self, member_id: str = "", group_id: str = "g", **other: Any) -> Joined:
+    def join(self, member_id: str = "", group_id: str = "g", **other: Any) -> JoinResponse:
         """A join that is answered at once."""
-        return self.answer(self.send_join(member_id, group_id, **other), Joined)
+        return self.answer(self.send_join(member_id, group_id, **other), JoinResponse)
 
-    def send_sync(self, joined: Joined, group_id: str = "g", **other: Any) -> Token:
+    def send_sync(self, joined: JoinResponse, group_id: str = "g", **other: Any) -> Token:
         """As the leader, everybody gets its own id as its assignment."""
         fields: dict[str, Any] = {
             "generation": joined.generation,
@@ -163,12 +172,12 @@ class Driver:
             "protocol_name": joined.protocol_name,
             "assignments": tuple(AssignedBytes(each.member_id, each.member_id.encode()) for each in joined.members),
         }
-        return self.send(Sync(group_id=group_id, **(fields | other)))
+        return self.send(SyncGroup(group_id=group_id, **(fields | other)))
 
-    def sync(self, joined: Joined, group_id: str = "g", **other: Any) -> Synced:
-        return self.answer(self.send_sync(joined, group_id, **other), Synced)
+    def sync(self, joined: JoinResponse, group_id: str = "g", **other: Any) -> SyncResponse:
+        return self.answer(self.send_sync(joined, group_id, **other), SyncResponse)
 
-    def gathered(self, members: int = 1, group_id: str = "g", static: bool = False, **other: Any) -> list[Joined]:
+    def gathered(self, members: int = 1, group_id: str = "g", static: bool = False, **other: Any) -> list[JoinResponse]:
         """So many members that have joined, the leader first; static ones are called i0, i1 and so on."""
         named = [other | ({"instance_id": f"i{number}"} if static else {}) for number in range(members)]
         first = self.join(group_id=group_id, **named[0])
@@ -176,27 +185,27 @@ class Driver:
             return [first]
         tokens = [self.send_join(group_id=group_id, **each) for each in named[1:]]
         first = self.join(first.member_id, group_id, **named[0])
-        return [first, *(self.answer(token, Joined) for token in tokens)]
+        return [first, *(self.answer(token, JoinResponse) for token in tokens)]
 
-    def stable(self, members: int = 1, group_id: str = "g", static: bool = False, **other: Any) -> list[Joined]:
+    def stable(self, members: int = 1, group_id: str = "g", static: bool = False, **other: Any) -> list[JoinResponse]:
         """A group of so many members in which everybody has its assignment."""
         gathered = self.gathered(members, group_id, static, **other)
         for each in gathered:
             self.sync(each, group_id)
         return gathered
 
-    def heartbeat(self, joined: Joined, group_id: str = "g", **other: Any) -> Done:
+    def heartbeat(self, joined: JoinResponse, group_id: str = "g", **other: Any) -> EmptyResponse:
         fields: dict[str, Any] = {"generation": joined.generation, "member_id": joined.member_id, "instance_id": None}
-        return self.ask(Heartbeat(group_id=group_id, **(fields | other)), Done)
+        return self.ask(Heartbeat(group_id=group_id, **(fields | other)), EmptyResponse)
 
-    def leave(self, *members: str | tuple[str, str | None], group_id: str = "g") -> Left:
+    def leave(self, *members: str | tuple[str, str | None], group_id: str = "g") -> LeaveResponse:
         named = (LeavingMember(each, None) if isinstance(each, str) else LeavingMember(*each) for each in members)
-        return self.ask(Leave(group_id, tuple(named)), Left)
+        return self.ask(LeaveGroup(group_id, tuple(named)), LeaveResponse)
 
     # Offsets and groups.
 
     def commit(
-        self, *offsets: tuple[str, int, int], by: Joined | None = None, group_id: str = "g", **other: Any
+        self, *offsets: tuple[str, int, int], by: JoinResponse | None = None, group_id: str = "g", **other: Any
     ) -> PartitionErrors:
         fields: dict[str, Any] = {
             "generation": by.generation if by else -1,
@@ -207,14 +216,14 @@ class Driver:
         return self.ask(CommitOffsets(group_id, **(fields | other)), PartitionErrors)
 
     def offsets(self, group_id: str = "g", *partitions: tuple[str, int]) -> dict[tuple[str, int], int]:
-        found = self.ask(FetchOffsets(group_id, partitions or None), Offsets)
+        found = self.ask(FetchOffsets(group_id, partitions or None), OffsetsResponse)
         return {place: committed.offset for place, committed in found.offsets.items()}
 
     def describe(self, group_id: str = "g") -> GroupDescription:
         return self.ask(DescribeGroup(group_id), GroupDescription)
 
-    def delete(self, group_id: str = "g") -> Done:
-        return self.ask(DeleteGroup(group_id), Done)
+    def delete(self, group_id: str = "g") -> EmptyResponse:
+        return self.ask(DeleteGroup(group_id), EmptyResponse)
 
     def delete_offsets(self, *partitions: tuple[str, int], group_id: str = "g") -> PartitionErrors:
         return self.ask(DeleteOffsets(group_id, partitions), PartitionErrors)

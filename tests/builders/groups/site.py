@@ -12,13 +12,20 @@ from millstream.groups.commands import (
     AssignedBytes,
     CommitOffsets,
     FetchOffsets,
-    Join,
+    JoinGroup,
     OfferedProtocol,
     OffsetToCommit,
-    Sync,
+    SyncGroup,
 )
 from millstream.groups.iterators.iterator import IteratorNotice
-from millstream.groups.responses import Answer, CommittedOffset, Joined, Offsets, PartitionErrors, Synced
+from millstream.groups.responses import (
+    Answer,
+    CommittedOffset,
+    JoinResponse,
+    OffsetsResponse,
+    PartitionErrors,
+    SyncResponse,
+)
 from millstream.groups.runtime.coordinator import TOPIC, Coordinator, GroupCommand, partition_of
 from millstream.groups.runtime.shard import Hurry
 from millstream.groups.settings import GroupSettings
@@ -141,12 +148,12 @@ class GroupSite:
 
     async def committed(self, group_id: str = GROUP) -> dict[int, int]:
         """The offsets a group has in EVENTS, by partition."""
-        answer = await self.ask(FetchOffsets(group_id, None), Offsets)
+        answer = await self.ask(FetchOffsets(group_id, None), OffsetsResponse)
         assert answer.error is ErrorCode.NONE
         return {number: found.offset for (_, number), found in answer.offsets.items()}
 
     async def committed_whole(self, group_id: str = GROUP, partition: int = 0) -> CommittedOffset:
-        answer = await self.ask(FetchOffsets(group_id, ((EVENTS, partition),)), Offsets)
+        answer = await self.ask(FetchOffsets(group_id, ((EVENTS, partition),)), OffsetsResponse)
         return answer.offsets[EVENTS, partition]
 
 
@@ -184,8 +191,8 @@ def commit(
     return CommitOffsets(group_id, generation, member_id, None, offsets)
 
 
-def join(member_id: str = "", *, group_id: str = GROUP, instance_id: str | None = None) -> Join:
-    return Join(
+def join(member_id: str = "", *, group_id: str = GROUP, instance_id: str | None = None) -> JoinGroup:
+    return JoinGroup(
         group_id=group_id,
         member_id=member_id,
         instance_id=instance_id,
@@ -200,14 +207,14 @@ def join(member_id: str = "", *, group_id: str = GROUP, instance_id: str | None 
     )
 
 
-async def settled_member(site: GroupSite, group_id: str = GROUP) -> Joined:
+async def settled_member(site: GroupSite, group_id: str = GROUP) -> JoinResponse:
     """Somebody who has joined a group alone and shared out its work."""
-    joined = await site.ask(join(group_id=group_id), Joined)
+    joined = await site.ask(join(group_id=group_id), JoinResponse)
     assert joined.error is ErrorCode.NONE
     everything = (AssignedBytes(joined.member_id, b"everything"),)
-    sync = Sync(group_id, joined.generation, joined.member_id, None, "consumer", "range", everything)
-    synced = await site.ask(sync, Synced)
-    assert synced == Synced(ErrorCode.NONE, "consumer", "range", b"everything")
+    sync = SyncGroup(group_id, joined.generation, joined.member_id, None, "consumer", "range", everything)
+    synced = await site.ask(sync, SyncResponse)
+    assert synced == SyncResponse(ErrorCode.NONE, "consumer", "range", b"everything")
     return joined
 
 

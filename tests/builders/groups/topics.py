@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from millstream.groups.topics import TopicInfo
+from millstream.groups.topic_image import TopicInfo
 
 
 class Topics:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import millstream
-from millstream.sdk.admin.admin_answers import ResourceKind
+from millstream.sdk.admin.admin_results import ResourceKind
 
 Done = Callable[[Any], Any]
 Body = Callable[[Any, Done], object]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import millstream
 from integration.verbs.shapes import InFlight, PartitionRow, Place, Read, Refused, Stored, TopicRow
 from millstream.model.errors import MillstreamError
-from millstream.sdk.admin.group_answers import CommittedOffset
+from millstream.sdk.admin.group_results import CommittedOffset
 from millstream.sdk.iterating.requests import GroupIterator
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -24,13 +24,13 @@ from millstream.cli.app import app
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.server import services
 from millstream.gateway.http.routes import OPERATIONS
-from millstream.gateway.operations.cluster_create import NoMaker
+from millstream.gateway.operations.cluster_create import NoSupervisor
 from millstream.sdk.aio.admin import AsyncAdmin
-from millstream.sdk.aio.calls import AsyncIteratorCalls
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.aio.consumer import AsyncConsumer
 from millstream.sdk.aio.facade import AsyncFacade
 from millstream.sdk.aio.groups import AsyncGroups
+from millstream.sdk.aio.iterator_calls import AsyncIteratorCalls
 from millstream.sdk.aio.iterators import AsyncIterators
 from millstream.sdk.aio.numbered_writer import AsyncNumberedWriter
 from millstream.sdk.aio.producer import AsyncProducer
@@ -76,7 +76,7 @@ def over_http() -> set[str]:
 
 
 def over_grpc() -> set[str]:
-    found = services(GrpcLimits(), NoMaker())
+    found = services(GrpcLimits(), NoSupervisor())
     return {f"{service.name}.{method.name}" for service in found for method in service.methods}
 
 

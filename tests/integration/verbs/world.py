@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import millstream
 from integration.verbs.shapes import Place
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.admin.group_answers import CommittedOffset
+from millstream.sdk.admin.group_results import CommittedOffset
 from millstream.sdk.iterating.requests import GroupIterator
 from millstream.testing.real_broker import RealBroker
 

@@ -22,8 +22,8 @@ from interop.clients.client import (
 from interop.clients.live import LoopThread, PolledMember
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.admin_answers import ResourceKind
-from millstream.sdk.admin.group_answers import CommittedOffset
+from millstream.sdk.admin.admin_results import ResourceKind
+from millstream.sdk.admin.group_results import CommittedOffset
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.requests import BEGINNING, LATEST

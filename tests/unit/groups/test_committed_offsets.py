@@ -6,7 +6,7 @@ import pytest
 
 from builders.groups.machine import SESSION_MS, WALL_MS, Driver, offering, subscription
 from millstream.groups.commands import FetchOffsets, OffsetToCommit
-from millstream.groups.responses import CommittedOffset, Offsets
+from millstream.groups.responses import CommittedOffset, OffsetsResponse
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode
 
@@ -16,14 +16,14 @@ def test_what_was_committed_is_found_again_with_everything_that_was_said() -> No
     offsets = (OffsetToCommit("orders", 0, 42, 7, "note"), OffsetToCommit("orders", 1, 43, -1, ""))
     assert driver.commit(offsets=offsets).error is ErrorCode.NONE
     when_ms = WALL_MS + driver.at_ms
-    found = driver.ask(FetchOffsets("g", (("orders", 0), ("orders", 9), ("other", 0))), Offsets)
-    assert found == Offsets(offsets={("orders", 0): CommittedOffset(42, 7, "note", when_ms)})
+    found = driver.ask(FetchOffsets("g", (("orders", 0), ("orders", 9), ("other", 0))), OffsetsResponse)
+    assert found == OffsetsResponse(offsets={("orders", 0): CommittedOffset(42, 7, "note", when_ms)})
     assert driver.offsets() == {("orders", 0): 42, ("orders", 1): 43}
 
 
 def test_a_group_that_nobody_knows_has_no_offsets_and_that_is_no_error() -> None:
-    assert Driver().ask(FetchOffsets("unknown", (("orders", 0),)), Offsets) == Offsets()
-    assert Driver().ask(FetchOffsets("unknown", None), Offsets) == Offsets()
+    assert Driver().ask(FetchOffsets("unknown", (("orders", 0),)), OffsetsResponse) == OffsetsResponse()
+    assert Driver().ask(FetchOffsets("unknown", None), OffsetsResponse) == OffsetsResponse()
 
 
 def test_a_later_commit_counts_also_if_it_goes_back() -> None:

@@ -11,10 +11,18 @@ from msgspec.structs import replace
 from builders.groups.site import EVENTS, GROUP, GroupSite, commit, join, run_groups, settled_member
 from builders.loops import for_each
 from builders.partitions import read_all
-from millstream.groups.commands import AssignedBytes, DescribeGroup, FetchOffsets, Heartbeat, ListGroups, Sync
+from millstream.groups.commands import AssignedBytes, DescribeGroup, FetchOffsets, Heartbeat, ListGroups, SyncGroup
 from millstream.groups.effects import GroupLogRecord
 from millstream.groups.machine import FORGOTTEN_AT_ONCE, GroupMachine
-from millstream.groups.responses import Done, GroupDescription, GroupList, Joined, Offsets, PartitionErrors, Synced
+from millstream.groups.responses import (
+    EmptyResponse,
+    GroupDescription,
+    GroupList,
+    JoinResponse,
+    OffsetsResponse,
+    PartitionErrors,
+    SyncResponse,
+)
 from millstream.groups.runtime import shard
 from millstream.groups.runtime.coordinator import TOPIC, TOPIC_SETTINGS, Coordinator, partition_of
 from millstream.groups.runtime.loading import READ_BYTES
@@ -92,7 +100,7 @@ def test_a_restart_keeps_commits_and_members(crashed: bool) -> None:
         await site.restart(crashed=crashed)
         assert await site.committed_whole() == (5, 0, "here", (await site.committed_whole()).committed_ms)
         beat = Heartbeat(GROUP, member.generation, member.member_id, None)
-        assert await site.ask(beat, Done) == Done()
+        assert await site.ask(beat, EmptyResponse) == EmptyResponse()
         described = await site.ask(DescribeGroup(GROUP), GroupDescription)
         assert described.state == "Stable"
         assert [(each.member_id, each.assignment) for each in described.members] == [(member.member_id, b"everything")]
@@ -133,7 +141,7 @@ def test_nobody_is_told_of_an_offset_that_is_not_durable() -> None:
         writing = site.put(commit(2))
         reading = site.put(FetchOffsets(GROUP, None))
         assert writing.answers == reading.answers == []
-        assert (await reading.answer(Offsets)).offsets[EVENTS, 0].offset == 2
+        assert (await reading.answer(OffsetsResponse)).offsets[EVENTS, 0].offset == 2
         assert site.partition().high_watermark > before
         assert writing.answers
 
@@ -145,7 +153,7 @@ def test_a_heartbeat_does_not_wait_for_anybodys_flush() -> None:
         member = await settled_member(site)
         writing = site.put(commit(2, member_id=member.member_id, generation=member.generation))
         beating = site.put(Heartbeat(GROUP, member.generation, member.member_id, None))
-        assert beating.answers == [Done()]
+        assert beating.answers == [EmptyResponse()]
         assert writing.answers == []
         assert (await writing.answer(PartitionErrors)).error is OK
 
@@ -178,7 +186,7 @@ def test_a_failed_flush_answers_everybody_and_the_state_is_what_the_log_has() ->
         assert await site.committed() == {0: 5}
         # Groups of other partitions, or of this one, that nothing happened to go on.
         beat = Heartbeat("others", member.generation, member.member_id, None)
-        assert await site.ask(beat, Done) == Done()
+        assert await site.ask(beat, EmptyResponse) == EmptyResponse()
         await site.restart(crashed=True)
         assert await site.committed() == {0: 5}
 
@@ -213,10 +221,10 @@ def test_who_waits_for_other_members_is_answered_when_the_broker_stops() -> None
         end = site.partition().log.end_offset
         groups, partition = site.groups, site.partition()
         await groups.stop()
-        assert (await waiting.answer(Joined)).error is ErrorCode.NOT_COORDINATOR
+        assert (await waiting.answer(JoinResponse)).error is ErrorCode.NOT_COORDINATOR
         assert (await writing.answer(PartitionErrors)).error is OK
         late = site.put(Heartbeat(GROUP, first.generation, first.member_id, None))
-        assert (await late.answer(Done)).error is ErrorCode.NOT_COORDINATOR
+        assert (await late.answer(EmptyResponse)).error is ErrorCode.NOT_COORDINATOR
         await asyncio.sleep(60)
         assert partition.log.end_offset == end
         await site.restart(crashed=True)
@@ -231,7 +239,7 @@ def test_a_member_whose_connection_is_gone_is_not_waited_for_by_its_connection()
         waiting = site.put(join())
         await asyncio.sleep(0.1)
         waiting.hurry()
-        assert (await waiting.answer(Joined)).error is ErrorCode.NOT_COORDINATOR
+        assert (await waiting.answer(JoinResponse)).error is ErrorCode.NOT_COORDINATOR
         await asyncio.sleep(60)
         assert len(waiting.answers) == 1
 
@@ -242,7 +250,10 @@ def test_a_silent_member_is_gone_after_its_session() -> None:
     async def story(site: GroupSite) -> None:
         member = await settled_member(site)
         await asyncio.sleep(9)
-        assert await site.ask(Heartbeat(GROUP, member.generation, member.member_id, None), Done) == Done()
+        assert (
+            await site.ask(Heartbeat(GROUP, member.generation, member.member_id, None), EmptyResponse)
+            == EmptyResponse()
+        )
         await asyncio.sleep(11)
         described = await site.ask(DescribeGroup(GROUP), GroupDescription)
         assert (described.state, described.members) == ("Empty", ())
@@ -330,7 +341,7 @@ def test_compaction_keeps_what_groups_have_and_not_how_they_came_to_it() -> None
         log.settings = replace(log.settings, segment_bytes=20_000)
         for offset in range(1_000):
             await site.ask(commit(offset, partitions=(0, 1, 2), metadata=f"note {offset}", **named), PartitionErrors)
-            await site.ask(Heartbeat(GROUP, member.generation, member.member_id, None), Done)
+            await site.ask(Heartbeat(GROUP, member.generation, member.member_id, None), EmptyResponse)
         before = log.size_bytes
         await site.partitions.clean()
         assert log.size_bytes < before / 2
@@ -340,7 +351,10 @@ def test_compaction_keeps_what_groups_have_and_not_how_they_came_to_it() -> None
             assert site.partition().log.end_offset == end
             assert await site.committed() == dict.fromkeys(range(3), 999)
             assert (await site.committed_whole()).metadata == "note 999"
-            assert await site.ask(Heartbeat(GROUP, member.generation, member.member_id, None), Done) == Done()
+            assert (
+                await site.ask(Heartbeat(GROUP, member.generation, member.member_id, None), EmptyResponse)
+                == EmptyResponse()
+            )
 
     run_groups(story)
 
@@ -431,13 +445,13 @@ def test_a_follower_is_told_its_part_when_it_is_durable() -> None:
     async def story(site: GroupSite) -> None:
         leader = await settled_member(site)
         joining, again = site.put(join()), site.put(join(leader.member_id))
-        follower = (await joining.answer(Joined)).member_id
-        generation = (await again.answer(Joined)).generation
+        follower = (await joining.answer(JoinResponse)).member_id
+        generation = (await again.answer(JoinResponse)).generation
         parts = (AssignedBytes(leader.member_id, b"mine"), AssignedBytes(follower, b"yours"))
-        asking = site.put(Sync(GROUP, generation, follower, None, None, None, ()))
-        telling = site.put(Sync(GROUP, generation, leader.member_id, None, None, None, parts))
+        asking = site.put(SyncGroup(GROUP, generation, follower, None, None, None, ()))
+        telling = site.put(SyncGroup(GROUP, generation, leader.member_id, None, None, None, parts))
         assert telling.answers == asking.answers == []
-        assert (await telling.answer(Synced)).assignment == b"mine"
-        assert (await asking.answer(Synced)).assignment == b"yours"
+        assert (await telling.answer(SyncResponse)).assignment == b"mine"
+        assert (await asking.answer(SyncResponse)).assignment == b"yours"
 
     run_groups(story)

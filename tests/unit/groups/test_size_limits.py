@@ -10,7 +10,7 @@ from builders.groups.machine import Driver, offering, subscription
 from builders.groups.site import GroupSite, commit, join, run_groups, settled_member
 from builders.groups.topics import Topics
 from millstream.groups.commands import AssignedBytes
-from millstream.groups.responses import ConsumerHeartbeatAnswer, Joined, PartitionErrors, Synced
+from millstream.groups.responses import ConsumerHeartbeatResponse, JoinResponse, PartitionErrors, SyncResponse
 from millstream.groups.size_limits import ASSIGNED_BYTES_MAX, RECORD_BYTES_MAX, TOLD_BYTES_MAX
 from millstream.model.errors import ErrorCode
 
@@ -37,7 +37,7 @@ def test_members_are_turned_away_that_tell_more_than_the_record_of_their_group_c
     for each in others:
         driver.send_join(each.member_id, **telling(MIB))
     leader = driver.join(leader.member_id, **telling(MIB))
-    assert driver.answer(small, Joined).error is OK
+    assert driver.answer(small, JoinResponse).error is OK
     share = ASSIGNED_BYTES_MAX // 8
     assert driver.sync(
         leader, assignments=tuple(AssignedBytes(each.member_id, bytes(share)) for each in leader.members)
@@ -89,8 +89,8 @@ def test_an_assignment_that_is_too_large_is_refused_and_the_group_gathers_again(
     leader, follower = driver.gathered(2)
     waiting = driver.send_sync(follower)
     too_much = (AssignedBytes(leader.member_id, bytes(ASSIGNED_BYTES_MAX)), AssignedBytes(follower.member_id, b"x"))
-    assert driver.sync(leader, assignments=too_much) == Synced(ErrorCode.UNKNOWN_SERVER_ERROR)
-    assert driver.answer(waiting, Synced) == Synced(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert driver.sync(leader, assignments=too_much) == SyncResponse(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert driver.answer(waiting, SyncResponse) == SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS)
     assert driver.state() == "PreparingRebalance"
     assert not driver.log
 
@@ -109,19 +109,19 @@ def test_a_group_of_the_new_protocol_holds_no_more_either() -> None:
     member.join()
     for number in range(7):
         told = JOINING | {"subscribed_topics": many_topics(MIB)}
-        assert driver.ask(request(f"n{number}", 0, **told), ConsumerHeartbeatAnswer).error is OK
+        assert driver.ask(request(f"n{number}", 0, **told), ConsumerHeartbeatResponse).error is OK
     before = len(driver.log)
-    refused = driver.ask(request("o", 0, **told), ConsumerHeartbeatAnswer)
+    refused = driver.ask(request("o", 0, **told), ConsumerHeartbeatResponse)
     assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert str(TOLD_BYTES_MAX) in refused.detail
-    grown = driver.ask(request("m", member.epoch, subscribed_topics=many_topics(MIB)), ConsumerHeartbeatAnswer)
+    grown = driver.ask(request("m", member.epoch, subscribed_topics=many_topics(MIB)), ConsumerHeartbeatResponse)
     assert grown.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     classic = driver.join(protocols=offering("range", metadata=subscription(*many_topics(MIB))))
     assert classic.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert len(driver.log) == before
     assert member.beat().error is OK
-    driver.ask(request("n0", -1), ConsumerHeartbeatAnswer)
-    assert driver.ask(request("o", 0, **told), ConsumerHeartbeatAnswer).error is OK
+    driver.ask(request("n0", -1), ConsumerHeartbeatResponse)
+    assert driver.ask(request("o", 0, **told), ConsumerHeartbeatResponse).error is OK
     assert_records_fit(driver)
 
 
@@ -136,7 +136,7 @@ def test_a_refusal_of_the_log_is_told_to_nobody_else() -> None:
         waits_for_flush = site.put(commit(7))
         too_large = site.put(commit(8, metadata="x" * 3_000))
         assert too_large.answers == [PartitionErrors(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)]
-        assert (await waits_for_members.answer(Joined)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await waits_for_members.answer(JoinResponse)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await waits_for_flush.answer(PartitionErrors) == PartitionErrors()
         await site.loaded()
         assert await site.committed() == {0: 7}

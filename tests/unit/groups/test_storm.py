@@ -4,7 +4,7 @@ from random import Random
 
 from builders.groups.machine import Driver, offering, subscription
 from millstream.groups.effects import Token
-from millstream.groups.responses import Joined, Synced
+from millstream.groups.responses import JoinResponse, SyncResponse
 from millstream.model.errors import ErrorCode
 
 MEMBERS = 200
@@ -19,7 +19,7 @@ class Client:
         self.driver = driver
         self.topics = subscription(f"t{number % 7}")
         self.member_id = ""
-        self.joined: Joined | None = None
+        self.joined: JoinResponse | None = None
         self.assignment: bytes | None = None
         self.join_token: Token | None = None
         self.sync_token: Token | None = None
@@ -45,7 +45,7 @@ class Client:
         joined = self.driver.answers.get(self.join_token or 0)
         if joined is None:
             return
-        assert isinstance(joined, Joined)
+        assert isinstance(joined, JoinResponse)
         self.join_token = None
         if joined.error is ErrorCode.NONE:
             self.joined, self.member_id = joined, joined.member_id
@@ -59,7 +59,7 @@ class Client:
         synced = self.driver.answers.get(self.sync_token or 0)
         if synced is None:
             return
-        assert isinstance(synced, Synced)
+        assert isinstance(synced, SyncResponse)
         self.sync_token = None
         self.assignment = synced.assignment if synced.error is ErrorCode.NONE else None
         self._heed(synced.error)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.partition.epochs import EpochEnd, Epochs
-from millstream.partition.snapshot import SnapshotError
+from millstream.partition.snapshot_encoding import SnapshotError
 
 
 def _history(*entries: tuple[int, int]) -> Epochs:

@@ -8,7 +8,7 @@ import pytest
 from builders.batches import batch, numbered_batch
 from builders.partitions import Site, committed, read_all
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.partition.appended import Appended
+from millstream.partition.append_result import AppendResult
 from millstream.partition.partition import Partition
 from millstream.testing.simulated.disk import DiskOperation
 
@@ -25,16 +25,16 @@ async def made(site: Site) -> Partition:
     return partition
 
 
-def append(partition: Partition, value: bytes) -> Appended:
+def append(partition: Partition, value: bytes) -> AppendResult:
     return partition.append(memoryview(batch(value)))
 
 
-def append_numbered(partition: Partition, sequence: int) -> Appended:
+def append_numbered(partition: Partition, sequence: int) -> AppendResult:
     records = batch(b"%d" % sequence, producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence)
     return partition.append(memoryview(records))
 
 
-async def outcome(appended: Appended) -> ErrorCode | None:
+async def outcome(appended: AppendResult) -> ErrorCode | None:
     assert appended.committed is not None
     try:
         await appended.committed

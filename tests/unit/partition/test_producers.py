@@ -14,7 +14,7 @@ from millstream.partition.producers import (
     Producers,
     StoredBatch,
 )
-from millstream.partition.snapshot import SnapshotError
+from millstream.partition.snapshot_encoding import SnapshotError
 
 
 class Writer:

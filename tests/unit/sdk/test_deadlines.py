@@ -8,7 +8,7 @@ import pytest
 from builders.sdk.scripted_broker import Fault, Late, Refuse, Scene, Silence, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.connection.connection import BrokerConnection
-from millstream.sdk.connection.retry import ATTEMPT_MIN_S, Deadline
+from millstream.sdk.connection.retry_policy import ATTEMPT_MIN_S, Deadline
 from millstream.sdk.requests import LATEST
 
 

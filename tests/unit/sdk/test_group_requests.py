@@ -9,9 +9,9 @@ from kafka.protocol.metadata import FindCoordinatorResponse
 from builders.loops import for_each
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin import requests_groups
-from millstream.sdk.admin.group_answers import CommittedOffset, MemberRef
-from millstream.sdk.answers import Broker
+from millstream.sdk.admin import group_requests
+from millstream.sdk.admin.group_results import CommittedOffset, MemberRef
+from millstream.sdk.responses import Broker
 from millstream.wire.client_connection import ApiRequest
 from millstream.wire.messages import write_response
 
@@ -35,12 +35,12 @@ def test_the_coordinator_is_read_in_all_versions(version: int) -> None:
         if version < 4
         else FindCoordinatorResponse(coordinators=[FindCoordinatorResponse.Coordinator(key="g", **row)])
     )
-    assert answered(requests_groups.find_coordinator("g"), response, version) == Broker(4, "far", 9092)
+    assert answered(group_requests.find_coordinator("g"), response, version) == Broker(4, "far", 9092)
 
 
 @for_each("version", range(2, 10))
 def test_committed_offsets_are_asked_for_and_read_in_all_versions(version: int) -> None:
-    request = requests_groups.fetch_offsets("g", [WHERE, TopicPartition("orders", 4)], MemberRef("m", 5))
+    request = group_requests.fetch_offsets("g", [WHERE, TopicPartition("orders", 4)], MemberRef("m", 5))
     asked = spoken(request, OffsetFetchRequest, version)
     group = asked if version < 8 else asked.groups[0]
     assert (group.group_id, group.topics[0].name, group.topics[0].partition_indexes) == ("g", "orders", [3, 4])
@@ -69,7 +69,7 @@ def _committed(kind: Any, partition: int, offset: int) -> Any:
 
 @for_each("version", range(2, 10))
 def test_commits_are_written_in_all_versions(version: int) -> None:
-    request = requests_groups.commit_offsets("g", {WHERE: CommittedOffset(17, 2, "note")}, MemberRef("m", 5, "i"))
+    request = group_requests.commit_offsets("g", {WHERE: CommittedOffset(17, 2, "note")}, MemberRef("m", 5, "i"))
     asked = spoken(request, OffsetCommitRequest, version)
     row = asked.topics[0].partitions[0]
     assert (asked.group_id, asked.member_id, asked.generation_id_or_member_epoch) == ("g", "m", 5)
@@ -82,7 +82,7 @@ def test_commits_are_written_in_all_versions(version: int) -> None:
 def test_a_group_that_is_dead_is_not_there(version: int, error: int) -> None:
     row = {"group_id": "g", "group_state": "Dead", "error_code": error}
     data = write_response("DescribeGroups", version, {"groups": [row]})
-    refused = requests_groups.describe_classic_group("g").decode(version, memoryview(data), 0)
+    refused = group_requests.describe_classic_group("g").decode(version, memoryview(data), 0)
     assert isinstance(refused, MillstreamError)
     assert refused.code is ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -98,9 +98,9 @@ ASSIGNMENT = bytes.fromhex(
 
 def test_an_assignment_of_the_classic_protocol_is_read() -> None:
     expected = (TopicPartition("a", 1), TopicPartition("a", 2), TopicPartition("b", 0))
-    assert requests_groups.decode_assignment(ASSIGNMENT) == expected
+    assert group_requests.decode_assignment(ASSIGNMENT) == expected
 
 
 @pytest.mark.parametrize("size", range(len(ASSIGNMENT) - 4))
 def test_an_assignment_that_is_cut_or_of_another_kind_has_no_partitions(size: int) -> None:
-    assert requests_groups.decode_assignment(ASSIGNMENT[:size]) == ()
+    assert group_requests.decode_assignment(ASSIGNMENT[:size]) == ()

@@ -6,7 +6,7 @@ import pytest
 
 from builders.sdk.simulated_consumers import GROUP, TOPIC, Ground, play
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.aio.calls import AsyncIteratorCalls
+from millstream.sdk.aio.iterator_calls import AsyncIteratorCalls
 from millstream.sdk.iterating.requests import GroupIterator, ListedIterator
 
 NAMES = (GROUP, "a")

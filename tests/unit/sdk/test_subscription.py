@@ -16,7 +16,7 @@ from millstream.records.batch import decode_messages
 from millstream.records.header import CorruptBatch
 from millstream.records.message import Message
 from millstream.sdk.aio.subscription import AsyncSubscription
-from millstream.sdk.connection.retry import FEW_ATTEMPTS
+from millstream.sdk.connection.retry_policy import FEW_ATTEMPTS
 from millstream.sdk.consuming.decoding import UndecodableError
 from millstream.sdk.subscribing import engine
 from millstream.sdk.subscribing.engine import SubscriptionEngine

@@ -10,7 +10,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.connection.cluster import UnreachableError
 from millstream.sdk.connection.connection import ConnectionLostError
-from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.requests import BEGINNING, LATEST
 
 
@@ -314,7 +314,7 @@ def test_offsets_are_found_by_place_and_by_time() -> None:
 
 
 def test_many_partitions_are_asked_for_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.sdk.connection.retrying.PLACES_AT_ONCE", 2)
+    monkeypatch.setattr("millstream.sdk.connection.retrying_caller.PLACES_AT_ONCE", 2)
 
     async def body(scene: Scene) -> None:
         client = scene.client()

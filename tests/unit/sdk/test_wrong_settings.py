@@ -11,7 +11,7 @@ import pytest
 import millstream
 from builders.sdk.scripted_broker import Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.admin.admin_answers import ResourceKind
+from millstream.sdk.admin.admin_results import ResourceKind
 from millstream.testing.simulated.clock import SimulatedClock
 
 

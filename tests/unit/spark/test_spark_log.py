@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark import java_gateway
 
-from millstream.spark.pipelines.spark_log import Sieve, SparkLog, as_logged
+from millstream.spark.pipelines.spark_log import LogFilter, SparkLog, as_logged
 
 HANGING_UP = [
     "Traceback (most recent call last):",
@@ -29,7 +29,7 @@ def logged_by_python(level: str, text: str) -> str:
 
 
 def passed(*lines: str) -> list[str]:
-    sieve = Sieve()
+    sieve = LogFilter()
     return [told for line in lines for told in sieve.pass_line(line)]
 
 

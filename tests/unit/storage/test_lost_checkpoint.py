@@ -9,7 +9,7 @@ import pytest
 from builders.logs import SMALL, append_durably, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.storage.log.log import Log, LogSettings
-from millstream.storage.log.scan import find_later
+from millstream.storage.log.segment_scan import find_later
 from millstream.testing.simulated.disk import SimulatedDisk
 
 CHECKPOINT = "/data/checkpoint"

@@ -11,8 +11,8 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.client_connection import (
     API_VERSIONS,
     Api,
-    ApiAnswer,
     ApiRequest,
+    ApiResponse,
     BrokerVersions,
     ConnectionCore,
     ConnectionState,
@@ -78,7 +78,7 @@ def test_a_flexible_version_lengthens_both_headers_by_their_tags() -> None:
     core.send(question(b"body"))
     assert sent(core) == pack(">ihhi", 17, 3, 12, 1) + b"\0\2me\0" + b"body"
     unknown_tag = b"\1\5\3abc"
-    assert core.receive(framed(1, unknown_tag + b"answer")) == [ApiAnswer(1, (12, b"answer"))]
+    assert core.receive(framed(1, unknown_tag + b"answer")) == [ApiResponse(1, (12, b"answer"))]
 
 
 @given(st.data())
@@ -94,7 +94,7 @@ def test_answers_are_understood_in_pieces_of_any_size(data: st.DataObject) -> No
         size = data.draw(st.integers(1, len(stream)))
         events += core.receive(stream[:size])
         stream = stream[size:]
-    assert events == [ApiAnswer(number, (8, body)) for number, body in enumerate(bodies, 1)]
+    assert events == [ApiResponse(number, (8, body)) for number, body in enumerate(bodies, 1)]
     assert core.waiting == 0
 
 
@@ -211,7 +211,7 @@ def test_a_request_without_an_answer_is_not_waited_for() -> None:
     core.send(question(answered=False))
     core.send(question())
     assert core.waiting == 1
-    assert core.receive(framed(2, b"!")) == [ApiAnswer(2, (8, b"!"))]
+    assert core.receive(framed(2, b"!")) == [ApiResponse(2, (8, b"!"))]
 
 
 def test_the_correlation_id_begins_anew_before_it_becomes_negative() -> None:
@@ -237,13 +237,13 @@ def standing(body: bytes = b"?") -> ApiRequest[tuple[int, bytes]]:
 def test_what_stands_is_answered_and_goes_on_between_the_answers_of_others() -> None:
     core = greeted()
     stands, first, second = core.send(standing()), core.send(question()), core.send(question())
-    assert core.receive(framed(stands, b"answer")) == [ApiAnswer(stands, (8, b"answer"))]
+    assert core.receive(framed(stands, b"answer")) == [ApiResponse(stands, (8, b"answer"))]
     frames = framed(stands, b"a") + framed(first, b"1") + framed(stands, b"b") + framed(second, b"2")
     assert core.receive(frames + framed(stands, b"c")) == [
         FurtherFrame(stands, (8, b"a")),
-        ApiAnswer(first, (8, b"1")),
+        ApiResponse(first, (8, b"1")),
         FurtherFrame(stands, (8, b"b")),
-        ApiAnswer(second, (8, b"2")),
+        ApiResponse(second, (8, b"2")),
         FurtherFrame(stands, (8, b"c")),
     ]
 

@@ -31,7 +31,7 @@ from millstream.broker.handlers.puts import PutsHandler
 from millstream.broker.handlers.query import Queries, QueryHandler
 from millstream.broker.handlers.role import RoleHandler
 from millstream.broker.handlers.service_map import ServiceMapHandler
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.signed_iterators import IteratorServing
 from millstream.catalog.producer_ids import ProducerIds
 from millstream.groups.settings import GroupSettings
@@ -46,7 +46,7 @@ MANY_PARTITIONS_BYTES_MAX = 2 * 1024 * 1024
 """Largest request that may name as many partitions as one request can."""
 
 
-class Served(Struct, frozen=True):
+class ApiDependencies(Struct, frozen=True):
     """What there is to be served, and how."""
 
     partitions: Partitions
@@ -56,7 +56,7 @@ class Served(Struct, frozen=True):
     identity: BrokerIdentity
     clock: Clock
     entropy: Entropy
-    memory: Memory
+    memory: MemoryLimits
     version: str
     iterators: IteratorServing
     auto_create: bool = True
@@ -71,7 +71,7 @@ class Served(Struct, frozen=True):
     """Readers who name the same are told where files lie."""
 
 
-def build_table(served: Served) -> DispatchTable:
+def build_table(served: ApiDependencies) -> DispatchTable:
     """The dispatch table of a broker."""
     partitions, identity = served.partitions, served.identity
     api_versions = ApiVersionsHandler()

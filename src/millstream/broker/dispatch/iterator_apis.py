@@ -14,7 +14,7 @@ from millstream.broker.handlers.iterator_membership import (
 )
 from millstream.broker.handlers.list_iterators import ListIteratorsHandler
 from millstream.broker.handlers.read_iterator import ReadIteratorHandler
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.signed_iterators import IteratorServing
 from millstream.model.roles import Role
 
@@ -27,7 +27,7 @@ def iterator_rows(
     partitions: PartitionLookup,
     serving: IteratorServing,
     identity: BrokerIdentity,
-    memory: Memory,
+    memory: MemoryLimits,
 ) -> list[ApiRow]:
     seal = serving.seal
     handlers = (

@@ -6,12 +6,12 @@ from millstream.broker.group_requests import GroupCoordination
 from millstream.broker.handlers.subscribe import SubscribeHandler
 from millstream.broker.handlers.subscription_commit import SubscriptionCommitHandler
 from millstream.broker.handlers.unsubscribe import UnsubscribeHandler
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.push.subscriptions import Subscriptions
 from millstream.model.roles import Role
 
 
-def push_rows(partitions: PartitionLookup, groups: GroupCoordination, memory: Memory) -> list[ApiRow]:
+def push_rows(partitions: PartitionLookup, groups: GroupCoordination, memory: MemoryLimits) -> list[ApiRow]:
     subscribe = SubscribeHandler(partitions, groups, Subscriptions(memory))
     commit = SubscriptionCommitHandler(groups)
     return [

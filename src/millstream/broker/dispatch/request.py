@@ -14,7 +14,7 @@ Answer = bytes | list[Piece]
 """An answer's body: in one piece, or in pieces that are sent one after the other without being joined."""
 
 
-class HangUpError(MillstreamError):
+class CloseConnectionError(MillstreamError):
     """A request that must not be answered went wrong; closing the connection is the only way to say so."""
 
 
@@ -56,10 +56,10 @@ class Work(NamedTuple):
 
     run: Coroutine[Any, Any, Answer | None]
     hurry: Callable[[], None] | None = None
-    """As for `DeferredAnswer`."""
+    """As for `DeferredResponse`."""
 
 
-class DeferredAnswer:
+class DeferredResponse:
     """An answer that is not there yet; lighter than a task, for what waits on a callback.
 
     Invariant: `finish` has an effect once; whoever comes second (a timeout after the data, say) changes nothing.
@@ -75,10 +75,10 @@ class DeferredAnswer:
         self.is_done = False
         self._hurry = hurry
         self._when_done: Callable[[], None] | None = None
-        self._start: Callable[[Work, DeferredAnswer], None] | None = None
+        self._start: Callable[[Work, DeferredResponse], None] | None = None
 
     @classmethod
-    def done(cls, answer: Answer) -> "DeferredAnswer":
+    def done(cls, answer: Answer) -> "DeferredResponse":
         """An answer that is there already, but must wait for its turn."""
         later = cls()
         later.answer = answer
@@ -114,7 +114,7 @@ class DeferredAnswer:
         self._start(work, self)
 
     def when_done(
-        self, callback: Callable[[], None], start: "Callable[[Work, DeferredAnswer], None] | None" = None
+        self, callback: Callable[[], None], start: "Callable[[Work, DeferredResponse], None] | None" = None
     ) -> None:
         """Have `callback` called once the answer is there; `start` runs the work that it turned out to take."""
         self._when_done = callback
@@ -126,7 +126,7 @@ class DeferredAnswer:
             self._hurry()
 
 
-Result = Answer | DeferredAnswer | Work | None
+Result = Answer | DeferredResponse | Work | None
 """What a handler returns: an answer at once, one that comes later, work to be awaited, or None for no answer."""
 
 Handler = Callable[[BrokerRequest], Result]

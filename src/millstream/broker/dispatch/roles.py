@@ -8,7 +8,7 @@ the API is ours, and with the same words wherever there is room for them. Nothin
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from millstream.broker.dispatch.request import Answer, BrokerRequest, HangUpError
+from millstream.broker.dispatch.request import Answer, BrokerRequest, CloseConnectionError
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, response_fields, write_response
 
@@ -16,7 +16,7 @@ OWN_KEYS_FROM = 1000
 
 
 def refuse(key: int, api: str, request: BrokerRequest) -> Answer:
-    """The answer to what the peer's role forbids; HangUpError where the API has no form to say so."""
+    """The answer to what the peer's role forbids; CloseConnectionError where the API has no form to say so."""
     code = ErrorCode.ROLE_IS_FINAL if key >= OWN_KEYS_FROM else ErrorCode.POLICY_VIOLATION
     error = MillstreamError(code, f"this connection is {request.peer}'s: {api} is not for it")
     there = response_fields(api, request.version)
@@ -26,13 +26,13 @@ def refuse(key: int, api: str, request: BrokerRequest) -> Answer:
     elif api in _FORMS:
         fields = _FORMS[api](read_request(api, request.version, request.frame, request.body), error)
     else:
-        raise HangUpError(error.code, error.detail)
+        raise CloseConnectionError(error.code, error.detail)
     return write_response(api, request.version, dict(fields))
 
 
 def _produce(asked: Mapping[str, Any], error: MillstreamError) -> Mapping[str, Any]:
     if asked["acks"] == 0:
-        raise HangUpError(error.code, error.detail)
+        raise CloseConnectionError(error.code, error.detail)
 
     def row(partition: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -52,7 +52,7 @@ def _produce(asked: Mapping[str, Any], error: MillstreamError) -> Mapping[str, A
 
 def _puts(asked: Mapping[str, Any], error: MillstreamError) -> Mapping[str, Any]:
     if asked["acks"] == 0:
-        raise HangUpError(error.code, error.detail)
+        raise CloseConnectionError(error.code, error.detail)
     told = {"error_code": error.code.number, "error_message": error.detail}
     return {
         "topics": [

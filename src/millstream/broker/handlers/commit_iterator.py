@@ -4,7 +4,7 @@ from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import answer_later
 from millstream.broker.signed_iterators import IteratorHandler, error_fields, given_fields
 from millstream.groups.commands import CommitIterator
-from millstream.groups.responses import IteratorAnswer
+from millstream.groups.responses import IteratorResponse
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
 
@@ -20,9 +20,9 @@ class CommitIteratorHandler(IteratorHandler):
         except MillstreamError as error:
             return write_response(API, version, error_fields(error.code, error.detail))
         command = CommitIterator(fields["group_id"], fields["client_id"], iterator, fields["count"])
-        return answer_later(self._groups, command, IteratorAnswer, lambda answer: self._encode(version, answer))
+        return answer_later(self._groups, command, IteratorResponse, lambda answer: self._encode(version, answer))
 
-    def _encode(self, version: int, answer: IteratorAnswer) -> bytes:
+    def _encode(self, version: int, answer: IteratorResponse) -> bytes:
         fields = error_fields(answer.error, answer.detail) | {"position": answer.position}
         if answer.given is not None:
             fields["given"] = given_fields(answer.given, self._seal, self._server)

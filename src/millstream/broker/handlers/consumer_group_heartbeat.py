@@ -5,7 +5,7 @@ from uuid import UUID
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later, client_host
 from millstream.groups.commands import ConsumerHeartbeat, OwnedPartitions
-from millstream.groups.responses import ConsumerHeartbeatAnswer
+from millstream.groups.responses import ConsumerHeartbeatResponse
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
@@ -22,7 +22,7 @@ class ConsumerGroupHeartbeatHandler:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         command = _command(request, fields)
-        return answer_later(self._groups, command, ConsumerHeartbeatAnswer, lambda answer: _encode(version, answer))
+        return answer_later(self._groups, command, ConsumerHeartbeatResponse, lambda answer: _encode(version, answer))
 
 
 def _command(request: BrokerRequest, fields: Fields) -> ConsumerHeartbeat:
@@ -46,7 +46,7 @@ def _command(request: BrokerRequest, fields: Fields) -> ConsumerHeartbeat:
     )
 
 
-def _encode(version: int, answer: ConsumerHeartbeatAnswer) -> bytes:
+def _encode(version: int, answer: ConsumerHeartbeatResponse) -> bytes:
     assignment = None
     if answer.assignment is not None:
         assignment = {

@@ -3,7 +3,7 @@
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.group_requests import GroupCoordination, answer_to
 from millstream.groups.commands import DeleteGroup
-from millstream.groups.responses import Done
+from millstream.groups.responses import EmptyResponse
 from millstream.wire.messages import read_request, write_response
 
 API = "DeleteGroups"
@@ -20,6 +20,6 @@ class DeleteGroupsHandler:
     async def _answer(self, version: int, names: list[str]) -> bytes:
         rows = []
         for name in dict.fromkeys(names):
-            done = await answer_to(self._groups, DeleteGroup(name), Done)
+            done = await answer_to(self._groups, DeleteGroup(name), EmptyResponse)
             rows.append({"group_id": name, "error_code": done.error.number})
         return write_response(API, version, {"results": rows})

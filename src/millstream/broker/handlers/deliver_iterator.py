@@ -5,7 +5,7 @@ from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
 from millstream.broker.signed_iterators import IteratorSigner, error_fields
 from millstream.groups.commands import DeliverIterator
-from millstream.groups.responses import IteratorAnswer
+from millstream.groups.responses import IteratorResponse
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
 
@@ -26,8 +26,8 @@ class DeliverIteratorHandler:
             return write_response(API, version, error_fields(error.code, error.detail))
         command = DeliverIterator(fields["group_id"], fields["client_id"], iterator, fields["count"])
 
-        def encode(answer: IteratorAnswer) -> bytes:
+        def encode(answer: IteratorResponse) -> bytes:
             left_ms = 0 if answer.given is None else answer.given.left_ms
             return write_response(API, version, {**error_fields(answer.error, answer.detail), "left_ms": left_ms})
 
-        return answer_later(self._groups, command, IteratorAnswer, encode)
+        return answer_later(self._groups, command, IteratorResponse, encode)

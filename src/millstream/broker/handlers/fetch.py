@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from millstream.broker.dispatch.capabilities import PartitionLookup
-from millstream.broker.dispatch.request import Answer, BrokerRequest, DeferredAnswer, Result, Work
+from millstream.broker.dispatch.request import Answer, BrokerRequest, DeferredResponse, Result, Work
 from millstream.broker.fetch_pass import SLICE, FetchPass, Want
 from millstream.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, BrokerFetchSession, FetchSessions
-from millstream.broker.net.memory import HUNGRY_S, Memory
+from millstream.broker.net.memory_limits import HUNGRY_S, MemoryLimits
 from millstream.model.errors import MillstreamError
 from millstream.model.waiters import Cancel
 from millstream.wire.fetch import (
@@ -33,7 +33,9 @@ _READ_COMMITTED = 1
 
 
 class FetchHandler:
-    def __init__(self, partitions: PartitionLookup, sessions: FetchSessions, memory: Memory, machine: str = "") -> None:
+    def __init__(
+        self, partitions: PartitionLookup, sessions: FetchSessions, memory: MemoryLimits, machine: str = ""
+    ) -> None:
         self._partitions = partitions
         self._sessions = sessions
         self._memory = memory
@@ -123,7 +125,7 @@ class _Poll:
             return self._answer(reading)
         return None
 
-    def begin(self) -> DeferredAnswer | Work:
+    def begin(self) -> DeferredResponse | Work:
         """Wait for what is missing."""
         self._is_woken = False
         self._wake: Callable[[], None] = self._look_soon
@@ -132,7 +134,7 @@ class _Poll:
         self._timer = asyncio.get_running_loop().call_later(wait_s, self.hurry)
         if not self._reading.is_finished or len(self._wants) > SLICE:
             return self._work()
-        self._later = DeferredAnswer(self.hurry)
+        self._later = DeferredResponse(self.hurry)
         self._wait()
         return self._later
 

@@ -4,7 +4,7 @@ from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import answer_later
 from millstream.broker.signed_iterators import IteratorHandler, error_fields, given_fields
 from millstream.groups.commands import GetIterator
-from millstream.groups.responses import IteratorAnswer
+from millstream.groups.responses import IteratorResponse
 from millstream.wire.messages import read_request, write_response
 
 API = "GetIterator"
@@ -23,9 +23,9 @@ class GetIteratorHandler(IteratorHandler):
             in_flight_ms=fields["in_flight_ms"],
             start=fields["start"],
         )
-        return answer_later(self._groups, command, IteratorAnswer, lambda answer: self._encode(version, answer))
+        return answer_later(self._groups, command, IteratorResponse, lambda answer: self._encode(version, answer))
 
-    def _encode(self, version: int, answer: IteratorAnswer) -> bytes:
+    def _encode(self, version: int, answer: IteratorResponse) -> bytes:
         fields = error_fields(answer.error, answer.detail)
         if answer.given is not None:
             fields["given"] = given_fields(answer.given, self._seal, self._server)

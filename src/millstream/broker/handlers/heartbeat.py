@@ -3,7 +3,7 @@
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
 from millstream.groups.commands import Heartbeat
-from millstream.groups.responses import Done
+from millstream.groups.responses import EmptyResponse
 from millstream.wire.messages import read_request, write_response
 
 API = "Heartbeat"
@@ -20,5 +20,8 @@ class HeartbeatHandler:
             fields["group_id"], fields["generation_id"], fields["member_id"], fields["group_instance_id"]
         )
         return answer_later(
-            self._groups, command, Done, lambda done: write_response(API, version, {"error_code": done.error.number})
+            self._groups,
+            command,
+            EmptyResponse,
+            lambda done: write_response(API, version, {"error_code": done.error.number}),
         )

@@ -4,7 +4,7 @@ from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later, client_host
 from millstream.broker.signed_iterators import error_fields
 from millstream.groups.commands import IteratorHeartbeat, IteratorJoin, IteratorLeave
-from millstream.groups.responses import ClientAnswer
+from millstream.groups.responses import IteratorClientResponse
 from millstream.wire.messages import read_request, write_response
 
 JOIN, HEARTBEAT, LEAVE = "IteratorJoin", "IteratorHeartbeat", "IteratorLeave"
@@ -17,7 +17,9 @@ class IteratorJoinHandler:
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(JOIN, request.version, request.frame, request.body)
         command = IteratorJoin(fields["group_id"], fields["client_id"], request.client_id, client_host(request))
-        return answer_later(self._groups, command, ClientAnswer, lambda answer: _encode(JOIN, request.version, answer))
+        return answer_later(
+            self._groups, command, IteratorClientResponse, lambda answer: _encode(JOIN, request.version, answer)
+        )
 
 
 class IteratorHeartbeatHandler:
@@ -28,7 +30,7 @@ class IteratorHeartbeatHandler:
         fields = read_request(HEARTBEAT, request.version, request.frame, request.body)
         command = IteratorHeartbeat(fields["group_id"], fields["client_id"])
         return answer_later(
-            self._groups, command, ClientAnswer, lambda answer: _encode(HEARTBEAT, request.version, answer)
+            self._groups, command, IteratorClientResponse, lambda answer: _encode(HEARTBEAT, request.version, answer)
         )
 
 
@@ -42,12 +44,12 @@ class IteratorLeaveHandler:
         return answer_later(
             self._groups,
             command,
-            ClientAnswer,
+            IteratorClientResponse,
             lambda answer: write_response(LEAVE, request.version, error_fields(answer.error, answer.detail)),
         )
 
 
-def _encode(api: str, version: int, answer: ClientAnswer) -> bytes:
+def _encode(api: str, version: int, answer: IteratorClientResponse) -> bytes:
     return write_response(
         api,
         version,

@@ -2,8 +2,8 @@
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later, client_host
-from millstream.groups.commands import Join, OfferedProtocol
-from millstream.groups.responses import Joined
+from millstream.groups.commands import JoinGroup, OfferedProtocol
+from millstream.groups.responses import JoinResponse
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
 
@@ -21,13 +21,15 @@ class JoinGroupHandler:
     def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
-        return answer_later(self._groups, _command(request, fields), Joined, lambda joined: _encode(version, joined))
+        return answer_later(
+            self._groups, _command(request, fields), JoinResponse, lambda joined: _encode(version, joined)
+        )
 
 
-def _command(request: BrokerRequest, fields: Fields) -> Join:
+def _command(request: BrokerRequest, fields: Fields) -> JoinGroup:
     version, session_timeout_ms = request.version, fields["session_timeout_ms"]
     knows_rebalance_timeout = version >= _REBALANCE_TIMEOUT_FROM
-    return Join(
+    return JoinGroup(
         group_id=fields["group_id"],
         member_id=fields["member_id"],
         instance_id=fields["group_instance_id"],
@@ -42,7 +44,7 @@ def _command(request: BrokerRequest, fields: Fields) -> Join:
     )
 
 
-def _encode(version: int, joined: Joined) -> bytes:
+def _encode(version: int, joined: JoinResponse) -> bytes:
     protocol_name = joined.protocol_name
     if protocol_name is None and version < _NO_PROTOCOL_FROM:
         protocol_name = ""

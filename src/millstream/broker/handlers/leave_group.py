@@ -2,8 +2,8 @@
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
-from millstream.groups.commands import Leave, LeavingMember
-from millstream.groups.responses import Left
+from millstream.groups.commands import LeaveGroup, LeavingMember
+from millstream.groups.responses import LeaveResponse
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 
@@ -22,11 +22,11 @@ class LeaveGroupHandler:
             members = tuple(LeavingMember(each["member_id"], each["group_instance_id"]) for each in fields["members"])
         else:
             members = (LeavingMember(fields["member_id"], None),)
-        command = Leave(fields["group_id"], members)
-        return answer_later(self._groups, command, Left, lambda left: _encode(version, left))
+        command = LeaveGroup(fields["group_id"], members)
+        return answer_later(self._groups, command, LeaveResponse, lambda left: _encode(version, left))
 
 
-def _encode(version: int, left: Left) -> bytes:
+def _encode(version: int, left: LeaveResponse) -> bytes:
     error = left.error
     if version < _MANY_FROM and error is ErrorCode.NONE:
         # The one member's error has no other place.

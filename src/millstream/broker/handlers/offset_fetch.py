@@ -8,7 +8,7 @@ from uuid import UUID
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.group_requests import GroupCoordination, TopicNames, answer_to
 from millstream.groups.commands import FetchOffsets
-from millstream.groups.responses import CommittedOffset, Offsets
+from millstream.groups.responses import CommittedOffset, OffsetsResponse
 from millstream.model.errors import ErrorCode
 from millstream.model.names import NO_TOPIC_ID
 from millstream.wire.messages import read_request, response_element_writer, write_response
@@ -55,7 +55,7 @@ class OffsetFetchHandler:
             places = tuple((each.name, number) for each in wanted if each.name for number in each.partitions)
         member_id = asked.get("member_id")
         command = FetchOffsets(asked["group_id"], places, member_id, asked.get("member_epoch", -1))
-        found = await answer_to(self._groups, command, Offsets)
+        found = await answer_to(self._groups, command, OffsetsResponse)
         if found.error is not ErrorCode.NONE and version >= _ERROR_FROM:
             return {"error_code": found.error.number}
         if wanted is None:
@@ -80,7 +80,7 @@ class OffsetFetchHandler:
                 wanted.append(_Wanted(name, topic.topic_id if topic else NO_TOPIC_ID, each))
         return wanted
 
-    async def _encode(self, version: int, topic: _Wanted, found: Offsets) -> dict[str, Any]:
+    async def _encode(self, version: int, topic: _Wanted, found: OffsetsResponse) -> dict[str, Any]:
         path = ("groups", "topics", "partitions") if version >= _MANY_FROM else ("topics", "partitions")
         write_row = response_element_writer(API, version, *path)
         error = found.error if topic.name is not None else ErrorCode.UNKNOWN_TOPIC_ID

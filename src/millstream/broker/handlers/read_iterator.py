@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
 from millstream.broker.dispatch.request import Answer, BrokerRequest, Result, Work
-from millstream.broker.net.memory import HUNGRY_S, Memory
+from millstream.broker.net.memory_limits import HUNGRY_S, MemoryLimits
 from millstream.broker.signed_iterators import IteratorServing, error_fields
 from millstream.groups.iterators.iterator import BEGINNING, END, Iterator
 from millstream.model.errors import MillstreamError
@@ -32,7 +32,7 @@ _NO_RECORDS = b"\x01\x00"
 
 
 class ReadIteratorHandler:
-    def __init__(self, partitions: PartitionLookup, serving: IteratorServing, memory: Memory) -> None:
+    def __init__(self, partitions: PartitionLookup, serving: IteratorServing, memory: MemoryLimits) -> None:
         self._partitions = partitions
         self._serving = serving
         self._memory = memory

@@ -11,10 +11,10 @@ from millstream.broker.dispatch.capabilities import PartitionLookup, find_partit
 from millstream.broker.dispatch.request import Answer, BrokerRequest, Result, Work
 from millstream.broker.group_requests import GroupCoordination, answer_to
 from millstream.broker.push.flow_control import FlowWindow
-from millstream.broker.push.subscription import PartitionFeed, Place, PushSubscription
+from millstream.broker.push.subscription import PartitionPush, Place, PushSubscription
 from millstream.broker.push.subscriptions import Subscriptions
 from millstream.groups.commands import FetchOffsets
-from millstream.groups.responses import Offsets
+from millstream.groups.responses import OffsetsResponse
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID
 from millstream.partition.partition import Partition
@@ -62,7 +62,7 @@ class SubscribeHandler:
     async def _at_group(
         self, subscription: PushSubscription, wanted: dict[Place, Fields], command: FetchOffsets
     ) -> Answer:
-        found = await answer_to(self._groups, command, Offsets)
+        found = await answer_to(self._groups, command, OffsetsResponse)
         if found.error is not ErrorCode.NONE:
             subscription.drop()
             return write_delivery((), found.error.number, f"the offsets of {command.group_id!r} cannot be had")
@@ -70,7 +70,7 @@ class SubscribeHandler:
 
     def _open(self, subscription: PushSubscription, wanted: dict[Place, Fields], committed: dict[Place, int]) -> Answer:
         rows: list[Delivery] = []
-        feeds: list[PartitionFeed] = []
+        feeds: list[PartitionPush] = []
         refusal: MillstreamError | None = None
         for place, each in wanted.items():
             try:
@@ -97,14 +97,14 @@ class SubscribeHandler:
             raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, text)
         return partition
 
-    def _feed(self, place: Place, wanted: Fields, committed: int | None, otherwise: int) -> PartitionFeed:
+    def _feed(self, place: Place, wanted: Fields, committed: int | None, otherwise: int) -> PartitionPush:
         partition = self._partition(*place, wanted["topic_id"])
         partition.check_leader_epoch(wanted["leader_epoch"])
         offset = wanted["offset"]
         if offset == COMMITTED:
             offset = otherwise if committed is None else committed
         if offset in (END, BEGINNING):
-            return PartitionFeed(partition, _end_of(partition, offset))
+            return PartitionPush(partition, _end_of(partition, offset))
         if offset < 0:
             why = "the group has committed nothing" if offset == COMMITTED else f"{offset} is no offset"
             raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition.topic}-{partition.number}: {why}")
@@ -114,7 +114,7 @@ class SubscribeHandler:
                 text = f"{partition.topic}-{partition.number} begins at {start}; offset {offset} is gone"
                 raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
             offset = _end_of(partition, otherwise)
-        return PartitionFeed(partition, offset)
+        return PartitionPush(partition, offset)
 
 
 def _end_of(partition: Partition, which: int) -> int:

@@ -6,7 +6,7 @@ durable. A partition's commit that is refused makes no room.
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
-from millstream.broker.push.subscription import PartitionFeed, PushSubscription
+from millstream.broker.push.subscription import PartitionPush, PushSubscription
 from millstream.broker.push.subscriptions import subscription_on
 from millstream.groups.commands import CommitOffsets, OffsetToCommit
 from millstream.groups.responses import PartitionErrors
@@ -50,7 +50,7 @@ class _Commit:
         self._version = version
         self._subscription = subscription
         self._topics = topics
-        self._feeds: list[tuple[PartitionFeed, int]] = []
+        self._feeds: list[tuple[PartitionPush, int]] = []
         self._errors: dict[tuple[str, int], ErrorCode] = {}
         for topic in topics:
             for each in topic["partitions"]:

@@ -2,8 +2,8 @@
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
-from millstream.groups.commands import AssignedBytes, Sync
-from millstream.groups.responses import Synced
+from millstream.groups.commands import AssignedBytes, SyncGroup
+from millstream.groups.responses import SyncResponse
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, write_response
 
@@ -18,7 +18,7 @@ class SyncGroupHandler:
     def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
-        command = Sync(
+        command = SyncGroup(
             group_id=fields["group_id"],
             generation=fields["generation_id"],
             member_id=fields["member_id"],
@@ -30,11 +30,11 @@ class SyncGroupHandler:
             ),
         )
         if version >= _PROTOCOL_FROM and (command.protocol_type is None or command.protocol_name is None):
-            return _encode(version, Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-        return answer_later(self._groups, command, Synced, lambda synced: _encode(version, synced))
+            return _encode(version, SyncResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return answer_later(self._groups, command, SyncResponse, lambda synced: _encode(version, synced))
 
 
-def _encode(version: int, synced: Synced) -> bytes:
+def _encode(version: int, synced: SyncResponse) -> bytes:
     return write_response(
         API,
         version,

@@ -2,7 +2,7 @@
 
 Nothing is awaited where nothing must be waited for: a request whose handler answers at once is answered within the
 read that brought it. While earlier requests wait (for a flush, for data), later ones are dispatched already; only
-their answers are held back. Those who stand (see `OpenRequest`) send further frames between answers.
+their answers are held back. Those who stand (see `StreamingRequest`) send further frames between answers.
 
 Bounds, all per connection: requests under way (`PENDING_MAX`, `PENDING_BYTES_MAX`), then reading stops; unsent answers
 (the transport's high-water mark), then dispatch stops; a peer that begins a frame and falls silent, or takes no byte
@@ -18,13 +18,20 @@ from functools import partial
 from struct import Struct
 from typing import cast
 
-from millstream.broker.dispatch.request import Answer, BrokerRequest, DeferredAnswer, HangUpError, Result, Work
+from millstream.broker.dispatch.request import (
+    Answer,
+    BrokerRequest,
+    CloseConnectionError,
+    DeferredResponse,
+    Result,
+    Work,
+)
 from millstream.broker.dispatch.roles import refuse
 from millstream.broker.net.client_info import ClientInfo
 from millstream.broker.net.frame_progress import FrameProgress
 from millstream.broker.net.listener_state import ListenerState
 from millstream.broker.net.outbox import READER_SILENCE_S, Outbox, memory_of
-from millstream.broker.net.push_channel import OpenRequest
+from millstream.broker.net.push_channel import StreamingRequest
 from millstream.broker.net.receiver import Receiver
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.framing import read_request_header
@@ -45,7 +52,7 @@ class _Pending:
 
     __slots__ = ("correlation_id", "flexible", "frame_bytes", "held_bytes", "later")
 
-    def __init__(self, correlation_id: int, flexible: bool, frame_bytes: int, later: DeferredAnswer) -> None:
+    def __init__(self, correlation_id: int, flexible: bool, frame_bytes: int, later: DeferredResponse) -> None:
         self.correlation_id = correlation_id
         self.flexible = flexible
         self.frame_bytes = frame_bytes
@@ -67,8 +74,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_over = False
         self._dispatching = False
         self._progress = FrameProgress()
-        self.open_requests: dict[int, OpenRequest] = {}
-        self._held: dict[OpenRequest, None] = {}
+        self.open_requests: dict[int, StreamingRequest] = {}
+        self._held: dict[StreamingRequest, None] = {}
 
     # What the event loop calls
 
@@ -185,7 +192,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def is_paused(self) -> bool:
         return self._outbox.is_paused
 
-    def hold(self, request: OpenRequest) -> None:
+    def hold(self, request: StreamingRequest) -> None:
         self._held[request] = None
 
     def push(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
@@ -250,7 +257,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._shared.memory.give_back(size)
             self._cut("connection cut off: bad request", error.detail)
             return
-        except HangUpError as error:
+        except CloseConnectionError as error:
             self._shared.memory.give_back(size)
             self._cut(_NO_ANSWER_FAILED, error.detail)
             return
@@ -281,9 +288,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._shared.memory.give_back(size)
                 self._put(correlation_id, flexible, result)
                 return
-            later = DeferredAnswer.done(result)
+            later = DeferredResponse.done(result)
         else:
-            later = result if isinstance(result, DeferredAnswer) else DeferredAnswer(result.hurry)
+            later = result if isinstance(result, DeferredResponse) else DeferredResponse(result.hurry)
         pending = _Pending(correlation_id, flexible, size, later)
         self._pending.append(pending)
         self._pending_bytes += size
@@ -294,7 +301,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if isinstance(result, Work):
             self.start(result, later)
 
-    def start(self, work: Work, later: DeferredAnswer) -> None:
+    def start(self, work: Work, later: DeferredResponse) -> None:
         task = asyncio.get_running_loop().create_task(work.run)
         tasks = self._shared.tasks
         tasks[task] = None
@@ -307,7 +314,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             error = task.exception()
             if isinstance(error, MalformedMessageError):
                 self._cut("connection cut off: bad request", error.detail)
-            elif isinstance(error, HangUpError):
+            elif isinstance(error, CloseConnectionError):
                 self._cut(_NO_ANSWER_FAILED, error.detail)
             elif error is not None:
                 self.fail(error)

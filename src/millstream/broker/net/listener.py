@@ -5,7 +5,7 @@ import asyncio
 from millstream.broker.dispatch.dispatch_table import DispatchTable
 from millstream.broker.net.connection import ClientConnection
 from millstream.broker.net.listener_state import Counters, ListenerState
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.peer_log import PeerLog
 from millstream.seams.clock import Clock
 from millstream.seams.network import Listening, Network
@@ -15,7 +15,7 @@ MEMORY_PERIOD_S = 1.0
 
 
 class Listener:
-    def __init__(self, table: DispatchTable, clock: Clock, memory: Memory, workers: Workers) -> None:
+    def __init__(self, table: DispatchTable, clock: Clock, memory: MemoryLimits, workers: Workers) -> None:
         self.shared = ListenerState(table, memory, PeerLog(clock), workers)
         self._listening: Listening | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -26,7 +26,7 @@ class Listener:
         return self.shared.counters
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryLimits:
         return self.shared.memory
 
     @property

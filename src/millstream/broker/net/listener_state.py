@@ -8,9 +8,9 @@ from msgspec import Struct, field
 
 from millstream.broker.dispatch.dispatch_table import DispatchTable
 from millstream.broker.net.connection_timer import ConnectionTimer
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.peer_log import PeerLog
-from millstream.broker.net.receiver import Staging
+from millstream.broker.net.receiver import StagingBuffer
 from millstream.seams.workers import Workers
 
 
@@ -63,10 +63,10 @@ class OpenConnections:
 
 class ListenerState(Struct):
     table: DispatchTable
-    memory: Memory
+    memory: MemoryLimits
     peers: PeerLog
     workers: Workers
-    staging: Staging = field(default_factory=Staging)
+    staging: StagingBuffer = field(default_factory=StagingBuffer)
     watch: ConnectionTimer = field(default_factory=ConnectionTimer)
     counters: Counters = field(default_factory=Counters)
     connections: OpenConnections = field(default_factory=OpenConnections)

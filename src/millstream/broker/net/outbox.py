@@ -16,7 +16,7 @@ from functools import partial
 from typing import cast
 
 from millstream.broker.dispatch.request import Answer
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.seams.file_part import PART_BYTES_MIN, FilePart
 from millstream.seams.workers import Workers
 from millstream.wire.framing import Buffer, Piece, frame_response
@@ -41,9 +41,10 @@ everything behind it to where copies are fast. Where none of this holds, the cut
 
 
 class Outbox:
-    """Invariant: `_unsent_bytes` is its connection's part of `Memory.outgoing_bytes`, 0 unless its reader is behind."""
+    """Invariant: `_unsent_bytes` is its connection's part of `MemoryLimits.outgoing_bytes`, 0 unless its reader is
+    behind."""
 
-    def __init__(self, memory: Memory, workers: Workers, protocol: asyncio.BaseProtocol) -> None:
+    def __init__(self, memory: MemoryLimits, workers: Workers, protocol: asyncio.BaseProtocol) -> None:
         """`protocol` is told to resume writing as by a transport."""
         self.is_paused = False
         """The peer has enough; nothing should be added that can wait."""

@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
-from millstream.broker.dispatch.request import Answer, DeferredAnswer, Work
+from millstream.broker.dispatch.request import Answer, DeferredResponse, Work
 from millstream.model.errors import MillstreamError
 
 
-class OpenRequest(Protocol):
+class StreamingRequest(Protocol):
     """A request that is not over with its answer: further frames with its correlation id follow.
 
     Between frames everything else is answered as ever, in the order of the requests.
@@ -30,7 +30,7 @@ class OpenRequest(Protocol):
 
 
 class PushChannel(Protocol):
-    open_requests: dict[int, OpenRequest]
+    open_requests: dict[int, StreamingRequest]
     """By correlation id; each leaves when it is over."""
 
     @property
@@ -38,7 +38,7 @@ class PushChannel(Protocol):
         """Whether the peer has enough for now."""
         ...
 
-    def hold(self, request: OpenRequest) -> None:
+    def hold(self, request: StreamingRequest) -> None:
         """Tell it to go on when the peer takes data again; others are not told."""
         ...
 
@@ -46,7 +46,7 @@ class PushChannel(Protocol):
         """Send a frame now."""
         ...
 
-    def start(self, work: Work, later: DeferredAnswer) -> None:
+    def start(self, work: Work, later: DeferredResponse) -> None:
         """Run something to be awaited; a failure that nobody expected ends the connection."""
         ...
 

@@ -16,7 +16,7 @@ Invariant: either `_frame` is None and `_head` holds the fewer than four bytes k
 from collections import deque
 from collections.abc import Callable
 
-from millstream.broker.net.memory import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, Memory, Pool
+from millstream.broker.net.memory_limits import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, MemoryLimits, MemoryPool
 from millstream.model.limits import REQUEST_BYTES_MAX
 from millstream.records.record_decoder import room
 from millstream.wire.framing import SIZE, SIZE_BYTES
@@ -34,7 +34,7 @@ WHOLE_BYTES_MAX = MEDIUM_FRAME_BYTES_MAX
 _KEY_BYTES = 2
 
 
-class Staging:
+class StagingBuffer:
     """The buffer that the connections of one listener share."""
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class Receiver:
 
     def __init__(
         self,
-        staging: Staging,
-        memory: Memory,
+        staging: StagingBuffer,
+        memory: MemoryLimits,
         when_free: Callable[[], None],
         bytes_max_of: Callable[[int], int],
     ) -> None:
@@ -57,11 +57,11 @@ class Receiver:
         self.frames: deque[bytearray] = deque()
         """Whole frames, in order, without their size."""
         self.needs_room = False
-        """Nothing more can be received until there is room in `Memory`."""
+        """Nothing more can be received until there is room in `MemoryLimits`."""
         self.begun = 0
         """How many frames came in more than one piece."""
         self.filled = 0
-        self.pool: Pool = memory.small
+        self.pool: MemoryPool = memory.small
         """Where the frame under way has its memory from."""
         self._staging = staging
         self._memory = memory

@@ -26,7 +26,7 @@ class FlowWindow(NamedTuple):
     """Of what was outstanding when the gate was closed, so much must be committed before more is sent."""
 
 
-class FlowRoom(NamedTuple):
+class AvailableWindow(NamedTuple):
     messages: int
     size_bytes: int
 
@@ -60,7 +60,7 @@ class PartitionFlow:
             self._marks.append(_Mark(self.position, next_offset, size_bytes))
         self.position = next_offset
 
-    def take_off(self, offset: int) -> FlowRoom:
+    def take_off(self, offset: int) -> AvailableWindow:
         """Forget what lies before `offset`, and tell how much that is."""
         messages = size_bytes = 0
         while self._marks and self._marks[0].end <= offset:
@@ -70,7 +70,7 @@ class PartitionFlow:
         if self._marks and self._marks[0].begin < offset:
             messages += offset - self._marks[0].begin
             self._marks[0].begin = offset
-        return FlowRoom(messages, size_bytes)
+        return AvailableWindow(messages, size_bytes)
 
     @property
     def marks(self) -> int:
@@ -92,11 +92,11 @@ class SubscriptionFlow:
     def is_open(self) -> bool:
         return self._needed == 0
 
-    def room(self) -> FlowRoom | None:
+    def room(self) -> AvailableWindow | None:
         """What may be sent now; None while the gate is closed, which it is when nothing fits any more."""
         if self._needed:
             return None
-        room = FlowRoom(self.window.messages - self.messages, self.window.size_bytes - self.size_bytes)
+        room = AvailableWindow(self.window.messages - self.messages, self.window.size_bytes - self.size_bytes)
         if room.messages <= 0 or room.size_bytes <= 0:
             self._close()
             return None

@@ -9,13 +9,13 @@ import asyncio
 from collections import OrderedDict
 from typing import Protocol
 
-from millstream.broker.net.memory import HUNGRY_S
+from millstream.broker.net.memory_limits import HUNGRY_S
 
 TURNS_MAX = 32
 ROUND_BYTES = 1024 * 1024
 
 
-class TurnTaker(Protocol):
+class Schedulable(Protocol):
     @property
     def wants_turn(self) -> bool: ...
 
@@ -30,18 +30,18 @@ class TurnTaker(Protocol):
 
 class RoundRobin:
     def __init__(self) -> None:
-        self._queue: OrderedDict[TurnTaker, None] = OrderedDict()
-        self._hungry: OrderedDict[TurnTaker, None] = OrderedDict()
+        self._queue: OrderedDict[Schedulable, None] = OrderedDict()
+        self._hungry: OrderedDict[Schedulable, None] = OrderedDict()
         self._is_due = False
 
-    def add(self, taker: TurnTaker) -> None:
+    def add(self, taker: Schedulable) -> None:
         """A turn as soon as it can be."""
         self._queue[taker] = None
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._run)
 
-    def add_later(self, taker: TurnTaker) -> None:
+    def add_later(self, taker: Schedulable) -> None:
         """A turn after some time, for who found no memory."""
         if not self._hungry:
             asyncio.get_running_loop().call_later(HUNGRY_S, self._feed)

@@ -12,10 +12,10 @@ finished read) asks for one.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from millstream.broker.dispatch.request import DeferredAnswer, Work
-from millstream.broker.net.memory import Memory
+from millstream.broker.dispatch.request import DeferredResponse, Work
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.push_channel import PushChannel
-from millstream.broker.push.flow_control import FlowRoom, FlowWindow, PartitionFlow, SubscriptionFlow
+from millstream.broker.push.flow_control import AvailableWindow, FlowWindow, PartitionFlow, SubscriptionFlow
 from millstream.broker.push.round_robin import RoundRobin
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.waiters import Cancel
@@ -37,7 +37,7 @@ def _nothing() -> None:
     """What there is to cancel where nothing is waited for."""
 
 
-class PartitionFeed:
+class PartitionPush:
     """One partition of a subscription."""
 
     __slots__ = ("cancel", "lane", "leader_epoch", "partition")
@@ -52,11 +52,11 @@ class PartitionFeed:
     def place(self) -> Place:
         return self.partition.topic, self.partition.number
 
-    def read(self, room: FlowRoom) -> Stretch | None:
+    def read(self, room: AvailableWindow) -> Stretch | None:
         self.partition.check_leader_epoch(self.leader_epoch)
         return read_stretch(self.partition, self.lane.position, room.size_bytes, room.messages)
 
-    async def read_cold(self, room: FlowRoom) -> Stretch:
+    async def read_cold(self, room: AvailableWindow) -> Stretch:
         return await read_stretch_cold(self.partition, self.lane.position, room.size_bytes, room.messages)
 
     def row(self, error: MillstreamError | None = None) -> Delivery:
@@ -100,15 +100,15 @@ class PushSubscription:
         group_id: str | None,
         otherwise: int,
         turns: RoundRobin,
-        memory: Memory,
+        memory: MemoryLimits,
         when_over: Callable[["PushSubscription"], None],
     ) -> None:
         """`otherwise` is where to go on when a position is gone: END, BEGINNING or NOWHERE."""
         self.group_id = group_id
         self.otherwise = otherwise
         self.flow = SubscriptionFlow(window)
-        self.feeds: dict[Place, PartitionFeed] = {}
-        self._ready: list[PartitionFeed] = []
+        self.feeds: dict[Place, PartitionPush] = {}
+        self._ready: list[PartitionPush] = []
         self._push_channel = push_channel
         self._correlation_id = correlation_id
         self._turns = turns
@@ -123,7 +123,7 @@ class PushSubscription:
             f"<Subscription {self._correlation_id} of {len(self.feeds)} partitions, {self.flow.messages} outstanding>"
         )
 
-    def add(self, feeds: Iterable[PartitionFeed]) -> None:
+    def add(self, feeds: Iterable[PartitionPush]) -> None:
         """What is to be sent; before it begins."""
         self.feeds = {feed.place: feed for feed in feeds}
         self._ready = list(self.feeds.values())
@@ -158,7 +158,7 @@ class PushSubscription:
 
     # What the reader has done with.
 
-    def commit(self, offsets: Iterable[tuple[PartitionFeed, int]]) -> None:
+    def commit(self, offsets: Iterable[tuple[PartitionPush, int]]) -> None:
         """Make room; a partition that is gone makes room for all that was sent of it."""
         for feed, offset in offsets:
             if self.feeds.get(feed.place) is feed:
@@ -191,7 +191,7 @@ class PushSubscription:
             room = self.flow.room()
             if room is None or left <= 0:
                 break
-            feed, room = self._ready[0], FlowRoom(room.messages, min(left, room.size_bytes))
+            feed, room = self._ready[0], AvailableWindow(room.messages, min(left, room.size_bytes))
             try:
                 found = feed.read(room)
             except MillstreamError as refusal:
@@ -218,7 +218,7 @@ class PushSubscription:
     def fail(self, error: BaseException) -> None:
         self._push_channel.fail(error)
 
-    def _sent(self, feed: PartitionFeed, stretch: Stretch) -> Delivery:
+    def _sent(self, feed: PartitionPush, stretch: Stretch) -> Delivery:
         data, next_offset = stretch
         row = feed.row()._replace(next_offset=next_offset, records=data)
         self.flow.sent(feed.lane, next_offset, len(data))
@@ -237,15 +237,15 @@ class PushSubscription:
         if self._push_channel.is_paused:
             self._push_channel.hold(self)
 
-    def _wait(self, feed: PartitionFeed) -> None:
+    def _wait(self, feed: PartitionPush) -> None:
         feed.cancel = feed.partition.wait(feed.lane.position, partial(self._woken, feed))
 
-    def _woken(self, feed: PartitionFeed) -> None:
+    def _woken(self, feed: PartitionPush) -> None:
         """There is news. It is looked at when its turn comes: whoever brings it has something else to finish."""
         self._ready.append(feed)
         self.go_on()
 
-    def _refused(self, feed: PartitionFeed, error: MillstreamError, rows: list[Delivery]) -> MillstreamError:
+    def _refused(self, feed: PartitionPush, error: MillstreamError, rows: list[Delivery]) -> MillstreamError:
         """A position that is not reached yet is waited for, one that is gone is left, and anything else ends a feed."""
         partition, lane = feed.partition, feed.lane
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and lane.position > partition.log.end_offset:
@@ -259,11 +259,11 @@ class PushSubscription:
             self.flow.committed(lane, lane.position)
         return error
 
-    def _read_from_disk(self, feed: PartitionFeed, room: FlowRoom) -> None:
+    def _read_from_disk(self, feed: PartitionPush, room: AvailableWindow) -> None:
         self._is_reading = True
-        self._push_channel.start(Work(self._read(feed, room)), DeferredAnswer())
+        self._push_channel.start(Work(self._read(feed, room)), DeferredResponse())
 
-    async def _read(self, feed: PartitionFeed, room: FlowRoom) -> None:
+    async def _read(self, feed: PartitionPush, room: AvailableWindow) -> None:
         rows: list[Delivery] = []
         error: MillstreamError | None = None
         try:

@@ -1,6 +1,6 @@
 """All subscriptions of a broker: how many there may be, and whose turn it is."""
 
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.push_channel import PushChannel
 from millstream.broker.push.flow_control import FlowWindow
 from millstream.broker.push.round_robin import RoundRobin
@@ -22,7 +22,7 @@ BYTES_MIN, BYTES_MAX = 4 * 1024, 256 * 1024 * 1024
 
 
 class Subscriptions:
-    def __init__(self, memory: Memory, *, all_partitions_max: int = ALL_PARTITIONS_MAX) -> None:
+    def __init__(self, memory: MemoryLimits, *, all_partitions_max: int = ALL_PARTITIONS_MAX) -> None:
         self._memory = memory
         self._all_partitions_max = all_partitions_max
         self._turns = RoundRobin()

@@ -25,7 +25,7 @@ from millstream.model.limits import MESSAGE_BYTES_MAX
 from millstream.model.units import read_size_bytes
 
 if TYPE_CHECKING:
-    from millstream.cli.messages.bench_loads import Load, Measured
+    from millstream.cli.messages.bench_loads import BenchLoad, Measurement
     from millstream.cli.session import CommandSession
     from millstream.sdk.aio.producer import AsyncProducer
 
@@ -139,7 +139,7 @@ def latency(
 
 def _asked(
     count: int, size: str, batch: int | None, producers: int, compression: str, acks: str, timeout_s: float
-) -> "Load":
+) -> "BenchLoad":
     check_choice("--compression", compression, COMPRESSIONS)
     check_choice("--acks", acks, ACKS)
     try:
@@ -148,16 +148,16 @@ def _asked(
         raise usage_error(f"--size {size}: {error}") from None
     if not 0 <= size_bytes <= _MESSAGE_BYTES_MAX:
         raise usage_error(f"--size {size}: expected 0 to {_MESSAGE_BYTES_MAX} bytes")
-    from millstream.cli.messages.bench_loads import Load
+    from millstream.cli.messages.bench_loads import BenchLoad
 
     batch = batch or max(1, _BATCH_BYTES // max(1, size_bytes))
-    return Load("", count, size_bytes, batch, producers, ACKS[acks], compression, timeout_s)
+    return BenchLoad("", count, size_bytes, batch, producers, ACKS[acks], compression, timeout_s)
 
 
 class _Bench:
     """A session, and the topic that the load is for."""
 
-    def __init__(self, session: "CommandSession", load: "Load") -> None:
+    def __init__(self, session: "CommandSession", load: "BenchLoad") -> None:
         self.session = session
         self.load = load
 
@@ -173,8 +173,8 @@ class _Bench:
             yield [stack.enter_context(producing(self.session, options)) for _ in range(load.producers)]
 
     def run(
-        self, what: str, as_json: bool, work: "Callable[[Callable[[int], None]], Coroutine[Any, Any, Measured]]"
-    ) -> "Measured":
+        self, what: str, as_json: bool, work: "Callable[[Callable[[int], None]], Coroutine[Any, Any, Measurement]]"
+    ) -> "Measurement":
         from millstream.cli.progress import ProgressBar
 
         with ProgressBar(what, self.load.messages, wanted=not as_json) as bar:
@@ -182,7 +182,7 @@ class _Bench:
 
 
 @contextmanager
-def _prepared(bootstrap: str, topic: str | None, partitions: int, load: "Load") -> Iterator[_Bench]:
+def _prepared(bootstrap: str, topic: str | None, partitions: int, load: "BenchLoad") -> Iterator[_Bench]:
     """The named topic, or one of our own, which is deleted at the end, also after Ctrl-C."""
     from millstream.cli.session import connected
     from millstream.cli.suggestions import topic_expected
@@ -203,7 +203,7 @@ def _prepared(bootstrap: str, topic: str | None, partitions: int, load: "Load") 
             session.run(client.delete_topic(name, timeout_s=load.timeout_s))
 
 
-def _tell(what: str, load: "Load", measured: "Measured", *, as_json: bool) -> None:
+def _tell(what: str, load: "BenchLoad", measured: "Measurement", *, as_json: bool) -> None:
     document = measured.document()
     if as_json:
         print_json({"bench": what, "load": load._asdict(), **document})

@@ -14,7 +14,7 @@ from millstream.cli.setting_values import read_settings
 
 if TYPE_CHECKING:
     from millstream.cli.session import CommandSession
-    from millstream.sdk.admin.admin_answers import ConfigSetting, ResourceKind
+    from millstream.sdk.admin.admin_results import ConfigSetting, ResourceKind
 
 app = typer.Typer(help="See and change the settings of topics, brokers and groups.", no_args_is_help=True)
 
@@ -138,7 +138,7 @@ def _known(kind: ConfigOwner) -> "list[ConfigSetting]":
     """What a topic can have, whichever it is."""
     if kind is not ConfigOwner.topic:
         raise usage_error(f"which {kind.value}? give its name, or a broker's number")
-    from millstream.sdk.admin.admin_answers import ConfigSetting
+    from millstream.sdk.admin.admin_results import ConfigSetting
     from millstream.topics.setting_table import TABLE
 
     return sorted(
@@ -197,7 +197,7 @@ def _alter(
 
 def _resource(kind: ConfigOwner, name: str) -> "tuple[ResourceKind, str]":
     """As the protocol names it: what holds for all brokers has no name."""
-    from millstream.sdk.admin.admin_answers import ResourceKind
+    from millstream.sdk.admin.admin_results import ResourceKind
 
     if kind is ConfigOwner.broker:
         if name != "all" and not (name.isascii() and name.isdigit()):

@@ -97,7 +97,7 @@ def _from_broker(asked: _Asked, printer: "BatchPrinter", bootstrap: str, timeout
 def _from_files(path: Path, asked: _Asked, printer: "BatchPrinter") -> "Iterator[DumpAccount]":
     from millstream.cli.dump import offline
     from millstream.cli.dump.account import DumpAccount, PrintRange
-    from millstream.cli.dump.lines import Where
+    from millstream.cli.dump.lines import DumpPartition
     from millstream.cli.progress import ProgressBar
 
     wanted = PrintRange(_offset(asked.first, "--from"), _offset(asked.last, "--to"))
@@ -111,7 +111,7 @@ def _from_files(path: Path, asked: _Asked, printer: "BatchPrinter") -> "Iterator
     if asked.verify and path.is_dir():
         lost = offline.lost_bytes(path, asked.topic, asked.partitions)
         if lost:
-            yield DumpAccount(Where(str(path), -1), problems=lost)
+            yield DumpAccount(DumpPartition(str(path), -1), problems=lost)
 
 
 def _offset(position: Position, flag: str) -> int:

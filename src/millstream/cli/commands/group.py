@@ -16,7 +16,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 if TYPE_CHECKING:
     from millstream.cli.session import CommandSession
     from millstream.cli.views.group_progress import GroupProgress, OffsetMove
-    from millstream.sdk.admin.group_answers import GroupDescription, GroupMember
+    from millstream.sdk.admin.group_results import GroupDescription, GroupMember
 
 app = typer.Typer(help="Look after groups: who reads what, and how far they are.", no_args_is_help=True)
 
@@ -189,7 +189,7 @@ def reset(
     with failures_explained(as_json):
         from millstream.cli.session import connected
         from millstream.cli.views.offset_resets import parse_target
-        from millstream.sdk.admin.group_answers import CommittedOffset
+        from millstream.sdk.admin.group_results import CommittedOffset
         from millstream.seams.clock import SystemClock
 
         to = parse_target(target, SystemClock().wall_ms())

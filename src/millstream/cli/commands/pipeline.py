@@ -15,12 +15,12 @@ from millstream.cli.failures import failures_explained, usage_error
 from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from millstream.cli.output import print_json, print_line, print_note, print_table, shown
 from millstream.cli.spark import (
-    Chosen,
     Conf,
     Every,
     Grace,
     LogFile,
     Master,
+    SparkChoice,
     Traces,
     failures_of_spark,
     pipeline_started,
@@ -30,7 +30,7 @@ from millstream.cli.spark import (
 from millstream.model.default_bootstrap import BOOTSTRAP_VARIABLE
 
 if TYPE_CHECKING:
-    from millstream.cli.views.pipeline_view import View
+    from millstream.cli.views.pipeline_view import PipelineView
     from millstream.spark.pipelines.pipeline_run import Pipeline
     from millstream.spark.pipelines.statements import Result
 
@@ -89,14 +89,14 @@ def run(
     with failures_explained(as_json):
         spark_expected()
         settings = read_settings(conf or [])
-        from millstream.cli.views.pipeline_view import View
+        from millstream.cli.views.pipeline_view import PipelineView
         from millstream.sdk.connection.address import parse_bootstrap
 
         parse_bootstrap(bootstrap)
         os.environ[BOOTSTRAP_VARIABLE] = bootstrap  # Where a file does not say which brokers it means, it means these.
 
-        view = View(as_json=as_json, every_s=every)
-        chosen = Chosen(master, settings, log, grace, verbose)
+        view = PipelineView(as_json=as_json, every_s=every)
+        chosen = SparkChoice(master, settings, log, grace, verbose)
         if file.is_dir() or file.suffix in (".yml", ".yaml"):
             _run_project(file, view, chosen)
             return
@@ -109,7 +109,7 @@ def run(
             pipeline.wait()
 
 
-def _run_project(path: Path, view: "View", chosen: Chosen) -> None:
+def _run_project(path: Path, view: "PipelineView", chosen: SparkChoice) -> None:
     from millstream.spark.pipelines.project import run_project, specification
 
     file = specification(path)

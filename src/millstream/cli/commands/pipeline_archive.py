@@ -12,17 +12,17 @@ from millstream.cli.failures import EXIT_DAMAGED, HintedError, failures_explaine
 from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, TopicName, check_choice
 from millstream.cli.output import counted, print_json, print_line, shown_size
 from millstream.cli.spark import (
-    Chosen,
     Conf,
     Grace,
     LogFile,
     Master,
+    SparkChoice,
     Traces,
     pipeline_started,
     read_settings,
     spark_expected,
 )
-from millstream.cli.views.pipeline_view import View
+from millstream.cli.views.pipeline_view import PipelineView
 from millstream.model.errors import ErrorCode, MillstreamError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _HINTS = {
 }
 
 
-class ArchiveView(View):
+class ArchiveView(PipelineView):
     """Of messages, where Spark counts files or knows of no query at all."""
 
     def __init__(self, *, as_json: bool) -> None:
@@ -89,7 +89,7 @@ def archive(
     with failures_explained(as_json), _hinted():
         spark_expected()
         check_choice("--data-loss", data_loss, _LOSSES)
-        chosen = Chosen(master, read_settings(conf or []), log, grace, verbose)
+        chosen = SparkChoice(master, read_settings(conf or []), log, grace, verbose)
         view = ArchiveView(as_json=as_json)
         from millstream.spark.archive import archive as bring_up_to_date
         from millstream.spark.archive.archive_runs import begun
@@ -141,7 +141,7 @@ def verify(
     """
     with failures_explained(as_json), _hinted():
         spark_expected()
-        chosen = Chosen(master, read_settings(conf or []), log, 0.0, verbose)
+        chosen = SparkChoice(master, read_settings(conf or []), log, 0.0, verbose)
         from millstream.sdk.connection.address import parse_bootstrap
         from millstream.spark.archive import verify as compare
         from millstream.spark.archive.verification import archives_in

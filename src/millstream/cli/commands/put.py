@@ -101,21 +101,21 @@ def put(
         if "-" in sources and sys.stdin is None:
             raise usage_error("there are no messages: neither arguments nor a standard input")
         from millstream.cli.messages.message_input import MessageToPut
-        from millstream.cli.messages.topic_writes import How, write
+        from millstream.cli.messages.topic_writes import WriteOptions, write
         from millstream.sdk.producing.options import ProducerOptions
 
-        now_ms = SystemClock().wall_ms()
         common = MessageToPut(
             None,
             None if key is None else os.fsencode(key),
             tuple(_header(text) for text in headers or ()),
             partition,
-            None if timestamp is None else parse_time(timestamp, "--timestamp", now_ms),
+            None if timestamp is None else parse_time(timestamp, "--timestamp", SystemClock().wall_ms()),
         )
         parse = _parser(common, key_separator, null_value, json_lines=json_lines)
         portions = _portions(values, sources, common, parse, whole=whole, tombstone=tombstone)
         options = ProducerOptions(compression=compression, acks=ACKS[acks], timeout_s=timeout, in_order=True)
-        write(portions, How(topic, options, by_hash), bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
+        how = WriteOptions(topic, options, by_hash)
+        write(portions, how, bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
 
 
 def _portions(

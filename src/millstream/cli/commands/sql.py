@@ -12,7 +12,7 @@ from millstream.cli.output import print_json, print_line, print_note, print_tabl
 from millstream.model.errors import ErrorCode, MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.sdk.admin.admin_answers import QueryResult
+    from millstream.sdk.admin.admin_results import QueryResult
     from millstream.sdk.wire_client import WireClient
 
 _TABLES = """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.model.names import TopicPartition
-    from millstream.sdk.answers import TopicView
+    from millstream.sdk.responses import TopicView
     from millstream.sdk.wire_client import WireClient
 
 app = typer.Typer(help="Create, list, describe, alter, delete and empty topics.", no_args_is_help=True)
@@ -201,7 +201,7 @@ def alter(
             raise usage_error("there is nothing to change: give --setting, --unset or --partitions")
         from millstream.cli.session import connected
         from millstream.cli.suggestions import topic_expected
-        from millstream.sdk.admin.admin_answers import ResourceKind
+        from millstream.sdk.admin.admin_results import ResourceKind
 
         with connected(bootstrap, timeout) as session, topic_expected(session, name):
             admin = session.client.admin

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from millstream.cli.dump.lines import Format, Where
+from millstream.cli.dump.lines import DumpFormat, DumpPartition
 from millstream.cli.output import counted, print_bytes, print_note, shown_size
 from millstream.records.batch import decode_batch
 from millstream.records.header import BatchHeader, Bytes, check
@@ -32,7 +32,7 @@ class PrintRange(NamedTuple):
 class DumpAccount:
     """One partition, as far as it was looked at."""
 
-    where: Where
+    where: DumpPartition
     segments: int | None = None
     """None of a log whose files were not looked at."""
     batches: int = 0
@@ -78,7 +78,7 @@ class DumpAccount:
 class BatchPrinter:
     """Prints batches as they come, until it has printed as much as was asked for."""
 
-    def __init__(self, format_: Format | None, count: int | None) -> None:
+    def __init__(self, format_: DumpFormat | None, count: int | None) -> None:
         self._format = format_
         self._left = count
 
@@ -94,7 +94,7 @@ class BatchPrinter:
     def wants_records(self) -> bool:
         return self._format is not None and self._format.record is not None
 
-    def take(self, where: Where, header: BatchHeader, records: Sequence[Record], wanted: PrintRange) -> None:
+    def take(self, where: DumpPartition, header: BatchHeader, records: Sequence[Record], wanted: PrintRange) -> None:
         if self._format is None:
             return
         if self._format.record is None:

@@ -22,46 +22,46 @@ _MARKS = {0: "abort", 1: "commit"}
 _MARK_KEY = struct.Struct(">hh")
 
 
-class Where(NamedTuple):
+class DumpPartition(NamedTuple):
     """The partition a batch belongs to; its topic by name, or by id where no name is known."""
 
     topic: str
     partition: int
 
 
-class Format(NamedTuple):
+class DumpFormat(NamedTuple):
     """How to print: each record, or else each batch."""
 
-    record: Callable[[Where, BatchHeader, Record], str] | None
-    batch: Callable[[Where, BatchHeader], str]
+    record: Callable[[DumpPartition, BatchHeader, Record], str] | None
+    batch: Callable[[DumpPartition, BatchHeader], str]
 
 
-def format_for(*, batches: bool, as_json: bool) -> Format:
+def format_for(*, batches: bool, as_json: bool) -> DumpFormat:
     record = record_json if as_json else record_line
-    return Format(None if batches else record, batch_json if as_json else batch_line)
+    return DumpFormat(None if batches else record, batch_json if as_json else batch_line)
 
 
-def record_line(where: Where, header: BatchHeader, record: Record) -> str:
+def record_line(where: DumpPartition, header: BatchHeader, record: Record) -> str:
     date, time = date_and_time(record.timestamp)
     topic = escaped(where.topic.encode(errors="surrogateescape"))
     place = f"[{date}] [{time}] [{topic}] [{where.partition}] [{record.offset}]"
     return f"{place} [{escaped(record.key)}] [{escaped(record.value)}] [{action(header, record)}]\n"
 
 
-def record_json(where: Where, header: BatchHeader, record: Record) -> str:
+def record_json(where: DumpPartition, header: BatchHeader, record: Record) -> str:
     return _json_line({**record_document(*where, record), "action": action(header, record)})
 
 
-def batch_line(where: Where, header: BatchHeader) -> str:
+def batch_line(where: DumpPartition, header: BatchHeader) -> str:
     fields = {name: value for name, value in batch_fields(where, header).items() if value is not None}
     return printable(" ".join(f"{name}={value}" for name, value in fields.items())) + "\n"
 
 
-def batch_json(where: Where, header: BatchHeader) -> str:
+def batch_json(where: DumpPartition, header: BatchHeader) -> str:
     return _json_line(batch_fields(where, header))
 
 
-def batch_fields(where: Where, header: BatchHeader) -> dict[str, Any]:
+def batch_fields(where: DumpPartition, header: BatchHeader) -> dict[str, Any]:
     """What a batch says of itself; None for what it does not have."""
     has_producer = header.producer_id >= 0
     flags = [

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millstream.cli.dump.account import BatchPrinter, DumpAccount, LogProblem, PrintRange, opened
-from millstream.cli.dump.lines import Where
+from millstream.cli.dump.lines import DumpPartition
 from millstream.cli.dump.names import topic_names
 from millstream.cli.dump.read_only_disk import ReadOnlyDisk, ReadOnlyFile
 from millstream.cli.failures import HintedError, usage_error
@@ -29,8 +29,8 @@ from millstream.storage.cleaning import segment_exchange
 from millstream.storage.data_directory import key_of, log_directory_name
 from millstream.storage.flush import checkpoint
 from millstream.storage.log import sparse_index as index_files
-from millstream.storage.log.scan import find_later
 from millstream.storage.log.segment import INDEX_SUFFIX, NO_TIME, SEGMENT_SUFFIX, segment_name
+from millstream.storage.log.segment_scan import find_later
 from millstream.storage.recovery import directory_identity
 
 LOOKS = 3
@@ -43,7 +43,7 @@ _CHUNK_BYTES = 1024 * 1024
 class LogFiles(NamedTuple):
     """Files of one partition, and whose they are."""
 
-    where: Where
+    where: DumpPartition
     segments: tuple[Path, ...]
     is_whole: bool
     """Whether these are all segments of the log, so that the last one is where it ends."""
@@ -94,12 +94,12 @@ def _logs_in(path: Path, names: dict[str, str]) -> list[LogFiles]:
     return logs
 
 
-def _is_asked_for(where: Where, topic: str | None, partitions: Collection[int]) -> bool:
+def _is_asked_for(where: DumpPartition, topic: str | None, partitions: Collection[int]) -> bool:
     return topic in (None, where.topic) and (not partitions or where.partition in partitions)
 
 
 def _check_there(
-    path: Path, topic: str | None, partitions: list[int], there: Sequence[Where], names: Iterable[str]
+    path: Path, topic: str | None, partitions: list[int], there: Sequence[DumpPartition], names: Iterable[str]
 ) -> None:
     topics = sorted({where.topic for where in there} | set(names))
     if topic is not None and topic not in topics:
@@ -117,12 +117,12 @@ def _unknown(path: Path, text: str) -> MillstreamError:
     return HintedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, hint)
 
 
-def _where(name: str, names: dict[str, str]) -> Where:
+def _where(name: str, names: dict[str, str]) -> DumpPartition:
     key: PartitionKey | None = key_of(name)
     if key is None:
         topic, _, number = name.rpartition("-")  # As other brokers name a partition's directory.
-        return Where(topic, int(number)) if topic and number.isdecimal() else Where(name, 0)
-    return Where(names.get(str(key.topic_id), str(key.topic_id)), key.partition)
+        return DumpPartition(topic, int(number)) if topic and number.isdecimal() else DumpPartition(name, 0)
+    return DumpPartition(names.get(str(key.topic_id), str(key.topic_id)), key.partition)
 
 
 def _segments(directory: Path) -> tuple[Path, ...]:

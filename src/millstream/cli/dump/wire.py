@@ -1,11 +1,11 @@
 """The log of a partition as a broker hands it out, batch by batch."""
 
 from millstream.cli.dump.account import BatchPrinter, DumpAccount, LogProblem, PrintRange, opened
-from millstream.cli.dump.lines import Where
+from millstream.cli.dump.lines import DumpPartition
 from millstream.cli.messages.topic_reads import END_WAIT_MS, ReadSpan, find_spans
 from millstream.cli.positions import Position
 from millstream.records.header import BatchHeader, CorruptBatch, each_batch
-from millstream.sdk.answers import FetchedBatches
+from millstream.sdk.responses import FetchedBatches
 from millstream.sdk.wire_client import WireClient
 
 
@@ -26,7 +26,7 @@ class WireDump:
 
     async def examine(self, span: ReadSpan) -> DumpAccount:
         """Walk along one partition; what was seen, and what was wrong with it."""
-        where = Where(self._topic, span.partition)
+        where = DumpPartition(self._topic, span.partition)
         account = DumpAccount(where)
         offset = span.start
         while offset < span.end and not self._printer.is_done:

@@ -19,7 +19,7 @@ _WAIT_MS = 1_000
 Advance = Callable[[int], None]
 
 
-class Load(NamedTuple):
+class BenchLoad(NamedTuple):
     """What is to be written."""
 
     topic: str
@@ -34,7 +34,7 @@ class Load(NamedTuple):
 
 
 @dataclass(slots=True)
-class Measured:
+class Measurement:
     """What was done in which time, and how long each single thing took."""
 
     messages: int = 0
@@ -76,10 +76,10 @@ def make_values(size_bytes: int) -> list[bytes]:
     return [os.urandom(half).hex().encode()[:size_bytes] for _ in range(_KINDS_OF_VALUE)]
 
 
-async def produce(producers: Sequence[AsyncProducer], load: Load, advance: Advance) -> Measured:
+async def produce(producers: Sequence[AsyncProducer], load: BenchLoad, advance: Advance) -> Measurement:
     """Write the messages, by all producers side by side, each with one call under way."""
     values = make_values(load.size_bytes)
-    measured = Measured(latencies_s={"put": []})
+    measured = Measurement(latencies_s={"put": []})
     left = load.messages
 
     async def work(producer: AsyncProducer) -> None:
@@ -102,11 +102,11 @@ async def produce(producers: Sequence[AsyncProducer], load: Load, advance: Advan
     return measured
 
 
-async def consume(client: WireClient, load: Load, advance: Advance) -> Measured:
+async def consume(client: WireClient, load: BenchLoad, advance: Advance) -> Measurement:
     """Read so many messages, and what comes with the last of them, all partitions side by side."""
     topic, count, timeout_s = load.topic, load.messages, load.timeout_s
     view = await client.describe_topic(topic, timeout_s=timeout_s)
-    measured = Measured(latencies_s={"fetch": []})
+    measured = Measurement(latencies_s={"fetch": []})
 
     async def work(partition: int) -> None:
         first = await client.list_offset(topic, partition, BEGINNING, timeout_s=timeout_s)
@@ -131,10 +131,10 @@ async def consume(client: WireClient, load: Load, advance: Advance) -> Measured:
     return measured
 
 
-async def latency(writer: AsyncProducer, reader: WireClient, load: Load, advance: Advance) -> Measured:
+async def latency(writer: AsyncProducer, reader: WireClient, load: BenchLoad, advance: Advance) -> Measurement:
     """One message after the other: how long until it is acknowledged, and until a waiting reader has it."""
     values = make_values(load.size_bytes)
-    measured = Measured(latencies_s={"acknowledged": [], "read": []})
+    measured = Measurement(latencies_s={"acknowledged": [], "read": []})
     last = await reader.list_offset(load.topic, 0, LATEST, timeout_s=load.timeout_s)
     offset = last.offset if last else 0
     begin_s = time.perf_counter()
@@ -153,7 +153,7 @@ async def latency(writer: AsyncProducer, reader: WireClient, load: Load, advance
     return measured
 
 
-async def _read_from(reader: WireClient, load: Load, offset: int) -> tuple[float, int]:
+async def _read_from(reader: WireClient, load: BenchLoad, offset: int) -> tuple[float, int]:
     """When something was there, and where to go on."""
     while True:
         fetched = await reader.fetch(load.topic, 0, offset, max_wait_ms=_WAIT_MS, timeout_s=load.timeout_s)

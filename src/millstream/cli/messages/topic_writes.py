@@ -26,7 +26,7 @@ Outcome = PutResult | MillstreamError
 """Where a message was stored, or why it was not, or may not have been."""
 
 
-class How(NamedTuple):
+class WriteOptions(NamedTuple):
     """How messages are to be written."""
 
     topic: str
@@ -36,7 +36,7 @@ class How(NamedTuple):
 
 
 def write(
-    portions: Iterator[MessageChunk], how: How, bootstrap: str, *, total_bytes: int | None, as_json: bool
+    portions: Iterator[MessageChunk], how: WriteOptions, bootstrap: str, *, total_bytes: int | None, as_json: bool
 ) -> None:
     """Send everything and tell what became of it; an error tells how much had been stored before it."""
     stored = StoredSummary(how.topic, as_json=as_json, answered=how.options.acks != 0)

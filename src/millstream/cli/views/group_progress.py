@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_answers import CommittedOffset, GroupMember
+from millstream.sdk.admin.group_results import CommittedOffset, GroupMember
 
 
 class OffsetBounds(NamedTuple):

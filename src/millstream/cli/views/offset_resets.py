@@ -10,7 +10,7 @@ from millstream.cli.positions import TARGETS, Beginning, Latest, Offset, Positio
 from millstream.cli.views.group_progress import OffsetBounds, OffsetMove, clamped
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_answers import CommittedOffset
+from millstream.sdk.admin.group_results import CommittedOffset
 from millstream.sdk.admin.topic_sizes import extents
 
 if TYPE_CHECKING:
@@ -20,19 +20,19 @@ _SHIFT = re.compile(r"[+-]\d{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class OffsetShift:
     """So many offsets further, or back."""
 
     by: int
 
 
-Target = Position | Shift
+Target = Position | OffsetShift
 
 
 def parse_target(text: str, now_ms: int) -> Target:
     """What `--to` says."""
     if _SHIFT.fullmatch(text.strip()):
-        return Shift(int(text))
+        return OffsetShift(int(text))
     return parse_position(text, "--to", now_ms, TARGETS)
 
 
@@ -97,7 +97,7 @@ async def moves(
             )
         bounds[where] = found_bounds
     times: dict[TopicPartition, int] = {}
-    if not isinstance(target, Shift | Beginning | Latest | Offset):
+    if not isinstance(target, OffsetShift | Beginning | Latest | Offset):
         found = await client.list_offsets(dict.fromkeys(bounds, target.timestamp_ms), timeout_s=timeout_s)
         # No message is that late: the place is where the next one will be.
         times = {where: each.offset if each.offset >= 0 else bounds[where].end for where, each in found.items()}
@@ -113,7 +113,7 @@ def _place(target: Target, where: TopicPartition, before: int | None, bounds: Of
         return bounds.beginning
     if isinstance(target, Offset):
         return clamped(target.offset, bounds)
-    if isinstance(target, Shift):
+    if isinstance(target, OffsetShift):
         if before is None:
             raise usage_error(f"the group has committed nothing for {where}, so that cannot be shifted")
         return clamped(before + target.by, bounds)

@@ -18,7 +18,7 @@ _WINDOW_S = 5.0
 """Over which rows a second are counted."""
 
 
-class View:
+class PipelineView:
     def __init__(self, *, as_json: bool, every_s: float) -> None:
         self._as_json = as_json
         self._every_s = every_s

@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 from millstream.cli.output import counted, print_line, print_table, shown_size
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.admin.admin_answers import ConfigSetting, ResourceKind
+from millstream.sdk.admin.admin_results import ConfigSetting, ResourceKind
 from millstream.sdk.admin.topic_sizes import PartitionSize, partition_sizes
-from millstream.sdk.answers import TopicView
+from millstream.sdk.responses import TopicView
 from millstream.sdk.wire_client import WireClient
 
 

@@ -43,7 +43,7 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-class Needs(NamedTuple):
+class RequiredRight(NamedTuple):
     """A right, and which field of the request names what it is needed on: a topic, topics or a group."""
 
     right: Right
@@ -67,13 +67,13 @@ def needs(right: Right, field: str = "", *, within: str = "") -> Callable[[F], F
     """Declare what a method needs: the right, the field that names the resource, and the message that field is in."""
 
     def declared(function: F) -> F:
-        function.needs = Needs(right, field, within)  # type: ignore[attr-defined]
+        function.needs = RequiredRight(right, field, within)  # type: ignore[attr-defined]
         return function
 
     return declared
 
 
-class Grounds(NamedTuple):
+class CallDependencies(NamedTuple):
     """What calls stand on."""
 
     clusters: ServedClusters
@@ -88,7 +88,7 @@ class Call:
 
     __slots__ = ("_context", "_grounds")
 
-    def __init__(self, grounds: Grounds, context: Context) -> None:
+    def __init__(self, grounds: CallDependencies, context: Context) -> None:
         self._grounds = grounds
         self._context = context
 
@@ -155,10 +155,10 @@ def _reader(kind: type[Message]) -> Callable[[bytes], _Received]:
     return read
 
 
-class Answering:
+class CallWrapper:
     """Wraps the methods of services: nothing is called without its right, and nothing fails but by name."""
 
-    def __init__(self, grounds: Grounds) -> None:
+    def __init__(self, grounds: CallDependencies) -> None:
         self._grounds = grounds
         self.under_way = 0
 
@@ -169,7 +169,7 @@ class Answering:
 
     def _row(self, method: MethodDescriptor, service: object) -> "grpc.RpcMethodHandler[Any, Any]":
         function = getattr(service, _WORDS.sub("_", method.name).lower())
-        required: Needs = function.needs
+        required: RequiredRight = function.needs
         read = _reader(GetMessageClass(method.input_type))
         if method.client_streaming:
             return grpc.stream_stream_rpc_method_handler(partial(self._stream_stream, function, required), read)
@@ -178,7 +178,7 @@ class Answering:
         return grpc.unary_unary_rpc_method_handler(partial(self._unary_unary, function, required), read)
 
     async def _unary_unary(
-        self, function: Callable[..., Any], required: Needs, received: _Received, context: Context
+        self, function: Callable[..., Any], required: RequiredRight, received: _Received, context: Context
     ) -> bytes:
         async with self._told(required, context):
             share = Share(self._grounds.budget)
@@ -190,20 +190,24 @@ class Answering:
             return self._written(answer, share, is_refusable=required.is_repeatable(request))
 
     async def _unary_stream(
-        self, function: Callable[..., Any], required: Needs, received: _Received, context: Context
+        self, function: Callable[..., Any], required: RequiredRight, received: _Received, context: Context
     ) -> None:
         async with self._told(required, context):
             request = self._admit(required, received, context)
             await function(request, Call(self._grounds, context), self._writer(required, context))
 
     async def _stream_stream(
-        self, function: Callable[..., Any], required: Needs, requests: AsyncIterator[_Received], context: Context
+        self,
+        function: Callable[..., Any],
+        required: RequiredRight,
+        requests: AsyncIterator[_Received],
+        context: Context,
     ) -> None:
         async with self._told(required, context):
             admitted = self._admitted(required, requests, context)
             await function(admitted, Call(self._grounds, context), self._writer(required, context))
 
-    def _writer(self, required: Needs, context: Context) -> Write:
+    def _writer(self, required: RequiredRight, context: Context) -> Write:
         """Sends one answer of a stream, and comes back when the caller makes room for the next."""
 
         async def write(answer: Message) -> None:
@@ -224,7 +228,7 @@ class Answering:
         return data
 
     @asynccontextmanager
-    async def _told(self, required: Needs, context: Context) -> AsyncIterator[None]:
+    async def _told(self, required: RequiredRight, context: Context) -> AsyncIterator[None]:
         """Counts a call; and the one place where failures become statuses."""
         self.under_way += 1
         refusal, status = None, grpc.StatusCode.CANCELLED
@@ -246,12 +250,12 @@ class Answering:
             await context.abort(status, refusal.message, ((DETAILS_KEY, refusal.SerializeToString()),))
 
     async def _admitted(
-        self, required: Needs, requests: AsyncIterator[_Received], context: Context
+        self, required: RequiredRight, requests: AsyncIterator[_Received], context: Context
     ) -> AsyncIterator[Any]:
         async for received in requests:
             yield self._admit(required, received, context)
 
-    def _admit(self, required: Needs, received: _Received, context: Context) -> Any:
+    def _admit(self, required: RequiredRight, received: _Received, context: Context) -> Any:
         self._grounds.traffic.received_bytes += received.size_bytes
         if received.why:
             raise invalid("request", f"cannot be read: {received.why}")

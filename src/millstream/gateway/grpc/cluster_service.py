@@ -6,14 +6,14 @@ from millstream.gateway.grpc.call_handling import Call, needs
 from millstream.gateway.grpc.message_conversion import setting_told
 from millstream.gateway.grpc.v1 import cluster_pb2 as pb
 from millstream.gateway.operations import settings_and_queries
-from millstream.gateway.operations.cluster_create import ClusterMaker, made
+from millstream.gateway.operations.cluster_create import ClusterCreator, made
 from millstream.gateway.rights import Right
 from millstream.process.control_protocol import BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
 from millstream.sdk.admin.admin import ROWS_MAX
 
 
 class ClusterService:
-    def __init__(self, maker: ClusterMaker) -> None:
+    def __init__(self, maker: ClusterCreator) -> None:
         self._maker = maker
 
     @needs(Right.CLUSTER_READ)
@@ -141,12 +141,12 @@ class ClusterService:
         return pb.AlterBrokerSettingsResponse()
 
 
-def _made(cluster: ClusterFacts) -> pb.MadeCluster:
+def _made(cluster: ClusterFacts) -> pb.LocalCluster:
     brokers = [
-        pb.MadeBroker(node_id=row.node_id, host=row.host, port=row.port, running=row.is_running, problem=row.problem)
+        pb.LocalBroker(node_id=row.node_id, host=row.host, port=row.port, running=row.is_running, problem=row.problem)
         for row in cluster.brokers
     ]
-    return pb.MadeCluster(name=cluster.name, stopped=cluster.is_stopped, brokers=brokers)
+    return pb.LocalCluster(name=cluster.name, stopped=cluster.is_stopped, brokers=brokers)
 
 
 def _brokers(cluster: ClusterFacts) -> list[pb.BrokerAddress]:

@@ -16,7 +16,7 @@ from millstream.gateway.operations import groups, settings_and_queries
 from millstream.gateway.operations.reads import Positions
 from millstream.gateway.rights import Right
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_answers import CommittedOffset, GroupMember
+from millstream.sdk.admin.group_results import CommittedOffset, GroupMember
 
 _PAGE_GROUPS = 100
 

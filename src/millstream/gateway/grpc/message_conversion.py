@@ -11,7 +11,7 @@ from millstream.gateway.operations.writes import EventColumns
 from millstream.model.message_id import ID_HEADER
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
-from millstream.sdk.admin.admin_answers import ConfigSetting
+from millstream.sdk.admin.admin_results import ConfigSetting
 
 _EDGES = {pb.EDGE_BEGINNING: BEGINNING, pb.EDGE_LATEST: LATEST}
 

@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha import reflection
 
 from millstream.gateway.budget import Budget
 from millstream.gateway.draining import Draining
-from millstream.gateway.grpc.call_handling import Answering, Grounds
+from millstream.gateway.grpc.call_handling import CallDependencies, CallWrapper
 from millstream.gateway.grpc.cluster_service import ClusterService
 from millstream.gateway.grpc.consumer_service import ConsumerService
 from millstream.gateway.grpc.group_service import GroupService
@@ -19,7 +19,7 @@ from millstream.gateway.grpc.limits import GrpcLimits, ReadingLimits
 from millstream.gateway.grpc.message_service import MessageService
 from millstream.gateway.grpc.topic_service import TopicService
 from millstream.gateway.grpc.v1 import cluster_pb2, consumers_pb2, groups_pb2, iterators_pb2, messages_pb2, topics_pb2
-from millstream.gateway.operations.cluster_create import ClusterMaker, NoMaker
+from millstream.gateway.operations.cluster_create import ClusterCreator, NoSupervisor
 from millstream.gateway.operations.clusters import ServedClusters
 from millstream.gateway.rights import ANYBODY, RightsGuard
 from millstream.gateway.traffic import Traffic
@@ -39,7 +39,7 @@ class GrpcServer:
         port: int,
         state: health.HealthServicer,
         draining: Draining,
-        answering: Answering,
+        answering: CallWrapper,
     ) -> None:
         self.port = port
         self._server = server
@@ -67,7 +67,7 @@ async def start_grpc(
     *,
     host: str,
     port: int,
-    maker: ClusterMaker | None = None,
+    maker: ClusterCreator | None = None,
     guard: RightsGuard = ANYBODY,
     draining: Draining | None = None,
     limits: GrpcLimits | None = None,
@@ -75,9 +75,9 @@ async def start_grpc(
     traffic: Traffic | None = None,
 ) -> GrpcServer:
     """Listen on this address, port 0 for any that is free; ADDRESS_UNAVAILABLE when it cannot be had."""
-    limits, maker, draining = limits or GrpcLimits(), maker or NoMaker(), draining or Draining()
+    limits, maker, draining = limits or GrpcLimits(), maker or NoSupervisor(), draining or Draining()
     server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
-    answering = Answering(Grounds(clusters, guard, draining, budget or Budget(), traffic or Traffic("grpc")))
+    answering = CallWrapper(CallDependencies(clusters, guard, draining, budget or Budget(), traffic or Traffic("grpc")))
     state = health.HealthServicer()
     names = [""]
     for descriptor, service in services(limits, maker).items():
@@ -100,7 +100,7 @@ async def _bound(server: grpc.aio.Server, host: str, port: int) -> int:
         raise OSError("it is in use, or no address of this machine") from None
 
 
-def services(limits: GrpcLimits, maker: ClusterMaker) -> dict[ServiceDescriptor, object]:
+def services(limits: GrpcLimits, maker: ClusterCreator) -> dict[ServiceDescriptor, object]:
     """Who serves what of the contract."""
     reading = ReadingLimits(limits)
     return {

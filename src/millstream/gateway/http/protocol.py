@@ -19,7 +19,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ClientTimeouts:
     """How slow a caller may be, and how many of them there may be."""
 
     head_s: float = 10.0
@@ -43,7 +43,7 @@ REASONS = {
 class GatewayProtocol(HttpToolsProtocol):
     """One timer serves a connection: it looks, when it goes off, by when what is awaited must have come."""
 
-    patience = Patience()
+    patience = ClientTimeouts()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -202,6 +202,6 @@ class GatewayProtocol(HttpToolsProtocol):
         self._expect_taken()
 
 
-def protocol_with(patience: Patience) -> type[GatewayProtocol]:
+def protocol_with(patience: ClientTimeouts) -> type[GatewayProtocol]:
     """The protocol for connections that are met with this patience."""
     return type("PatientProtocol", (GatewayProtocol,), {"patience": patience})

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from millstream.gateway.budget import Budget
 from millstream.gateway.draining import Draining
-from millstream.gateway.operations.cluster_create import ClusterMaker, NoMaker
+from millstream.gateway.operations.cluster_create import ClusterCreator, NoSupervisor
 from millstream.gateway.operations.clusters import ServedClusters
 from millstream.gateway.rights import ANYBODY, RightsGuard
 from millstream.gateway.traffic import Traffic
@@ -32,7 +32,7 @@ class WebContext:
         *,
         limits: WebLimits | None = None,
         guard: RightsGuard = ANYBODY,
-        maker: ClusterMaker | None = None,
+        maker: ClusterCreator | None = None,
         draining: Draining | None = None,
         clock: Clock | None = None,
         budget: Budget | None = None,
@@ -41,7 +41,7 @@ class WebContext:
         self.clusters = clusters
         self.limits = limits or WebLimits()
         self.guard = guard
-        self.maker = maker or NoMaker()
+        self.maker = maker or NoSupervisor()
         self.clock = clock or SystemClock()
         self.budget = budget or Budget()
         self.traffic = traffic or Traffic("http")

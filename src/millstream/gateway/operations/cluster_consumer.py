@@ -22,7 +22,7 @@ ITERATOR_MESSAGES = 100_000
 _OVER = OVER | GONE
 
 
-class Consumer:
+class ClusterConsumer:
     """For one request."""
 
     def __init__(self, member: ClusterMember, group: str, name: str) -> None:

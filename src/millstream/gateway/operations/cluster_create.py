@@ -20,7 +20,7 @@ PAUSE_MAX_S = 10.0
 TOLD_WITHIN_S = 5.0
 
 
-class ClusterMaker(Protocol):
+class ClusterCreator(Protocol):
     """Makes clusters of brokers, and knows those that were made. Every call may raise NO_SUPERVISOR."""
 
     async def create(self, new: NewCluster) -> ClusterFacts:
@@ -47,7 +47,7 @@ class ClusterMaker(Protocol):
         ...
 
 
-async def made(maker: ClusterMaker) -> Sequence[ClusterFacts]:
+async def made(maker: ClusterCreator) -> Sequence[ClusterFacts]:
     """All that were made here; none where nobody makes any."""
     try:
         return await maker.list()
@@ -57,7 +57,7 @@ async def made(maker: ClusterMaker) -> Sequence[ClusterFacts]:
         return ()
 
 
-class NoMaker:
+class NoSupervisor:
     """Stands where no supervisor is."""
 
     async def create(self, new: NewCluster) -> ClusterFacts:

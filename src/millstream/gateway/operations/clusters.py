@@ -15,9 +15,9 @@ from zlib import crc32
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_topic_name
-from millstream.sdk.aio.calls import AsyncIteratorCalls
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.aio.facade import AsyncPortal
+from millstream.sdk.aio.iterator_calls import AsyncIteratorCalls
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.connection.address import parse_bootstrap

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.operations.cluster_consumer import Consumer
+from millstream.gateway.operations.cluster_consumer import ClusterConsumer
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.gateway.operations.reads import BEGINNING, LATEST, ReadLimits
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
-from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.iterating.engine import UNSETTLED_S
 from millstream.sdk.iterating.requests import GroupIterator, IteratorMembership, ListedIterator
 from millstream.sdk.watching.read_result import ReadResult, size_of
@@ -41,7 +41,7 @@ _AGAIN_S = 0.05
 """Between two looks at a group that is changing hands."""
 
 
-class Polled(NamedTuple):
+class PollResult(NamedTuple):
     """Messages, in the order of their offsets within each partition; and where the group goes on when they are
     committed."""
 
@@ -49,7 +49,7 @@ class Polled(NamedTuple):
     positions: dict[TopicPartition, int]
 
 
-NOTHING = Polled([], {})
+NOTHING = PollResult([], {})
 
 
 class _Share(NamedTuple):
@@ -69,7 +69,7 @@ async def poll(
     *,
     auto_commit: bool = False,
     start: str = BEGINNING,
-) -> Polled:
+) -> PollResult:
     """The next messages of what is the consumer's, or those that it was handed last if it has not committed them.
 
     With `auto_commit` these are committed first. `start` says where the group begins where it has committed nothing.
@@ -83,7 +83,9 @@ async def poll(
     homes = {await cluster.home(topic) for topic in topics}
     if len(homes) > 1:
         raise invalid("topic", "these topics are not together on one broker; ask for one at a time")
-    return await _Poll(Consumer(homes.pop(), group, consumer), topics, limits, start).run(auto_commit=auto_commit)
+    return await _Poll(ClusterConsumer(homes.pop(), group, consumer), topics, limits, start).run(
+        auto_commit=auto_commit
+    )
 
 
 async def commit(cluster: ServedCluster, group: str, consumer: str) -> dict[TopicPartition, int]:
@@ -94,7 +96,7 @@ async def commit(cluster: ServedCluster, group: str, consumer: str) -> dict[Topi
     """
 
     async def done(member: ClusterMember) -> dict[TopicPartition, int]:
-        one = Consumer(member, group, consumer)
+        one = ClusterConsumer(member, group, consumer)
         _, listed = await asyncio.gather(one.heartbeat(), one.in_flight())
         commits = await one.commit_handed(each for each in listed if each.handed)
         return {where: done.position for where, done in commits.items()}
@@ -108,7 +110,7 @@ async def commit(cluster: ServedCluster, group: str, consumer: str) -> dict[Topi
 class _Poll:
     """One poll. What it knows of the group it was told a moment ago; what has changed since it is told when it acts."""
 
-    def __init__(self, consumer: Consumer, topics: Sequence[str], limits: ReadLimits, start: str) -> None:
+    def __init__(self, consumer: ClusterConsumer, topics: Sequence[str], limits: ReadLimits, start: str) -> None:
         self._consumer = consumer
         self._client = consumer.client
         self._topics = topics
@@ -118,7 +120,7 @@ class _Poll:
         self._iterators: dict[TopicPartition, GroupIterator] = {}
         """In flight, and nothing was handed out of them."""
 
-    async def run(self, *, auto_commit: bool) -> Polled:
+    async def run(self, *, auto_commit: bool) -> PollResult:
         membership, listed = await asyncio.gather(self._consumer.join(), self._consumer.in_flight())
         listed = [each for each in listed if each.where.topic in self._topics]
         handed = [each for each in listed if each.handed]
@@ -131,7 +133,7 @@ class _Poll:
 
     # What was handed out before.
 
-    async def _hand_again(self, handed: Sequence[ListedIterator]) -> Polled:
+    async def _hand_again(self, handed: Sequence[ListedIterator]) -> PollResult:
         """The same messages once more; none where all of them are gone from the log, or another consumer's."""
         return _together(await asyncio.gather(*map(self._reread, handed)))
 
@@ -174,7 +176,7 @@ class _Poll:
 
     # What is new.
 
-    async def _look(self, membership: IteratorMembership) -> Polled:
+    async def _look(self, membership: IteratorMembership) -> PollResult:
         """Until there is something, or the wait is over."""
         is_reader = False
         while True:
@@ -197,7 +199,7 @@ class _Poll:
         if iterator is not None:
             self._iterators[where] = iterator
 
-    async def _read(self, owned: Sequence[TopicPartition], wait_s: float) -> Polled:
+    async def _read(self, owned: Sequence[TopicPartition], wait_s: float) -> PollResult:
         positions = await self._positions(owned) if owned else {}
         if not positions:
             await asyncio.sleep(wait_s)
@@ -283,9 +285,9 @@ class _Poll:
         return done.position
 
 
-def _together(shares: Iterable[_Share | None]) -> Polled:
+def _together(shares: Iterable[_Share | None]) -> PollResult:
     given = [share for share in shares if share is not None]
-    return Polled([each for share in given for each in share.messages], {share.where: share.end for share in given})
+    return PollResult([each for share in given for each in share.messages], {share.where: share.end for share in given})
 
 
 def _beat_s(membership: IteratorMembership) -> float:

@@ -12,7 +12,7 @@ from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.gateway.operations.reads import BEGINNING, LATEST
 from millstream.gateway.operations.topics import PAGE_MAX, find_offsets
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_answers import CommittedOffset, GroupDescription, GroupListing
+from millstream.sdk.admin.group_results import CommittedOffset, GroupDescription, GroupListing
 
 Offsets = dict[TopicPartition, CommittedOffset]
 

@@ -14,7 +14,7 @@ from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.model.names import TopicPartition
 from millstream.model.units import read_duration_ms
 from millstream.records.message import Message
-from millstream.sdk.answers import TopicView
+from millstream.sdk.responses import TopicView
 
 BEGINNING = "beginning"
 LATEST = "latest"

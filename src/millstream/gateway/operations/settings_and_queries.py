@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from millstream.gateway.failures import invalid
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
-from millstream.sdk.admin.admin_answers import ConfigSetting, QueryResult, ResourceKind
+from millstream.sdk.admin.admin_results import ConfigSetting, QueryResult, ResourceKind
 
 
 async def group_settings(cluster: ServedCluster, group: str, timeout_s: float) -> list[ConfigSetting]:

@@ -11,9 +11,9 @@ from millstream.gateway.failures import FieldError, invalid
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.admin_answers import ConfigSetting, ResourceKind, TopicPage
+from millstream.sdk.admin.admin_results import ConfigSetting, ResourceKind, TopicPage
 from millstream.sdk.admin.topic_sizes import PartitionSize, TopicSize
-from millstream.sdk.answers import ListedOffset, TopicView
+from millstream.sdk.responses import ListedOffset, TopicView
 
 PAGE_TOPICS = 100
 PAGE_MAX = 1_000

@@ -41,7 +41,7 @@ class EventColumns:
 
 
 @dataclass(slots=True)
-class Written:
+class WriteResult:
     """What became of events, in the order in which they were given.
 
     Partition and offset are -1 where an event is among the `failures`; the offset also where the broker cannot say.
@@ -80,26 +80,26 @@ def put(member: ClusterMember, columns: EventColumns) -> Receipts:
         raise FieldError(ErrorCode.INVALID_REQUEST, str(error), "events") from None
 
 
-async def written(receipts: Receipts, timeout_s: float | None = None, *, with_ids: bool = True) -> Written:
+async def written(receipts: Receipts, timeout_s: float | None = None, *, with_ids: bool = True) -> WriteResult:
     """What became of events, once the fate of all of them is known, or the time is over."""
     try:
         async with asyncio.timeout(timeout_s):
             places = await receipts
     except (UnstoredError, TimeoutError):
         return _told(receipts)
-    return Written(places.partitions, places.offsets, places.message_ids if with_ids else ())
+    return WriteResult(places.partitions, places.offsets, places.message_ids if with_ids else ())
 
 
 async def write(
     member: ClusterMember, columns: EventColumns, timeout_s: float | None = None, *, with_ids: bool = True
-) -> Written:
+) -> WriteResult:
     """Store events; come back when the fate of all of them is known, or the time is over. Raises what `put` does."""
     if not columns.values:
-        return Written((), (), ())
+        return WriteResult((), (), ())
     return await written(put(member, columns), timeout_s, with_ids=with_ids)
 
 
-async def write_one(member: ClusterMember, columns: EventColumns, timeout_s: float | None = None) -> Written:
+async def write_one(member: ClusterMember, columns: EventColumns, timeout_s: float | None = None) -> WriteResult:
     """As `write`, for a single event: what comes at the same time is sent together."""
     _check_places(columns)
     try:
@@ -141,7 +141,7 @@ def _times_s(member: ClusterMember, times_ms: Sequence[int | None] | None) -> li
     return [(now_ms if each is None else each) / 1000 for each in times_ms]
 
 
-def _told(receipts: Iterable[Receipt]) -> Written:
+def _told(receipts: Iterable[Receipt]) -> WriteResult:
     partitions: list[int] = []
     offsets: list[int] = []
     ids: list[bytes] = []
@@ -160,4 +160,4 @@ def _told(receipts: Iterable[Receipt]) -> Written:
                 failures[row] = error
         partitions.append(partition)
         offsets.append(offset)
-    return Written(partitions, offsets, ids, failures)
+    return WriteResult(partitions, offsets, ids, failures)

@@ -5,20 +5,28 @@ from collections.abc import Iterator, Mapping
 from millstream.groups.classic.joining import check_member, join
 from millstream.groups.classic.members import ClassicMember, ClassicMembers
 from millstream.groups.classic.rebalance import ClassicState, Rebalance
-from millstream.groups.commands import CommitOffsets, FetchOffsets, Heartbeat, Join, Leave, LeavingMember, Sync
+from millstream.groups.commands import (
+    CommitOffsets,
+    FetchOffsets,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    SyncGroup,
+)
 from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.groups.group import MemberCommand
-from millstream.groups.machine_context import Context
+from millstream.groups.machine_context import MachineContext
 from millstream.groups.records import CONSUMERS, group_key, subscribed_topics
 from millstream.groups.responses import (
     CommittedOffset,
     DescribedMember,
-    Done,
+    EmptyResponse,
     GroupDescription,
-    Left,
+    LeaveResponse,
     LeftMember,
     ListedGroup,
-    Synced,
+    SyncResponse,
 )
 from millstream.groups.size_limits import ASSIGNED_BYTES_MAX
 from millstream.groups.timers import Timer, TimerKind
@@ -30,7 +38,7 @@ class ClassicGroup:
 
     __slots__ = ("_context", "_subscribed", "_subscribed_as_of", "group_id", "rebalance")
 
-    def __init__(self, group_id: str, context: Context) -> None:
+    def __init__(self, group_id: str, context: MachineContext) -> None:
         self.group_id = group_id
         self.rebalance = Rebalance(group_id, context)
         self._context = context
@@ -61,29 +69,29 @@ class ClassicGroup:
 
     def handle(self, command: MemberCommand, token: Token, now: Now, effects: Effects) -> None:
         match command:
-            case Join():
+            case JoinGroup():
                 join(self.rebalance, self._context, command, token, now, effects)
-            case Sync():
+            case SyncGroup():
                 self._sync(command, token, now, effects)
             case Heartbeat():
-                effects.reply(token, Done(self._heartbeat(command, now)))
-            case Leave():
+                effects.reply(token, EmptyResponse(self._heartbeat(command, now)))
+            case LeaveGroup():
                 self._leave(command, token, now, effects)
             case _:
                 raise TypeError(f"a classic group does not know {type(command).__name__}")
 
-    def _sync(self, command: Sync, token: Token, now: Now, effects: Effects) -> None:
+    def _sync(self, command: SyncGroup, token: Token, now: Now, effects: Effects) -> None:
         error = self._check_sync(command)
         member = self.members.get(command.member_id)
         if member is None or error is not ErrorCode.NONE:
-            effects.reply(token, Synced(error))
+            effects.reply(token, SyncResponse(error))
             return
         self.rebalance.synced(member)
         if self.state is ClassicState.STABLE:
             self.rebalance.heard_of(member, now)
             effects.reply(token, self.rebalance.assigned(member))
             return
-        self.members.answer_sync(member, Synced(ErrorCode.REBALANCE_IN_PROGRESS), effects)
+        self.members.answer_sync(member, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS), effects)
         member.sync_token = token
         if self.members.leader == member.member_id:
             self._assign(member, dict(command.assignments), now, effects)
@@ -93,10 +101,10 @@ class ClassicGroup:
         if sum(len(assignment) for assignment in assignments.values()) <= ASSIGNED_BYTES_MAX:
             self.rebalance.assign(assignments, now, effects)
             return
-        self.members.answer_sync(leader, Synced(ErrorCode.UNKNOWN_SERVER_ERROR), effects)
+        self.members.answer_sync(leader, SyncResponse(ErrorCode.UNKNOWN_SERVER_ERROR), effects)
         self.rebalance.prepare(now, effects)
 
-    def _check_sync(self, command: Sync) -> ErrorCode:
+    def _check_sync(self, command: SyncGroup) -> ErrorCode:
         error = self._check_generation(command.member_id, command.instance_id, command.generation)
         if error is not ErrorCode.NONE:
             return error
@@ -121,12 +129,12 @@ class ClassicGroup:
         self.rebalance.heard_of(member, now)
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is ClassicState.PREPARING else ErrorCode.NONE
 
-    def _leave(self, command: Leave, token: Token, now: Now, effects: Effects) -> None:
+    def _leave(self, command: LeaveGroup, token: Token, now: Now, effects: Effects) -> None:
         members_before = len(self.members)
         left = tuple(
             LeftMember(each.member_id, each.instance_id, self._drop(each, effects)) for each in command.members
         )
-        effects.reply(token, Left(members=left))
+        effects.reply(token, LeaveResponse(members=left))
         if len(self.members) < members_before or self.state is ClassicState.PREPARING:
             self.rebalance.gather(now, effects)
 

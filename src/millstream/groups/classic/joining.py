@@ -2,24 +2,26 @@
 
 from millstream.groups.classic.members import ClassicMember
 from millstream.groups.classic.rebalance import ClassicState, Rebalance
-from millstream.groups.commands import Join
+from millstream.groups.commands import JoinGroup
 from millstream.groups.effects import Effects, Now, Token
-from millstream.groups.machine_context import Context
-from millstream.groups.responses import Joined
+from millstream.groups.machine_context import MachineContext
+from millstream.groups.responses import JoinResponse
 from millstream.groups.size_limits import TOLD_BYTES_MAX, protocols_bytes, text_bytes
 from millstream.model.errors import ErrorCode
 from millstream.seams.entropy import random_uuid
 
 
-def join(group: Rebalance, context: Context, command: Join, token: Token, now: Now, effects: Effects) -> None:
+def join(
+    group: Rebalance, context: MachineContext, command: JoinGroup, token: Token, now: Now, effects: Effects
+) -> None:
     """Take the member in, or say why not. Most joins are answered later, when all members have come."""
     error = _refusal(group, context, command)
     member = group.members.get(command.member_id)
     if error is ErrorCode.GROUP_MAX_SIZE_REACHED:
-        effects.reply(token, Joined(error))
+        effects.reply(token, JoinResponse(error))
         _turn_away(group, command.member_id, now, effects)
     elif error is not ErrorCode.NONE:
-        effects.reply(token, Joined(error, member_id=command.member_id))
+        effects.reply(token, JoinResponse(error, member_id=command.member_id))
     elif member is not None:
         _join_again(group, member, command, token, now, effects)
     elif command.member_id:
@@ -28,7 +30,7 @@ def join(group: Rebalance, context: Context, command: Join, token: Token, now: N
         _join_first(group, context, command, token, now, effects)
 
 
-def _refusal(group: Rebalance, context: Context, command: Join) -> ErrorCode:
+def _refusal(group: Rebalance, context: MachineContext, command: JoinGroup) -> ErrorCode:
     if not _has_room(group, context.settings.members_max, command) or not _may_tell(group, command):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
     if not _fits(group, command):
@@ -38,7 +40,7 @@ def _refusal(group: Rebalance, context: Context, command: Join) -> ErrorCode:
     return check_member(group, command.member_id, command.instance_id)
 
 
-def _has_room(group: Rebalance, members_max: int, command: Join) -> bool:
+def _has_room(group: Rebalance, members_max: int, command: JoinGroup) -> bool:
     """While members gather, it is counted who has come: so those who come last are the ones to go, should the limit
     have become smaller than the group."""
     member = group.members.get(command.member_id or group.members.static_id(command.instance_id) or "")
@@ -49,7 +51,7 @@ def _has_room(group: Rebalance, members_max: int, command: Join) -> bool:
     return member is not None or len(group.members) < members_max
 
 
-def _may_tell(group: Rebalance, command: Join) -> bool:
+def _may_tell(group: Rebalance, command: JoinGroup) -> bool:
     """Whether what all members told would still fit into the group's record; who tells no more than before may."""
     names = (command.member_id, command.instance_id, command.client_id, command.client_host)
     more = text_bytes(*names) + protocols_bytes(command.protocols)
@@ -68,7 +70,7 @@ def _turn_away(group: Rebalance, member_id: str, now: Now, effects: Effects) -> 
         group.gather(now, effects)
 
 
-def _fits(group: Rebalance, command: Join) -> bool:
+def _fits(group: Rebalance, command: JoinGroup) -> bool:
     if group.state is ClassicState.EMPTY:
         return bool(command.protocol_type and command.protocols)
     return command.protocol_type == group.protocol_type and group.members.support(command.protocols)
@@ -84,7 +86,9 @@ def check_member(group: Rebalance, member_id: str, instance_id: str | None) -> E
     return ErrorCode.NONE if holder == member_id else ErrorCode.FENCED_INSTANCE_ID
 
 
-def _join_first(group: Rebalance, context: Context, command: Join, token: Token, now: Now, effects: Effects) -> None:
+def _join_first(
+    group: Rebalance, context: MachineContext, command: JoinGroup, token: Token, now: Now, effects: Effects
+) -> None:
     """A member without an id gets one."""
     new_id = f"{command.instance_id or command.client_id}-{random_uuid(context.entropy)}"
     known = group.members.get(group.members.static_id(command.instance_id) or "")
@@ -92,12 +96,12 @@ def _join_first(group: Rebalance, context: Context, command: Join, token: Token,
         _return(group, known, new_id, command, token, now, effects)
     elif command.instance_id is None and command.knows_member_id_required:
         group.expect(new_id, command.session_timeout_ms, now)
-        effects.reply(token, Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id=new_id))
+        effects.reply(token, JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id=new_id))
     else:
         _add(group, new_id, command, token, now, effects)
 
 
-def _add(group: Rebalance, member_id: str, command: Join, token: Token, now: Now, effects: Effects) -> None:
+def _add(group: Rebalance, member_id: str, command: JoinGroup, token: Token, now: Now, effects: Effects) -> None:
     member = ClassicMember(
         member_id=member_id,
         instance_id=command.instance_id,
@@ -113,7 +117,7 @@ def _add(group: Rebalance, member_id: str, command: Join, token: Token, now: Now
 
 
 def _join_again(
-    group: Rebalance, member: ClassicMember, command: Join, token: Token, now: Now, effects: Effects
+    group: Rebalance, member: ClassicMember, command: JoinGroup, token: Token, now: Now, effects: Effects
 ) -> None:
     """A member that says nothing new is told of the present generation, which it may have missed; but a leader that
     comes again wants the partitions shared out again."""
@@ -127,7 +131,7 @@ def _join_again(
 
 
 def _return(
-    group: Rebalance, member: ClassicMember, new_id: str, command: Join, token: Token, now: Now, effects: Effects
+    group: Rebalance, member: ClassicMember, new_id: str, command: JoinGroup, token: Token, now: Now, effects: Effects
 ) -> None:
     """A static member is back, with a new id in place of its old one. In a stable group that would agree on the same
     protocol as before, nobody else has to notice."""
@@ -141,13 +145,13 @@ def _return(
     group.members.answer_join(member, _as_before(group, member, leader_before, command.can_skip_assignment), effects)
 
 
-def _as_before(group: Rebalance, member: ClassicMember, leader_before: str, can_skip_assignment: bool) -> Joined:
+def _as_before(group: Rebalance, member: ClassicMember, leader_before: str, can_skip_assignment: bool) -> JoinResponse:
     """What a static member is told that has come back to a group which goes on as before. If it leads, and its version
     cannot be told to leave the assignment alone, it is told the leader's old id, so that it takes itself for somebody
     else."""
     present = group.present(member)
     leads = present.leader == member.member_id
-    return Joined(
+    return JoinResponse(
         generation=present.generation,
         protocol_type=present.protocol_type,
         protocol_name=present.protocol_name,

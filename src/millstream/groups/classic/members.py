@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from millstream.groups.commands import Join, OfferedProtocol
+from millstream.groups.commands import JoinGroup, OfferedProtocol
 from millstream.groups.effects import Effects, Token
-from millstream.groups.responses import Joined, JoinedMember, Synced
+from millstream.groups.responses import JoinedMember, JoinResponse, SyncResponse
 from millstream.groups.size_limits import protocols_bytes, text_bytes
 from millstream.model.errors import ErrorCode
 
@@ -145,9 +145,9 @@ class ClassicMembers:
         if led:
             self.leader = new_id
 
-    def update(self, member: ClassicMember, command: Join, token: Token, effects: Effects) -> None:
+    def update(self, member: ClassicMember, command: JoinGroup, token: Token, effects: Effects) -> None:
         """A member joins again: what it says now counts, and an earlier join of it that still waits is answered."""
-        self.answer_join(member, Joined(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id), effects)
+        self.answer_join(member, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id), effects)
         self._count(member, -1)
         member.protocols = command.protocols
         self._count(member, 1)
@@ -156,14 +156,14 @@ class ClassicMembers:
         member.join_token = token
         self.awaiting_join += 1
 
-    def answer_join(self, member: ClassicMember, answer: Joined, effects: Effects) -> None:
+    def answer_join(self, member: ClassicMember, answer: JoinResponse, effects: Effects) -> None:
         """Answer the member's join, if one waits."""
         if member.join_token is not None:
             effects.reply(member.join_token, answer)
             member.join_token = None
             self.awaiting_join -= 1
 
-    def answer_sync(self, member: ClassicMember, answer: Synced, effects: Effects) -> bool:
+    def answer_sync(self, member: ClassicMember, answer: SyncResponse, effects: Effects) -> bool:
         """Answer the member's sync, if one waits; whether one did."""
         if member.sync_token is None:
             return False

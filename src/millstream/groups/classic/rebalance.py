@@ -18,9 +18,9 @@ from enum import Enum
 from millstream.groups.classic.members import ClassicMember, ClassicMembers
 from millstream.groups.commands import OfferedProtocol
 from millstream.groups.effects import Effects, GroupLogRecord, Now
-from millstream.groups.machine_context import LOOK_EVERY_MS, Context
+from millstream.groups.machine_context import LOOK_EVERY_MS, MachineContext
 from millstream.groups.records import StoredGroup, StoredMember, group_key, group_value
-from millstream.groups.responses import Joined, Synced
+from millstream.groups.responses import JoinResponse, SyncResponse
 from millstream.groups.timers import Timer, TimerKind
 from millstream.model.errors import ErrorCode
 
@@ -53,7 +53,7 @@ class Rebalance:
         "stored",
     )
 
-    def __init__(self, group_id: str, context: Context) -> None:
+    def __init__(self, group_id: str, context: MachineContext) -> None:
         self.group_id = group_id
         self.state = ClassicState.EMPTY
         self.since_ms = -1
@@ -101,16 +101,16 @@ class Rebalance:
 
     def drop(self, member: ClassicMember, effects: Effects, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
         """The member is no longer one; the caller sees to what that means for the others (`gather`)."""
-        self.members.answer_join(member, Joined(error, member_id=member.member_id), effects)
-        self.members.answer_sync(member, Synced(error), effects)
+        self.members.answer_join(member, JoinResponse(error, member_id=member.member_id), effects)
+        self.members.answer_sync(member, SyncResponse(error), effects)
         self._context.deadlines.cancel(Timer(TimerKind.SESSION, self.group_id, member.member_id))
         self.members.remove(member)
 
     def replace(self, member: ClassicMember, new_id: str, now: Now, effects: Effects) -> None:
         """A static member has come back: it gets another id, and whoever still uses the old one is told so."""
         fenced = ErrorCode.FENCED_INSTANCE_ID
-        self.members.answer_join(member, Joined(fenced, member_id=member.member_id), effects)
-        self.members.answer_sync(member, Synced(fenced), effects)
+        self.members.answer_join(member, JoinResponse(fenced, member_id=member.member_id), effects)
+        self.members.answer_sync(member, SyncResponse(fenced), effects)
         self._context.deadlines.cancel(Timer(TimerKind.SESSION, self.group_id, member.member_id))
         self.members.rename(member, new_id)
         member.is_new = False
@@ -200,10 +200,10 @@ class Rebalance:
         timer = Timer(TimerKind.SYNC, self.group_id)
         self._context.deadlines.set(timer, now.monotonic_ms + self.members.rebalance_timeout_ms)
 
-    def present(self, member: ClassicMember) -> Joined:
+    def present(self, member: ClassicMember) -> JoinResponse:
         """The present generation, as this member is told of it."""
         leads = self.members.leader == member.member_id
-        return Joined(
+        return JoinResponse(
             generation=self.generation,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
@@ -232,14 +232,16 @@ class Rebalance:
                 self.heard_of(member, now)
         self.store(effects)
 
-    def assigned(self, member: ClassicMember) -> Synced:
-        return Synced(protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=member.assignment)
+    def assigned(self, member: ClassicMember) -> SyncResponse:
+        return SyncResponse(
+            protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=member.assignment
+        )
 
     def _send_back(self, now: Now, effects: Effects) -> None:
         """Those who wait for an assignment that will not come are to join again."""
         for member in self.members:
             member.assignment = b""
-            if self.members.answer_sync(member, Synced(ErrorCode.REBALANCE_IN_PROGRESS), effects):
+            if self.members.answer_sync(member, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS), effects):
                 self.heard_of(member, now)
 
     def sync_time_over(self, now: Now, effects: Effects) -> None:

@@ -6,19 +6,19 @@ join again: not before the partitions have been shared out, or it would come for
 epoch.
 """
 
-from millstream.groups.commands import Heartbeat, Join, Leave, LeavingMember, Sync
+from millstream.groups.commands import Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
 from millstream.groups.consumer.embedded_records import EmbeddedSubscription, read_subscription, write_assignment
 from millstream.groups.consumer.members import ClassicTerms, MemberAssignment, MemberState, MemberSubscription
 from millstream.groups.consumer.membership import GroupMembership
 from millstream.groups.effects import Effects, Now
 from millstream.groups.records import CONSUMERS
-from millstream.groups.responses import Done, Joined, LeftMember, Synced
+from millstream.groups.responses import EmptyResponse, JoinResponse, LeftMember, SyncResponse
 from millstream.groups.timers import TimerKind
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.entropy import random_uuid
 
 
-def check_join(members: GroupMembership, command: Join) -> EmbeddedSubscription:
+def check_join(members: GroupMembership, command: JoinGroup) -> EmbeddedSubscription:
     """What a join says, if it may be made as far as the request and the group as a whole are concerned."""
     holder = members.state.static_ids.get(command.instance_id) if command.instance_id is not None else None
     members.check_room(command.member_id or holder or "")
@@ -32,7 +32,7 @@ def check_join(members: GroupMembership, command: Join) -> EmbeddedSubscription:
     return told
 
 
-def _is_supported(members: GroupMembership, command: Join) -> bool:
+def _is_supported(members: GroupMembership, command: JoinGroup) -> bool:
     """Whether all classic members have a protocol in common, so that they could become a classic group."""
     common = {each.name for each in command.protocols}
     for member_id, subscription in members.state.subscriptions.items():
@@ -41,7 +41,7 @@ def _is_supported(members: GroupMembership, command: Join) -> bool:
     return bool(common)
 
 
-def join(members: GroupMembership, command: Join, now: Now, effects: Effects) -> Joined:
+def join(members: GroupMembership, command: JoinGroup, now: Now, effects: Effects) -> JoinResponse:
     """Raises before anything has changed."""
     told = check_join(members, command)
     state = members.state
@@ -50,7 +50,7 @@ def join(members: GroupMembership, command: Join, now: Now, effects: Effects) ->
     else:
         member_id = f"{command.instance_id or command.client_id}-{random_uuid(members.context.entropy)}"
         if command.instance_id is None and command.knows_member_id_required:
-            return Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
+            return JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
     if command.instance_id is not None:
         if command.member_id:
             members.check_instance(member_id, command.instance_id)
@@ -63,7 +63,7 @@ def join(members: GroupMembership, command: Join, now: Now, effects: Effects) ->
     members.cancel(TimerKind.REBALANCE, member_id)
     members.heard_of(member_id, now)
     members.set_timer(TimerKind.SYNC, member_id, command.rebalance_timeout_ms, now)
-    return Joined(
+    return JoinResponse(
         generation=holding.epoch,
         protocol_type=CONSUMERS,
         protocol_name=command.protocols[0].name,
@@ -71,7 +71,7 @@ def join(members: GroupMembership, command: Join, now: Now, effects: Effects) ->
     )
 
 
-def _subscription(command: Join, told: EmbeddedSubscription) -> MemberSubscription:
+def _subscription(command: JoinGroup, told: EmbeddedSubscription) -> MemberSubscription:
     return MemberSubscription(
         instance_id=command.instance_id,
         rack_id=told.rack_id,
@@ -83,7 +83,7 @@ def _subscription(command: Join, told: EmbeddedSubscription) -> MemberSubscripti
     )
 
 
-def sync(members: GroupMembership, command: Sync, now: Now, effects: Effects) -> Synced:
+def sync(members: GroupMembership, command: SyncGroup, now: Now, effects: Effects) -> SyncResponse:
     """The member's part of what was shared out."""
     classic, holding = _check(members, command)
     protocol = classic.protocols[0]
@@ -92,14 +92,14 @@ def sync(members: GroupMembership, command: Sync, now: Now, effects: Effects) ->
     members.assign(now, effects)
     if members.state.target_epoch > holding.epoch and holding.state is not MemberState.UNREVOKED:
         _send_to_join(members, command.member_id, now)
-        return Synced(ErrorCode.REBALANCE_IN_PROGRESS)
+        return SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS)
     members.cancel(TimerKind.SYNC, command.member_id)
     members.heard_of(command.member_id, now)
     assignment = write_assignment(holding.assigned, classic.protocols, members.context.topics)
-    return Synced(protocol_type=CONSUMERS, protocol_name=protocol.name, assignment=assignment)
+    return SyncResponse(protocol_type=CONSUMERS, protocol_name=protocol.name, assignment=assignment)
 
 
-def heartbeat(members: GroupMembership, command: Heartbeat, now: Now, effects: Effects) -> Done:
+def heartbeat(members: GroupMembership, command: Heartbeat, now: Now, effects: Effects) -> EmptyResponse:
     """Sends the member to join again when there is a step that it can take."""
     _, holding = _check(members, command)
     members.heard_of(command.member_id, now)
@@ -111,11 +111,11 @@ def heartbeat(members: GroupMembership, command: Heartbeat, now: Now, effects: E
         or (holding.state is MemberState.UNRELEASED and _can_get_more(members, command.member_id, holding))
     ):
         _send_to_join(members, command.member_id, now)
-        return Done(ErrorCode.REBALANCE_IN_PROGRESS)
-    return Done()
+        return EmptyResponse(ErrorCode.REBALANCE_IN_PROGRESS)
+    return EmptyResponse()
 
 
-def _check(members: GroupMembership, command: Sync | Heartbeat) -> tuple[ClassicTerms, MemberAssignment]:
+def _check(members: GroupMembership, command: SyncGroup | Heartbeat) -> tuple[ClassicTerms, MemberAssignment]:
     members.check_instance(command.member_id, command.instance_id)
     classic = members.subscription(command.member_id).classic
     if classic is None:
@@ -142,7 +142,7 @@ def _send_to_join(members: GroupMembership, member_id: str, now: Now) -> None:
     members.begin_timer(TimerKind.JOIN, member_id, timeout_ms, now)
 
 
-def leaving(members: GroupMembership, command: Leave) -> tuple[list[str], tuple[LeftMember, ...]]:
+def leaving(members: GroupMembership, command: LeaveGroup) -> tuple[list[str], tuple[LeftMember, ...]]:
     """The members that a LeaveGroup takes out, and what is answered to it; nothing has changed yet."""
     gone: dict[str, None] = {}
     answers = []

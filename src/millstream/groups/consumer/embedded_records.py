@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from millstream.groups.commands import OfferedProtocol, OwnedPartitions
 from millstream.groups.consumer.assignors import Assignment
-from millstream.groups.topics import TopicImage
+from millstream.groups.topic_image import TopicImage
 from millstream.wire.messages import read_versioned, write_versioned
 
 _VERSION_MAX = 3

@@ -3,7 +3,15 @@
 from collections.abc import Collection, Iterator
 
 from millstream.groups.classic.group import ClassicGroup
-from millstream.groups.commands import CommitOffsets, ConsumerHeartbeat, FetchOffsets, Heartbeat, Join, Leave, Sync
+from millstream.groups.commands import (
+    CommitOffsets,
+    ConsumerHeartbeat,
+    FetchOffsets,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
 from millstream.groups.consumer import classic_members
 from millstream.groups.consumer.assignors import NOTHING
 from millstream.groups.consumer.checks import LEAVE_EPOCH, check_heartbeat
@@ -17,22 +25,24 @@ from millstream.groups.consumer.target_assignment import preferred_assignor
 from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
 from millstream.groups.failures import failed
 from millstream.groups.group import MemberCommand
-from millstream.groups.machine_context import LOOK_EVERY_MS, Context
+from millstream.groups.machine_context import LOOK_EVERY_MS, MachineContext
 from millstream.groups.records import CONSUMERS, key_version
 from millstream.groups.responses import (
     Answer,
     CommittedOffset,
     ConsumerGroupDescription,
-    ConsumerHeartbeatAnswer,
+    ConsumerHeartbeatResponse,
     DescribedConsumer,
-    Left,
+    LeaveResponse,
     ListedGroup,
 )
 from millstream.groups.timers import Timer, TimerKind
 from millstream.model.errors import ErrorCode, MillstreamError
 
 
-def consumer_heartbeat(context: Context, command: ConsumerHeartbeat, token: Token, now: Now, effects: Effects) -> None:
+def consumer_heartbeat(
+    context: MachineContext, command: ConsumerHeartbeat, token: Token, now: Now, effects: Effects
+) -> None:
     """Let the group answer that is meant. One that does not exist is made for a member that joins; a classic one of
     consumers is moved to the new protocol."""
     try:
@@ -41,13 +51,13 @@ def consumer_heartbeat(context: Context, command: ConsumerHeartbeat, token: Toke
             context.regexes.check(command.subscribed_regex)
         group = consumer_group_for(context, command.group_id, command.member_epoch, now, effects)
     except MillstreamError as error:
-        effects.reply(token, ConsumerHeartbeatAnswer(error.code, error.detail))
+        effects.reply(token, ConsumerHeartbeatResponse(error.code, error.detail))
         return
     group.handle(command, token, now, effects)
 
 
 def consumer_group_for(
-    context: Context, group_id: str, member_epoch: int, now: Now, effects: Effects
+    context: MachineContext, group_id: str, member_epoch: int, now: Now, effects: Effects
 ) -> "ConsumerGroup":
     """The group that a member of this epoch means, made if it joins; raises GROUP_ID_NOT_FOUND, and what `to_consumer`
     raises."""
@@ -70,7 +80,7 @@ def consumer_group_for(
     return made
 
 
-def replay_consumer(context: Context, record: GroupLogRecord) -> None:
+def replay_consumer(context: MachineContext, record: GroupLogRecord) -> None:
     """Take in a record of the log if it is one of the new protocol's; others are passed over.
 
     A group belongs to the new protocol as long as the log has a record of it. MalformedMessageError when the record
@@ -95,7 +105,7 @@ class ConsumerGroup:
 
     __slots__ = ("_context", "group_id", "members", "state")
 
-    def __init__(self, state: GroupState, context: Context) -> None:
+    def __init__(self, state: GroupState, context: MachineContext) -> None:
         self.group_id = state.group_id
         self.state = state
         self._context = context
@@ -104,7 +114,7 @@ class ConsumerGroup:
     # What members say.
 
     def handle(self, command: MemberCommand, token: Token, now: Now, effects: Effects) -> None:
-        if isinstance(command, Join) and self._becomes_classic(command, now, effects):
+        if isinstance(command, JoinGroup) and self._becomes_classic(command, now, effects):
             self._context.groups[self.group_id].handle(command, token, now, effects)
             return
         try:
@@ -119,24 +129,24 @@ class ConsumerGroup:
                 return self._leave(command, now, effects)
             case ConsumerHeartbeat():
                 return heartbeat(self.members, command, now, effects)
-            case Join():
+            case JoinGroup():
                 return classic_members.join(self.members, command, now, effects)
-            case Sync():
+            case SyncGroup():
                 return classic_members.sync(self.members, command, now, effects)
             case Heartbeat():
                 return classic_members.heartbeat(self.members, command, now, effects)
-            case Leave():
+            case LeaveGroup():
                 gone, answers = classic_members.leaving(self.members, command)
                 self.fence(gone, now, effects)
-                return Left(members=answers)
+                return LeaveResponse(members=answers)
 
-    def _leave(self, command: ConsumerHeartbeat, now: Now, effects: Effects) -> ConsumerHeartbeatAnswer:
+    def _leave(self, command: ConsumerHeartbeat, now: Now, effects: Effects) -> ConsumerHeartbeatResponse:
         self.members.check_instance(command.member_id, command.instance_id)
         if command.member_epoch == AWAY_EPOCH:
             self.members.step_out(command.member_id, effects)
         else:
             self.fence((command.member_id,), now, effects)
-        return ConsumerHeartbeatAnswer(member_id=command.member_id, member_epoch=command.member_epoch)
+        return ConsumerHeartbeatResponse(member_id=command.member_id, member_epoch=command.member_epoch)
 
     def fence(self, member_ids: Collection[str], now: Now, effects: Effects) -> None:
         """They are no longer members; if only members of the classic protocol are left, the group becomes theirs."""
@@ -148,7 +158,7 @@ class ConsumerGroup:
         else:
             self.members.share_out_anew(now, effects)
 
-    def _becomes_classic(self, command: Join, now: Now, effects: Effects) -> bool:
+    def _becomes_classic(self, command: JoinGroup, now: Now, effects: Effects) -> bool:
         """Whether the group has become a classic one for this join: because nobody was in it, or because a member of
         the classic protocol takes the place of the last one of the new protocol."""
         if not self.state.subscriptions:

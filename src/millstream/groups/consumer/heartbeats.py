@@ -8,15 +8,15 @@ from millstream.groups.consumer.checks import JOIN_EPOCH
 from millstream.groups.consumer.members import AWAY_EPOCH, NEW_SUBSCRIPTION, MemberSubscription
 from millstream.groups.consumer.membership import GroupMembership
 from millstream.groups.effects import Effects, Now
-from millstream.groups.responses import AssignedTopic, ConsumerHeartbeatAnswer
-from millstream.groups.topics import TopicImage
+from millstream.groups.responses import AssignedTopic, ConsumerHeartbeatResponse
+from millstream.groups.topic_image import TopicImage
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.entropy import random_uuid
 
 
 def heartbeat(
     members: GroupMembership, command: ConsumerHeartbeat, now: Now, effects: Effects
-) -> ConsumerHeartbeatAnswer:
+) -> ConsumerHeartbeatResponse:
     """Of a member that stays. Raises before anything has changed."""
     member_id = command.member_id or str(random_uuid(members.context.entropy))
     members.check_room(member_id)
@@ -38,7 +38,7 @@ def heartbeat(
         and command.member_epoch == before.epoch
         and (after is before or after.assigned == before.assigned)
     )
-    return ConsumerHeartbeatAnswer(
+    return ConsumerHeartbeatResponse(
         member_id=member_id,
         member_epoch=after.epoch,
         heartbeat_interval_ms=members.context.settings.consumer_heartbeat_interval_ms,

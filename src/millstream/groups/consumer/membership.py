@@ -22,7 +22,7 @@ from millstream.groups.consumer.records import GroupEpoch, ResolvedRegex, Target
 from millstream.groups.consumer.state import GroupState
 from millstream.groups.consumer.target_assignment import compute_targets
 from millstream.groups.effects import Effects, Now
-from millstream.groups.machine_context import LOOK_EVERY_MS, Context
+from millstream.groups.machine_context import LOOK_EVERY_MS, MachineContext
 from millstream.groups.size_limits import TOLD_BYTES_MAX
 from millstream.groups.timers import Timer, TimerKind
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -40,7 +40,7 @@ _MEMBER_TIMERS = (TimerKind.SESSION, TimerKind.REBALANCE, TimerKind.JOIN, TimerK
 
 
 class GroupMembership:
-    def __init__(self, state: GroupState, context: Context) -> None:
+    def __init__(self, state: GroupState, context: MachineContext) -> None:
         self.state = state
         self.context = context
         self.empty_since_ms: int | None = None

@@ -19,15 +19,15 @@ from millstream.groups.consumer.members import NO_HOLDING, ClassicTerms, MemberA
 from millstream.groups.consumer.records import GroupEpoch, TargetEpoch
 from millstream.groups.consumer.state import GroupState
 from millstream.groups.effects import Effects, Now
-from millstream.groups.machine_context import Context
+from millstream.groups.machine_context import MachineContext
 from millstream.groups.records import CONSUMERS
-from millstream.groups.responses import Joined, Synced
+from millstream.groups.responses import JoinResponse, SyncResponse
 from millstream.groups.size_limits import ASSIGNED_BYTES_MAX
-from millstream.groups.topics import TopicImage
+from millstream.groups.topic_image import TopicImage
 from millstream.model.errors import ErrorCode, MillstreamError
 
 
-def to_consumer(classic: ClassicGroup, context: Context, now: Now, effects: Effects) -> GroupState:
+def to_consumer(classic: ClassicGroup, context: MachineContext, now: Now, effects: Effects) -> GroupState:
     """The state of a new group with the members of the classic one, which is taken back, and whose members that wait
     are sent to join again. Raises GROUP_ID_NOT_FOUND or GROUP_MAX_SIZE_REACHED, before anything has changed, if the
     group cannot be moved."""
@@ -54,7 +54,7 @@ def to_consumer(classic: ClassicGroup, context: Context, now: Now, effects: Effe
     return state
 
 
-def _check_can_move(classic: ClassicGroup, context: Context) -> None:
+def _check_can_move(classic: ClassicGroup, context: MachineContext) -> None:
     if classic.rebalance.protocol_type != CONSUMERS:
         raise _cannot_move(classic, "its members are no consumers")
     if len(classic.members) >= context.settings.members_max:
@@ -109,11 +109,11 @@ def _assigned_once(assigned: Mapping[str, Assignment]) -> dict[str, Assignment]:
 def _send_back(classic: ClassicGroup, effects: Effects) -> None:
     rejoin = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members:
-        classic.members.answer_join(member, Joined(rejoin, member_id=member.member_id), effects)
-        classic.members.answer_sync(member, Synced(rejoin), effects)
+        classic.members.answer_join(member, JoinResponse(rejoin, member_id=member.member_id), effects)
+        classic.members.answer_sync(member, SyncResponse(rejoin), effects)
 
 
-def to_classic(state: GroupState, context: Context, now: Now, effects: Effects) -> ClassicGroup:
+def to_classic(state: GroupState, context: MachineContext, now: Now, effects: Effects) -> ClassicGroup:
     """A classic group with the members of this one, all of whom speak the classic protocol; it gathers at once."""
     group = ClassicGroup(state.group_id, context)
     rebalance = group.rebalance

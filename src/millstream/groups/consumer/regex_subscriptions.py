@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-from millstream.groups.topics import TopicImage
+from millstream.groups.topic_image import TopicImage
 from millstream.model.errors import ErrorCode, MillstreamError
 
 EXPRESSION_CHARS_MAX = 4_096

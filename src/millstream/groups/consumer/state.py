@@ -20,7 +20,7 @@ from millstream.groups.consumer.members import NEW_SUBSCRIPTION, NO_HOLDING, Mem
 from millstream.groups.consumer.records import GroupEpoch, Key, ResolvedRegex, TargetEpoch
 from millstream.groups.effects import GroupLogRecord
 from millstream.groups.size_limits import text_bytes
-from millstream.groups.topics import TopicImage
+from millstream.groups.topic_image import TopicImage
 
 _VOID = GroupEpoch(0, 0)
 _NO_TARGET = TargetEpoch(0, 0)

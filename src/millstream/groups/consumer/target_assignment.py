@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from millstream.groups.consumer.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, NOTHING, Assignment, Subscriber
 from millstream.groups.consumer.members import MemberSubscription
 from millstream.groups.consumer.state import GroupState
-from millstream.groups.topics import TopicImage
+from millstream.groups.topic_image import TopicImage
 
 
 def preferred_assignor(subscriptions: Iterable[MemberSubscription]) -> str:

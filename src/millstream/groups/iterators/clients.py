@@ -22,8 +22,8 @@ from millstream.groups.consumer.heartbeats import assigned_topics, heartbeat
 from millstream.groups.consumer.members import MemberAssignment, MemberState, MemberSubscription
 from millstream.groups.effects import Effects, Now
 from millstream.groups.iterators.iterator import NAME_BYTES_MAX, member_id
-from millstream.groups.machine_context import Context
-from millstream.groups.responses import ClientAnswer
+from millstream.groups.machine_context import MachineContext
+from millstream.groups.responses import IteratorClientResponse
 from millstream.model.errors import ErrorCode, MillstreamError
 
 
@@ -35,17 +35,17 @@ def check_names(group_id: str, client_id: str) -> None:
         raise MillstreamError(ErrorCode.INVALID_REQUEST, f"ClientId must have 1 to {NAME_BYTES_MAX} bytes.")
 
 
-class Client:
+class IteratorClient:
     """One client in its group. Whatever it asks for is a sign of life, and an occasion for its next step."""
 
-    def __init__(self, context: Context, group: ConsumerGroup, client_id: str) -> None:
+    def __init__(self, context: MachineContext, group: ConsumerGroup, client_id: str) -> None:
         self.context = context
         self.group = group
         self.client_id = client_id
         self._member_id = member_id(client_id)
 
     @classmethod
-    def find(cls, context: Context, group_id: str, client_id: str) -> "Client":
+    def find(cls, context: MachineContext, group_id: str, client_id: str) -> "IteratorClient":
         """Raises UNKNOWN_MEMBER_ID for one that has not joined, or whose session is over."""
         check_names(group_id, client_id)
         group = context.groups.get(group_id)
@@ -118,10 +118,10 @@ class Client:
             if self.context.topics.by_id(topic_id) is not None
         )
 
-    def described(self) -> ClientAnswer:
+    def described(self) -> IteratorClientResponse:
         settings, holding = self.context.settings, self.holding
         is_settled = holding.state is MemberState.STABLE and holding.epoch == self.group.state.epoch
-        return ClientAnswer(
+        return IteratorClientResponse(
             generation=self.generation,
             is_settled=is_settled,
             heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
@@ -130,29 +130,32 @@ class Client:
         )
 
 
-def join(context: Context, command: IteratorJoin, now: Now, effects: Effects) -> ClientAnswer:
-    """Raises what `consumer_group_for` and `Client.join` raise. A client that is a member already stays what it is."""
+def join(context: MachineContext, command: IteratorJoin, now: Now, effects: Effects) -> IteratorClientResponse:
+    """Raises what `consumer_group_for` and `IteratorClient.join` raise. A client that is a member already stays what it
+    is."""
     check_names(command.group_id, command.client_id)
     try:
-        client = Client.find(context, command.group_id, command.client_id)
+        client = IteratorClient.find(context, command.group_id, command.client_id)
         client.step(now, effects)
     except MillstreamError as error:
         if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
             raise
         group = consumer_group_for(context, command.group_id, JOIN_EPOCH, now, effects)
-        client = Client(context, group, command.client_id)
+        client = IteratorClient(context, group, command.client_id)
         client.join(command.software, command.host, now, effects)
     return client.described()
 
 
-def client_heartbeat(context: Context, command: IteratorHeartbeat, now: Now, effects: Effects) -> ClientAnswer:
+def client_heartbeat(
+    context: MachineContext, command: IteratorHeartbeat, now: Now, effects: Effects
+) -> IteratorClientResponse:
     """Raises UNKNOWN_MEMBER_ID."""
-    client = Client.find(context, command.group_id, command.client_id)
+    client = IteratorClient.find(context, command.group_id, command.client_id)
     client.step(now, effects)
     return client.described()
 
 
-def leave(context: Context, command: IteratorLeave, now: Now, effects: Effects) -> ClientAnswer:
+def leave(context: MachineContext, command: IteratorLeave, now: Now, effects: Effects) -> IteratorClientResponse:
     """Raises UNKNOWN_MEMBER_ID."""
-    Client.find(context, command.group_id, command.client_id).leave(now, effects)
-    return ClientAnswer()
+    IteratorClient.find(context, command.group_id, command.client_id).leave(now, effects)
+    return IteratorClientResponse()

@@ -14,13 +14,13 @@ from millstream.groups.commands import CommitIterator, DeliverIterator, GetItera
 from millstream.groups.committed_offsets import committed, store, stored
 from millstream.groups.consumer.group import ConsumerGroup
 from millstream.groups.effects import Effects, Now
-from millstream.groups.iterators.clients import Client, check_names
+from millstream.groups.iterators.clients import IteratorClient, check_names
 from millstream.groups.iterators.iterator import BEGINNING, END, MESSAGES_MAX, Iterator, member_id, told_of
-from millstream.groups.iterators.records import Issued, IssuedKey
-from millstream.groups.machine_context import Context
+from millstream.groups.iterators.records import IssuedIterator, IssuedKey
+from millstream.groups.machine_context import MachineContext
 from millstream.groups.records import OffsetKey
-from millstream.groups.responses import CommittedOffset, GivenIterator, IteratorAnswer, IteratorList
-from millstream.groups.topics import TopicInfo
+from millstream.groups.responses import CommittedOffset, GivenIterator, IteratorList, IteratorResponse
+from millstream.groups.topic_image import TopicInfo
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_LEADER_EPOCH
 
@@ -30,13 +30,13 @@ HANDED = -1
 """The count of a commit that is to cover what was handed on."""
 
 
-def get(context: Context, command: GetIterator, now: Now, effects: Effects) -> IteratorAnswer:
+def get(context: MachineContext, command: GetIterator, now: Now, effects: Effects) -> IteratorResponse:
     """The iterator of a partition that the client has: the one in flight, or the next one from where the group is.
 
     Raises INVALID_REQUEST, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION, GROUP_MAX_SIZE_REACHED,
     and NOT_OWNER, which may come with the rebalance that makes the client the owner.
     """
-    client = Client.find(context, command.group_id, command.client_id)
+    client = IteratorClient.find(context, command.group_id, command.client_id)
     in_flight_ms = _in_flight_ms(context, command)
     topic = _topic(context, command.topic, command.partition)
     read = client.subscription.topics
@@ -47,7 +47,7 @@ def get(context: Context, command: GetIterator, now: Now, effects: Effects) -> I
     issued = context.issued.get(key)
     if issued is None or not _is_current(issued, client, topic, context.issued.left_ms(key, now)):
         position = committed(context, OffsetKey(*key))
-        issued = Issued(
+        issued = IssuedIterator(
             client_id=client.client_id,
             topic_id=topic.topic_id,
             generation=client.generation,
@@ -60,10 +60,10 @@ def get(context: Context, command: GetIterator, now: Now, effects: Effects) -> I
             expires_ms=now.wall_ms + in_flight_ms,
         )
         context.issued.put(key, issued, now, effects)
-    return IteratorAnswer(given=_give(context, key, issued, now, effects))
+    return IteratorResponse(given=_give(context, key, issued, now, effects))
 
 
-def _in_flight_ms(context: Context, command: GetIterator) -> int:
+def _in_flight_ms(context: MachineContext, command: GetIterator) -> int:
     """How long the iterator is to be in flight; also looks at what else the request says. Raises INVALID_REQUEST."""
     settings = context.settings
     if command.messages_max < 1:
@@ -79,7 +79,7 @@ def _in_flight_ms(context: Context, command: GetIterator) -> int:
     return command.in_flight_ms
 
 
-def _topic(context: Context, name: str, partition: int) -> TopicInfo:
+def _topic(context: MachineContext, name: str, partition: int) -> TopicInfo:
     topic = context.topics.get(name)
     if topic is None or not 0 <= partition < topic.partitions:
         raise MillstreamError(
@@ -88,30 +88,30 @@ def _topic(context: Context, name: str, partition: int) -> TopicInfo:
     return topic
 
 
-def _is_current(issued: Issued, client: Client, topic: TopicInfo, left_ms: int) -> bool:
+def _is_current(issued: IssuedIterator, client: IteratorClient, topic: TopicInfo, left_ms: int) -> bool:
     """Whether it is in flight with this client, and of the group's generation."""
     is_its_own = issued.client_id == client.client_id and issued.topic_id == topic.topic_id
     return is_its_own and not issued.is_over and issued.generation == client.generation and left_ms > 0
 
 
-def _life(context: Context, before: Issued | None, topic: TopicInfo) -> int:
+def _life(context: MachineContext, before: IssuedIterator | None, topic: TopicInfo) -> int:
     if before is not None and before.topic_id == topic.topic_id:
         return before.life
     return int.from_bytes(context.entropy.token(8), signed=True)
 
 
-def _give(context: Context, key: IssuedKey, issued: Issued, now: Now, effects: Effects) -> GivenIterator:
+def _give(context: MachineContext, key: IssuedKey, issued: IssuedIterator, now: Now, effects: Effects) -> GivenIterator:
     """Hand it down to its server, and then to the client."""
     given = _given(context, key, issued, now)
     effects.told.append(told_of(given.iterator, given.left_ms))
     return given
 
 
-def _given(context: Context, key: IssuedKey, issued: Issued, now: Now) -> GivenIterator:
+def _given(context: MachineContext, key: IssuedKey, issued: IssuedIterator, now: Now) -> GivenIterator:
     return GivenIterator(_iterator(key, issued), context.issued.left_ms(key, now), issued.handed)
 
 
-def _iterator(key: IssuedKey, issued: Issued) -> Iterator:
+def _iterator(key: IssuedKey, issued: IssuedIterator) -> Iterator:
     return Iterator(
         group_id=key.group_id,
         client_id=issued.client_id,
@@ -130,7 +130,7 @@ def _iterator(key: IssuedKey, issued: Issued) -> Iterator:
 # Commits.
 
 
-def commit(context: Context, command: CommitIterator, now: Now, effects: Effects) -> IteratorAnswer:
+def commit(context: MachineContext, command: CommitIterator, now: Now, effects: Effects) -> IteratorResponse:
     """Store how far the client has read, and give it the next iterator if the partition stays its own.
 
     A commit whose answer was lost may be repeated, and is answered as before. One that comes late still counts, as long
@@ -139,14 +139,14 @@ def commit(context: Context, command: CommitIterator, now: Now, effects: Effects
     """
     iterator = command.iterator
     topic = _check_named(context, command)
-    client = Client.find(context, command.group_id, command.client_id)
+    client = IteratorClient.find(context, command.group_id, command.client_id)
     key = IssuedKey(command.group_id, iterator.topic, iterator.partition)
     issued = context.issued.get(key)
     position = _position(command, issued)
     if issued is not None and _is_repeated(issued, iterator, position):
         client.step(now, effects)
         given = None if issued.is_over else _give(context, key, issued, now, effects)
-        return IteratorAnswer(given=given, position=position)
+        return IteratorResponse(given=given, position=position)
     issued = _unsettled(client, topic, iterator, issued)
     if command.count == HANDED and not issued.handed:
         raise MillstreamError(
@@ -156,7 +156,7 @@ def commit(context: Context, command: CommitIterator, now: Now, effects: Effects
     return _settle(context, client, key, issued, position, now, effects)
 
 
-def _check_named(context: Context, command: CommitIterator | DeliverIterator) -> TopicInfo:
+def _check_named(context: MachineContext, command: CommitIterator | DeliverIterator) -> TopicInfo:
     """The topic of the iterator that a client names as its own; raises what is wrong with the request alone."""
     iterator, count = command.iterator, command.count
     check_names(command.group_id, command.client_id)
@@ -181,7 +181,9 @@ def _check_named(context: Context, command: CommitIterator | DeliverIterator) ->
     return topic
 
 
-def _unsettled(client: Client, topic: TopicInfo, iterator: Iterator, issued: Issued | None) -> Issued:
+def _unsettled(
+    client: IteratorClient, topic: TopicInfo, iterator: Iterator, issued: IssuedIterator | None
+) -> IssuedIterator:
     """What was issued, if that is this iterator and not over; raises NOT_OWNER or ITERATOR_SETTLED."""
     if not client.still_holds(iterator.topic_id, iterator.partition):
         raise _not_owner(client, topic, iterator.partition)
@@ -193,7 +195,7 @@ def _unsettled(client: Client, topic: TopicInfo, iterator: Iterator, issued: Iss
     return issued
 
 
-def _position(command: CommitIterator, issued: Issued | None) -> int:
+def _position(command: CommitIterator, issued: IssuedIterator | None) -> int:
     """Where the group goes on; -1 as long as that is not an offset. By what was handed on: behind that, or where a
     commit of it has put the group if nothing was handed on since."""
     if command.count != HANDED:
@@ -201,7 +203,7 @@ def _position(command: CommitIterator, issued: Issued | None) -> int:
     return max(issued.offset, -1) + issued.handed if issued is not None else -1
 
 
-def _is_repeated(issued: Issued, iterator: Iterator, position: int) -> bool:
+def _is_repeated(issued: IssuedIterator, iterator: Iterator, position: int) -> bool:
     """Whether this very commit was done before, and nothing since."""
     done = issued.issue if issued.is_over else issued.after
     is_its_own = (issued.client_id, issued.life) == (iterator.client_id, iterator.life)
@@ -209,8 +211,14 @@ def _is_repeated(issued: Issued, iterator: Iterator, position: int) -> bool:
 
 
 def _settle(
-    context: Context, client: Client, key: IssuedKey, issued: Issued, position: int, now: Now, effects: Effects
-) -> IteratorAnswer:
+    context: MachineContext,
+    client: IteratorClient,
+    key: IssuedKey,
+    issued: IssuedIterator,
+    position: int,
+    now: Now,
+    effects: Effects,
+) -> IteratorResponse:
     if position >= 0:
         store(context, OffsetKey(*key), CommittedOffset(position, NO_LEADER_EPOCH, "", now.wall_ms), effects)
         stored(context, key.group_id, now)
@@ -220,7 +228,7 @@ def _settle(
     context.issued.put(key, replace(issued, is_over=True), now, effects)
     client.step(now, effects)
     if not client.has(issued.topic_id, key.partition):
-        return IteratorAnswer(position=position)
+        return IteratorResponse(position=position)
     issued = replace(
         issued,
         generation=client.generation,
@@ -229,13 +237,13 @@ def _settle(
         expires_ms=now.wall_ms + issued.in_flight_ms,
     )
     context.issued.put(key, issued, now, effects)
-    return IteratorAnswer(given=_give(context, key, issued, now, effects), position=position)
+    return IteratorResponse(given=_give(context, key, issued, now, effects), position=position)
 
 
 # What was handed on.
 
 
-def deliver(context: Context, command: DeliverIterator, now: Now, effects: Effects) -> IteratorAnswer:
+def deliver(context: MachineContext, command: DeliverIterator, now: Now, effects: Effects) -> IteratorResponse:
     """Note that the client has handed on so many messages of the iterator, in place of what was noted before.
 
     The iterator begins where they do from then on, and its time anew, unless the partition is to be another's. Raises
@@ -243,7 +251,7 @@ def deliver(context: Context, command: DeliverIterator, now: Now, effects: Effec
     """
     iterator = command.iterator
     topic = _check_named(context, command)
-    client = Client.find(context, command.group_id, command.client_id)
+    client = IteratorClient.find(context, command.group_id, command.client_id)
     key = IssuedKey(command.group_id, iterator.topic, iterator.partition)
     issued = _unsettled(client, topic, iterator, context.issued.get(key))
     if not context.issued.left_ms(key, now):
@@ -258,13 +266,13 @@ def deliver(context: Context, command: DeliverIterator, now: Now, effects: Effec
         context.issued.put(key, issued, now, effects)
     else:
         context.issued.note(key, issued, effects)
-    return IteratorAnswer(given=_give(context, key, issued, now, effects))
+    return IteratorResponse(given=_give(context, key, issued, now, effects))
 
 
 # What there is.
 
 
-def listed(context: Context, command: ListIterators, now: Now) -> IteratorList:
+def listed(context: MachineContext, command: ListIterators, now: Now) -> IteratorList:
     """What a client has in flight, or all clients; a client also what it handed on and may still commit, in flight or
     not. Raises INVALID_GROUP_ID, INVALID_REQUEST or GROUP_ID_NOT_FOUND."""
     check_names(command.group_id, command.client_id if command.client_id is not None else "all")
@@ -280,13 +288,13 @@ def listed(context: Context, command: ListIterators, now: Now) -> IteratorList:
     return IteratorList(given=tuple(each for each in given if each.left_ms or (is_own and each.handed)))
 
 
-def _is_held(group: ConsumerGroup, key: IssuedKey, issued: Issued) -> bool:
+def _is_held(group: ConsumerGroup, key: IssuedKey, issued: IssuedIterator) -> bool:
     """Whether whom it was issued to still has the partition: a client that has left, and is back, has not."""
     held = group.members.holding(member_id(issued.client_id)).held
     return not issued.is_over and key.partition in held.get(issued.topic_id, ())
 
 
-def sweep(context: Context, group_id: str, now: Now, effects: Effects) -> None:
+def sweep(context: MachineContext, group_id: str, now: Now, effects: Effects) -> None:
     """Forget what nobody can use any more: iterators of topics that are gone, and of clients that are."""
     group = context.groups[group_id]
     if not isinstance(group, ConsumerGroup):
@@ -300,7 +308,7 @@ def sweep(context: Context, group_id: str, now: Now, effects: Effects) -> None:
     context.issued.drop(gone, effects)
 
 
-def _not_owner(client: Client, topic: TopicInfo, partition: int) -> MillstreamError:
+def _not_owner(client: IteratorClient, topic: TopicInfo, partition: int) -> MillstreamError:
     return MillstreamError(
         ErrorCode.NOT_OWNER,
         f"client {client.client_id} does not have {topic.name}-{partition} in generation {client.generation} "

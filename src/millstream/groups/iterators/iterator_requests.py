@@ -13,12 +13,12 @@ from millstream.groups.commands import (
 from millstream.groups.effects import Effects, Now
 from millstream.groups.failures import failed
 from millstream.groups.iterators import clients, issue
-from millstream.groups.machine_context import Context
+from millstream.groups.machine_context import MachineContext
 from millstream.groups.responses import Answer
 from millstream.model.errors import MillstreamError
 
 
-def answer(context: Context, command: IteratorCommand, now: Now, effects: Effects) -> Answer:
+def answer(context: MachineContext, command: IteratorCommand, now: Now, effects: Effects) -> Answer:
     """What was changed before a refusal stays changed, and is in the effects: a client that does not own a partition
     has been heard of all the same, and may have started a rebalance."""
     try:

@@ -21,7 +21,7 @@ class IssuedKey(NamedTuple):
     partition: int
 
 
-class Issued(Struct, frozen=True):
+class IssuedIterator(Struct, frozen=True):
     """The last iterator of a partition that a group was given. It is replaced by the next, and so are its numbers."""
 
     client_id: str
@@ -43,7 +43,7 @@ class Issued(Struct, frozen=True):
     gone: then nothing was issued under this number."""
 
 
-def issued_record(key: IssuedKey, issued: Issued) -> GroupLogRecord:
+def issued_record(key: IssuedKey, issued: IssuedIterator) -> GroupLogRecord:
     return GroupLogRecord(_key(key), write_versioned("IssuedIteratorValue", _VALUE_VERSION, asdict(issued)))
 
 
@@ -61,7 +61,7 @@ def read_issued_key(key: bytes) -> IssuedKey:
     return IssuedKey(fields["group_id"], fields["topic"], fields["partition"])
 
 
-def read_issued(value: bytes) -> Issued:
+def read_issued(value: bytes) -> IssuedIterator:
     """MalformedMessageError if it is not laid out so."""
     fields = read_versioned("IssuedIteratorValue", value)
-    return Issued(**(fields | {"topic_id": bytes(fields["topic_id"])}))
+    return IssuedIterator(**(fields | {"topic_id": bytes(fields["topic_id"])}))

@@ -37,10 +37,10 @@ TOPIC_SETTINGS: Mapping[str, str] = {
 }
 
 GroupCommand = (
-    commands.Join
-    | commands.Sync
+    commands.JoinGroup
+    | commands.SyncGroup
     | commands.Heartbeat
-    | commands.Leave
+    | commands.LeaveGroup
     | commands.CommitOffsets
     | commands.FetchOffsets
     | commands.DeleteOffsets

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from millstream.groups.offsets import OffsetStore
 from millstream.groups.records import NO_TOPIC, OffsetKey
-from millstream.groups.topics import TopicImage
+from millstream.groups.topic_image import TopicImage
 
 
 class DeletedTopics:

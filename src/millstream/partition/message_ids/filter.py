@@ -17,7 +17,7 @@ def filter_bytes(keys: int) -> int:
     return max(8, keys * _BITS_PER_KEY // 8 + 1)
 
 
-class Filter:
+class BloomFilter:
     __slots__ = ("_bits", "data")
 
     def __init__(self, data: bytearray | bytes) -> None:
@@ -25,7 +25,7 @@ class Filter:
         self._bits = len(data) * 8
 
     @classmethod
-    def empty(cls, keys: int) -> "Filter":
+    def empty(cls, keys: int) -> "BloomFilter":
         """One with room for so many keys."""
         return cls(bytearray(filter_bytes(keys)))
 

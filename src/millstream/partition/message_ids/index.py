@@ -23,8 +23,8 @@ from itertools import islice
 from millstream.partition.message_ids.keys import Entry, IndexedMessage
 from millstream.partition.message_ids.limits import IdBudget, IdLimits
 from millstream.partition.message_ids.run import IdRun, is_run_name, run_name
-from millstream.partition.message_ids.saving import NAME, Saving
-from millstream.partition.snapshot import SnapshotError, seal, unseal
+from millstream.partition.message_ids.saving import NAME, RunSave
+from millstream.partition.snapshot_encoding import SnapshotError, seal, unseal
 from millstream.storage import snapshot
 from millstream.storage.cleaning.file_removal import remove_all
 from millstream.storage.log.log import Log
@@ -135,7 +135,7 @@ class IdIndex:
 
     # Saving. Whoever saves sees to it that nobody else does at the same time.
 
-    def freeze(self, now_ms: int) -> Saving:
+    def freeze(self, now_ms: int) -> RunSave:
         """What is known now, to be written; `saved` or `failed` must follow. All of the log must have been written."""
         assert not self._saving, "one save at a time"
         self._saving, self._recent = self._recent, {}
@@ -144,11 +144,11 @@ class IdIndex:
         if self._saving:
             run = self._new_run(len(self._saving), end_offset, self._saving_since_ms, now_ms)
         runs = self.runs if run is None else (*self.runs, run)
-        return Saving(self._log, self._saving, run, end_offset, self._pack(runs, now_ms), tuple(self._gone))
+        return RunSave(self._log, self._saving, run, end_offset, self._pack(runs, now_ms), tuple(self._gone))
 
-    def name_runs(self, now_ms: int) -> Saving:
+    def name_runs(self, now_ms: int) -> RunSave:
         """The runs that there are, to be named; memory stays as it is. `saved` must follow if it was written."""
-        return Saving(self._log, {}, None, self.covered, self._pack(self.runs, now_ms), tuple(self._gone))
+        return RunSave(self._log, {}, None, self.covered, self._pack(self.runs, now_ms), tuple(self._gone))
 
     def _new_run(self, count: int, end_offset: int, oldest_ms: int, newest_ms: int) -> IdRun:
         number = self._next_number
@@ -164,7 +164,7 @@ class IdIndex:
             newest_ms=newest_ms,
         )
 
-    def saved(self, saving: Saving) -> None:
+    def saved(self, saving: RunSave) -> None:
         """It was written."""
         self.covered = saving.covered
         self._is_failing = False
@@ -175,7 +175,7 @@ class IdIndex:
             self.added += 1
         self._budget.trim()
 
-    def failed(self, saving: Saving) -> None:
+    def failed(self, saving: RunSave) -> None:
         """It could not be written: memory keeps it, as much as it may hold."""
         self._is_failing = True
         if saving.run is not None:

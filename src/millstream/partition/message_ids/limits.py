@@ -19,16 +19,16 @@ class IdLimits(NamedTuple):
     """Of one partition, before they are saved; fewer where many partitions know some."""
 
 
-class Aged(Protocol):
+class HasAge(Protocol):
     @property
     def newest_ms(self) -> int: ...
 
 
-class Forgetful(Protocol):
+class Evictable(Protocol):
     """An index, as the budget sees it."""
 
     @property
-    def runs(self) -> tuple[Aged, ...]: ...
+    def runs(self) -> tuple[HasAge, ...]: ...
 
     def __len__(self) -> int: ...
 
@@ -41,7 +41,7 @@ class IdBudget:
     def __init__(self, limits: IdLimits) -> None:
         self.known = 0
         self._limits = limits
-        self._indexes: dict[Forgetful, None] = {}
+        self._indexes: dict[Evictable, None] = {}
 
     @property
     def in_memory_max(self) -> int:
@@ -54,11 +54,11 @@ class IdBudget:
         """How many a partition may have in memory whatever happens."""
         return _UNSAVED * self.in_memory_max
 
-    def join(self, index: Forgetful) -> None:
+    def join(self, index: Evictable) -> None:
         self._indexes[index] = None
         self.known += len(index)
 
-    def leave(self, index: Forgetful) -> None:
+    def leave(self, index: Evictable) -> None:
         if index in self._indexes:
             del self._indexes[index]
             self.known -= len(index)

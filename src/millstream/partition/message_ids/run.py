@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import chain
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.partition.message_ids.filter import Filter
+from millstream.partition.message_ids.filter import BloomFilter
 from millstream.partition.message_ids.keys import KEY_BYTES, Entry, IndexedMessage
 from millstream.records.checksum import crc32c
 from millstream.seams.disk import Disk, DiskFile
@@ -68,12 +68,12 @@ class IdRun:
         self.end_offset = end_offset
         self.oldest_ms = oldest_ms
         self.newest_ms = newest_ms
-        self.filter: Filter | None = None
+        self.filter: BloomFilter | None = None
         """Read when it is first needed, so that a start reads none."""
         self._files = files
         self._blocks = -(-count // BLOCK_ENTRIES)
 
-    def filled(self, count: int, keys: Filter) -> None:
+    def filled(self, count: int, keys: BloomFilter) -> None:
         """The file was written, with so many entries."""
         self.count = count
         self._blocks = -(-count // BLOCK_ENTRIES)
@@ -123,10 +123,10 @@ class IdRun:
         entries = min(BLOCK_ENTRIES, self.count - number * BLOCK_ENTRIES)
         return self._read(entries * ENTRY_BYTES, number * BLOCK_BYTES)
 
-    def _filter(self) -> Filter:
+    def _filter(self) -> BloomFilter:
         if self.filter is None:
             position = self.count * ENTRY_BYTES + self._blocks * _CHECKSUM.size
-            self.filter = Filter(self._read(self.filter_bytes, position))
+            self.filter = BloomFilter(self._read(self.filter_bytes, position))
         return self.filter
 
     def _read(self, size: int, position: int) -> bytes:
@@ -146,7 +146,7 @@ class RunWriter:
 
     def __init__(self, disk: Disk, path: str, keys_max: int) -> None:
         self.count = 0
-        self.filter = Filter.empty(keys_max)
+        self.filter = BloomFilter.empty(keys_max)
         self._disk = disk
         self._path = path
         self._file = disk.open(path, create=True)

@@ -15,7 +15,7 @@ from millstream.storage.log.log import Log
 NAME = "ids"
 
 
-class Saving(NamedTuple):
+class RunSave(NamedTuple):
     """What is to be written: `entries`, as `run`, then the list of runs, which `pack` gives; `gone` is then removed."""
 
     log: Log

@@ -32,6 +32,7 @@ from millstream.partition.partition import Partition
 from millstream.partition.served.compaction_schedule import INTERVAL_S as CLEANING_INTERVAL_S
 from millstream.partition.served.maintenance import INTERVAL_S, Maintenance
 from millstream.partition.served.partition_growth import grow, settle
+from millstream.partition.served.partition_registry import PartitionRegistry, plain_name
 from millstream.partition.served.partition_startup import (
     OpenedPartition,
     PartitionStartup,
@@ -39,7 +40,6 @@ from millstream.partition.served.partition_startup import (
     erase,
     log_settings,
 )
-from millstream.partition.served.registry import Registry, plain_name
 from millstream.partition.served.topic_rules import check_alterable, check_free, check_growth, check_new_topic
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
@@ -56,7 +56,7 @@ PARTITIONS_MAX = 50_000
 """So many partitions a broker serves at most: each costs memory and a directory, and clients can make them."""
 
 
-class Partitions(Registry):
+class Partitions(PartitionRegistry):
     """Find, create, change and delete."""
 
     def __init__(

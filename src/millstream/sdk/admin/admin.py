@@ -5,8 +5,9 @@ from typing import TypeVar
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition, check_topic_name
-from millstream.sdk.admin import requests_admin
-from millstream.sdk.admin.admin_answers import (
+from millstream.sdk.admin import admin_requests
+from millstream.sdk.admin.admin_requests import TO_THE_END
+from millstream.sdk.admin.admin_results import (
     ClusterDescription,
     ConfigSetting,
     LogDirectory,
@@ -15,14 +16,13 @@ from millstream.sdk.admin.admin_answers import (
     TopicCursor,
     TopicPage,
 )
-from millstream.sdk.admin.administration import DoneBeforeError, administer
-from millstream.sdk.admin.requests_admin import TO_THE_END
-from millstream.sdk.answers import TopicView
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.admin.change_retry import AlreadyAppliedError, administer
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
+from millstream.sdk.responses import TopicView
 from millstream.wire.client_connection import ApiRequest
 
-__all__ = ["TO_THE_END", "Admin"]
+__all__ = ["TO_THE_END", "AdminEngine"]
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ _FIRST_LEGAL = "-"
 """Of the characters that a topic's name may have, the one that sorts first."""
 
 
-class Admin:
+class AdminEngine:
     """The part of a client that administers; reached as `client.admin`."""
 
     def __init__(self, asking: RetryingCaller) -> None:
@@ -48,7 +48,7 @@ class Admin:
         self, kind: ResourceKind, name: str, names: Sequence[str] | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> list[ConfigSetting]:
         """The settings of a topic, a broker (its number) or a group, by name; these, or all."""
-        request = requests_admin.describe_settings(kind, name, names)
+        request = admin_requests.describe_settings(kind, name, names)
         return await self._ask_owner(kind, name, request, Deadline(timeout_s))
 
     async def alter_settings(
@@ -62,7 +62,7 @@ class Admin:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """Set some and unset others; INVALID_CONFIG, saying which, and nothing is changed when one is refused."""
-        request = requests_admin.alter_settings(kind, name, chosen or {}, unset, validate_only=validate_only)
+        request = admin_requests.alter_settings(kind, name, chosen or {}, unset, validate_only=validate_only)
         await self._ask_owner(kind, name, request, Deadline(timeout_s))
 
     async def _ask_owner(self, kind: ResourceKind, name: str, request: ApiRequest[T], deadline: Deadline) -> T:
@@ -82,10 +82,10 @@ class Admin:
         check_topic_name(topic)
         deadline = Deadline(timeout_s)
         timeout_ms = self._cluster.broker_timeout_ms(deadline)
-        request = requests_admin.create_partitions(topic, total, timeout_ms, validate_only=validate_only)
+        request = admin_requests.create_partitions(topic, total, timeout_ms, validate_only=validate_only)
         try:
             await administer(self._asking, self._cluster.controller, request, deadline, ErrorCode.INVALID_PARTITIONS)
-        except DoneBeforeError as error:
+        except AlreadyAppliedError as error:
             self._cluster.forget(topic)
             view = await self._asking.retrying(lambda: self._cluster.topic(topic, deadline), deadline, topic)
             if len(view.partitions) != total:
@@ -101,7 +101,7 @@ class Admin:
         deadline = Deadline(timeout_s)
 
         def request(share: Mapping[TopicPartition, int]) -> ApiRequest[dict[TopicPartition, int | MillstreamError]]:
-            return requests_admin.delete_records(share, self._cluster.broker_timeout_ms(deadline))
+            return admin_requests.delete_records(share, self._cluster.broker_timeout_ms(deadline))
 
         return await self._asking.leaders(places, request, deadline)
 
@@ -109,7 +109,7 @@ class Admin:
         self, epochs: Mapping[TopicPartition, int], *, timeout_s: float = TIMEOUT_S
     ) -> dict[TopicPartition, int]:
         """Where each of these leader epochs ended in the log; -1 where that is not known."""
-        return await self._asking.leaders(epochs, requests_admin.epoch_ends, Deadline(timeout_s))
+        return await self._asking.leaders(epochs, admin_requests.epoch_ends, Deadline(timeout_s))
 
     async def list_topics(
         self,
@@ -139,7 +139,7 @@ class Admin:
         cursor = None if after is None else TopicCursor(after + _FIRST_LEGAL, 0)
         topics: list[TopicView] = []
         while True:
-            request = requests_admin.describe_topic_partitions(cursor, _LISTED_PARTITIONS)
+            request = admin_requests.describe_topic_partitions(cursor, _LISTED_PARTITIONS)
             rows = await self._asking.anyone(request, deadline)
             for view in rows.topics:
                 if view.is_internal and not internal:
@@ -161,14 +161,14 @@ class Admin:
         view = await self._asking.retrying(lambda: self._cluster.refresh([], deadline), deadline)
         found: list[LogDirectory] = []
         for node_id in sorted(view.brokers):
-            request = requests_admin.describe_log_dirs(node_id, topics)
+            request = admin_requests.describe_log_dirs(node_id, topics)
             directories = await self._asking.broker(node_id, request, deadline)
             found += directories
         return found
 
     async def describe_cluster(self, *, timeout_s: float = TIMEOUT_S) -> ClusterDescription:
         """The cluster's id, its brokers and which of them is the controller."""
-        return await self._asking.anyone(requests_admin.describe_cluster(), Deadline(timeout_s))
+        return await self._asking.anyone(admin_requests.describe_cluster(), Deadline(timeout_s))
 
     async def query(self, sql: str, *, rows_max: int = ROWS_MAX, timeout_s: float = TIMEOUT_S) -> QueryResult:
         """Run one reading statement over the catalog's tables.
@@ -178,7 +178,7 @@ class Admin:
         deadline = Deadline(timeout_s)
         connection = await self._asking.retrying(lambda: self._cluster.anyone(deadline), deadline)
         # Asked once: a statement that took too long would take too long again.
-        request = requests_admin.query(sql, rows_max, self._cluster.broker_timeout_ms(deadline))
+        request = admin_requests.query(sql, rows_max, self._cluster.broker_timeout_ms(deadline))
         return await connection.request(request, self._cluster.timeout_s(deadline))
 
 

@@ -10,14 +10,14 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin import requests_groups
-from millstream.sdk.admin.administration import DoneBeforeError, administer
-from millstream.sdk.admin.group_answers import NOBODY, CommittedOffset, GroupDescription, GroupListing, MemberRef
-from millstream.sdk.admin.requests_groups import PartitionResults
+from millstream.sdk.admin import group_requests
+from millstream.sdk.admin.change_retry import AlreadyAppliedError, administer
+from millstream.sdk.admin.group_requests import PartitionResults
+from millstream.sdk.admin.group_results import NOBODY, CommittedOffset, GroupDescription, GroupListing, MemberRef
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.connection import BrokerConnection
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import PLACES_PER_REQUEST, RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import PLACES_PER_REQUEST, RetryingCaller
 from millstream.wire.client_connection import ApiRequest
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Coordinators:
         address = self._known.get(group_id)
         if address is None:
             anyone = await self._cluster.anyone(deadline)
-            request = requests_groups.find_coordinator(group_id)
+            request = group_requests.find_coordinator(group_id)
             broker = await anyone.request(request, self._cluster.timeout_s(deadline))
             if len(self._known) >= COORDINATORS_KEPT:
                 self._known.clear()
@@ -106,12 +106,12 @@ class Coordinators:
 
         def request(share: Sequence[TopicPartition]) -> ApiRequest[PartitionResults]:
             rows = {where: offsets[where] for where in share}
-            return requests_groups.commit_offsets(group_id, rows, member, topic_ids)
+            return group_requests.commit_offsets(group_id, rows, member, topic_ids)
 
         await self.settle(group_id, list(offsets), request, deadline)
 
 
-class Groups:
+class GroupsEngine:
     """The part of a client that looks after groups from outside; reached as `client.groups`."""
 
     def __init__(self, asking: RetryingCaller, coordinators: Coordinators) -> None:
@@ -122,7 +122,7 @@ class Groups:
         self, *, states: Sequence[str] = (), kinds: Sequence[str] = (), timeout_s: float = TIMEOUT_S
     ) -> list[GroupListing]:
         """All groups of the cluster by name, or those in these states and of these kinds."""
-        request = requests_groups.list_groups(states, kinds)
+        request = group_requests.list_groups(states, kinds)
         answers = await self._asking.every_broker(request, Deadline(timeout_s))
         return sorted(group for answer in answers.values() for group in answer)
 
@@ -130,17 +130,17 @@ class Groups:
         """A group of either kind; GROUP_ID_NOT_FOUND when there is none of this name."""
         deadline = Deadline(timeout_s)
         try:
-            return await self._coordinators.ask(group_id, requests_groups.describe_consumer_group(group_id), deadline)
+            return await self._coordinators.ask(group_id, group_requests.describe_consumer_group(group_id), deadline)
         except MillstreamError as error:
             if error.code not in _NOT_OF_THIS_KIND:
                 raise
-        return await self._coordinators.ask(group_id, requests_groups.describe_classic_group(group_id), deadline)
+        return await self._coordinators.ask(group_id, group_requests.describe_classic_group(group_id), deadline)
 
     async def offsets(
         self, group_id: str, places: Iterable[TopicPartition] | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> dict[TopicPartition, CommittedOffset]:
         """What a group has committed, for these partitions or all; nothing where it has not, or where it is unknown."""
-        request = requests_groups.fetch_offsets(group_id, places)
+        request = group_requests.fetch_offsets(group_id, places)
         return await self._coordinators.ask(group_id, request, Deadline(timeout_s))
 
     async def commit(
@@ -162,7 +162,7 @@ class Groups:
         """Forget where a group was in these partitions; GROUP_SUBSCRIBED_TO_TOPIC while its members read them."""
 
         def request(share: Sequence[TopicPartition]) -> ApiRequest[PartitionResults]:
-            return requests_groups.delete_offsets(group_id, share)
+            return group_requests.delete_offsets(group_id, share)
 
         await self._coordinators.settle(group_id, list(places), request, Deadline(timeout_s))
 
@@ -173,8 +173,8 @@ class Groups:
             self._coordinators.forget(group_id)
             return await self._coordinators.connection(group_id, deadline)
 
-        request = requests_groups.delete_group(group_id)
+        request = group_requests.delete_group(group_id)
         try:
             await administer(self._asking, find, request, Deadline(timeout_s), ErrorCode.GROUP_ID_NOT_FOUND)
-        except DoneBeforeError:
+        except AlreadyAppliedError:
             pass

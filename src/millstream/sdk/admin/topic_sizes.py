@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.answers import PartitionView, TopicView
 from millstream.sdk.cluster_queries import ClusterQueries
 from millstream.sdk.requests import BEGINNING, LATEST
+from millstream.sdk.responses import PartitionView, TopicView
 
 
 class OffsetRange(NamedTuple):

@@ -10,7 +10,6 @@ from millstream.sdk.admin.service_map import BackupMap, ServiceMap
 from millstream.sdk.aio.admin import AsyncAdmin
 from millstream.sdk.aio.facade import AsyncFacade, AsyncPortal, opening
 from millstream.sdk.aio.groups import AsyncGroups
-from millstream.sdk.answers import ClusterView, ListedOffset, TopicView
 from millstream.sdk.arguments import INT16_MAX, INT32_MAX, by_place, check_callback, check_number, names_or_all, place
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.cluster_queries import DriftInfo
@@ -28,6 +27,7 @@ from millstream.sdk.producing.options import (
     TIMEOUT_S,
     ProducerOptions,
 )
+from millstream.sdk.responses import ClusterView, ListedOffset, TopicView
 from millstream.sdk.time_arguments import Time, Times
 from millstream.seams.clock import Clock, SystemClock
 from millstream.seams.entropy import Entropy, SystemEntropy
@@ -35,8 +35,8 @@ from millstream.seams.network import Network, TcpNetwork
 from millstream.seams.workers import Workers
 
 if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest to be imported.
-    from millstream.sdk.aio.calls import AsyncIteratorCalls
     from millstream.sdk.aio.consumer import AsyncConsumer
+    from millstream.sdk.aio.iterator_calls import AsyncIteratorCalls
     from millstream.sdk.aio.iterators import AsyncIterators
     from millstream.sdk.aio.numbered_writer import AsyncNumberedWriter
     from millstream.sdk.aio.producer import AsyncProducer
@@ -177,7 +177,7 @@ class AsyncClient(AsyncFacade):
 
     def iterator_calls(self) -> "AsyncIteratorCalls":
         """Single calls for clients of iterators that keep no state here; see `AsyncIteratorCalls`."""
-        from millstream.sdk.aio.calls import AsyncIteratorCalls
+        from millstream.sdk.aio.iterator_calls import AsyncIteratorCalls
 
         return AsyncIteratorCalls(self._portal, self._context)
 

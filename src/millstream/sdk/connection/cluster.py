@@ -15,11 +15,11 @@ from millstream import __version__
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_new_topic_name, check_topic_name
 from millstream.sdk import requests
-from millstream.sdk.answers import Broker, ClusterView, TopicView, refusal
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.connection import BrokerConnection, not_answered
-from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.metrics import NO_METRICS, Metrics
+from millstream.sdk.responses import Broker, ClusterView, TopicView, refusal
 from millstream.seams.network import Network
 from millstream.wire.client_connection import ConnectionCore
 

@@ -9,8 +9,8 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
 from millstream.model.versions import work_together
 from millstream.sdk import requests
-from millstream.sdk.answers import BrokerInfo
 from millstream.sdk.connection.connection import BrokerConnection, ConnectionLostError
+from millstream.sdk.responses import BrokerInfo
 
 
 class ConnectionRole(NamedTuple):

@@ -17,8 +17,8 @@ from typing import TypeVar
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.delivered_buffer import DeliveredBuffer
 from millstream.sdk.consuming.fetcher import Fetcher, FetcherRules
 from millstream.sdk.consuming.group.membership import ConsumerMembership

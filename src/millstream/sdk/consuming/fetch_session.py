@@ -16,9 +16,9 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.answers import FetchedBatches, refusal
 from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.requests import FETCH, FETCH_BY_ID
+from millstream.sdk.responses import FetchedBatches, refusal
 from millstream.wire.client_connection import ApiRequest
 from millstream.wire.fetch import SESSIONS_FROM, TOPIC_IDS_FROM, FetchPartition
 from millstream.wire.fetch_client import FetchResponse, parse_fetch_response, write_fetch_request

@@ -20,17 +20,17 @@ from uuid import UUID
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
-from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.retry import BACKOFF_MAX_S, FEW_ATTEMPTS, Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import BACKOFF_MAX_S, FEW_ATTEMPTS, Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.decompression import Decompressor
 from millstream.sdk.consuming.fetch_session import FetchSession, Found, Poll
 from millstream.sdk.consuming.local_files import FileMovedError, LocalFileReader
 from millstream.sdk.consuming.partition_reader import PIECE_BYTES, FetchedChunk, PartitionReader
 from millstream.sdk.fetching import gone
 from millstream.sdk.requests import BEGINNING, LATEST
+from millstream.sdk.responses import FetchedBatches
 
 PREFETCH_BYTES = 32 * 1024 * 1024
 POLL_WAIT_MS = 5_000

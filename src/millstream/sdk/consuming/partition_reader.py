@@ -9,10 +9,10 @@ from uuid import UUID
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages, each_piece, unpacked
 from millstream.records.message import Message
-from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.connection.address import Address
 from millstream.sdk.consuming.batch_opening import HEAVY_BYTES
 from millstream.sdk.consuming.local_files import LocalFileReader, ScratchBuffer
+from millstream.sdk.responses import FetchedBatches
 from millstream.seams.file_part import FilePlace
 
 PIECE_BYTES = 1024 * 1024

@@ -7,10 +7,10 @@ from operator import attrgetter
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages
 from millstream.records.message import Message
-from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.arguments import INT64_MAX, check_number
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.fetching import get
+from millstream.sdk.responses import FetchedBatches
 
 ANSWER_S = 1.0
 """So much later the answer may come that says that there was nothing in time."""

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.fetcher import Fetcher
 from millstream.sdk.consuming.options import ConsumerEngineSettings
 from millstream.sdk.consuming.partition_source import Change

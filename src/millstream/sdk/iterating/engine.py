@@ -15,9 +15,9 @@ from typing import NamedTuple
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.background_errors import client_failed
-from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
-from millstream.sdk.iterating.calls import CallEngine, IteratorRequest
+from millstream.sdk.connection.retry_policy import Attempts, Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
+from millstream.sdk.iterating.call_engine import IteratorCallEngine, IteratorRequest
 from millstream.sdk.iterating.requests import (
     GroupIterator,
     IteratorBatch,
@@ -69,7 +69,7 @@ class IteratorEngine:
         """What the coordinator said last; None before the client has joined."""
         self._asking = asking
         self._settings = settings
-        self._calls = CallEngine(asking)
+        self._calls = IteratorCallEngine(asking)
         self._beating: asyncio.Task[None] | None = None
         self._readers: dict[TopicPartition, asyncio.Task[IteratorBatch]] = {}
         self._next: dict[TopicPartition, GroupIterator] = {}

@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_choice, check_number, check_text
 from millstream.sdk.fetching import MAX_BYTES
-from millstream.sdk.iterating.calls import IteratorRequest
+from millstream.sdk.iterating.call_engine import IteratorRequest
 from millstream.sdk.iterating.engine import IteratorEngineSettings
 from millstream.sdk.iterating.requests import BEGINNING, END
 from millstream.sdk.time_arguments import Time, Times

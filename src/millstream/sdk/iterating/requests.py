@@ -7,8 +7,8 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages
 from millstream.records.message import Message
-from millstream.sdk.answers import refusal
 from millstream.sdk.connection.address import Address
+from millstream.sdk.responses import refusal
 from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.framing import Buffer
 from millstream.wire.messages import read_response, write_request

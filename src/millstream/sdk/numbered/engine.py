@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.answers import ProducerIdentity
 from millstream.sdk.background_errors import client_failed
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.numbered.numbered_partition import NumberedPartition
 from millstream.sdk.numbered.options import NumberedOptions, producer_id_of
 from millstream.sdk.numbered.row_packing import Packer
 from millstream.sdk.producing.leader_route import ask_identity
+from millstream.sdk.responses import ProducerIdentity
 from millstream.seams.clock import Clock
 
 if TYPE_CHECKING:

@@ -24,15 +24,15 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
-from millstream.sdk.answers import Produced
 from millstream.sdk.connection.connection import BrokerConnection
-from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Attempts, Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.numbered.options import NumberedOptions
 from millstream.sdk.numbered.row_packing import Numbers, Packed, Packer
 from millstream.sdk.producing.failures import TOO_LARGE
 from millstream.sdk.producing.options import ALL
 from millstream.sdk.producing.partition_queue import IN_FLIGHT_MAX
+from millstream.sdk.responses import Produced
 
 _OUT_OF_STEP = frozenset(
     (

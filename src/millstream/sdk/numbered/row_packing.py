@@ -13,9 +13,9 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.arrow import TableRows, decode_to_arrow
 from millstream.records.batch import batch_attributes
 from millstream.records.header import SEQUENCE_MASK, Bytes
-from millstream.sdk.answers import ProducerIdentity
 from millstream.sdk.numbered.options import NumberedOptions
 from millstream.sdk.numbered.row_placement import place
+from millstream.sdk.responses import ProducerIdentity
 
 
 class Packed(NamedTuple):

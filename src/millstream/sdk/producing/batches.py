@@ -10,9 +10,9 @@ from millstream.records.batch import batch_attributes, decode_batch, encode_batc
 from millstream.records.checksum import crc32c
 from millstream.records.header import CRC_START, HEADER_BYTES, MADE_IDS
 from millstream.records.record import Record, RecordHeader
-from millstream.sdk.answers import ProducerIdentity
 from millstream.sdk.producing.chunk import ProducerBatch, ProducerChunk
 from millstream.sdk.producing.row_partitioning import picked
+from millstream.sdk.responses import ProducerIdentity
 
 if TYPE_CHECKING:
     from millstream.records.arrow import TableRows

@@ -560,7 +560,7 @@ class Receipt:
 
 @cython.final
 @cython.cclass
-class Intake:
+class Accumulator:
     """Takes messages from any thread. `signal` is called, outside the lock, when the event loop should look.
 
     A put beyond `max_bytes` is handed to `make_room`, which waits or raises, without the lock.

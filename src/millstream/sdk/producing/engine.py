@@ -17,16 +17,16 @@ from typing import Any
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition, check_topic_name
 from millstream.sdk.background_errors import client_failed
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.producing.batch_compression import BatchCompressor
 from millstream.sdk.producing.bulk import Receipts, chunks_of, is_table, table_chunks
-from millstream.sdk.producing.chunk import Intake, ProducerBatch, ProducerChunk
+from millstream.sdk.producing.chunk import Accumulator, ProducerBatch, ProducerChunk
 from millstream.sdk.producing.chunk_partitioning import is_placed, share_anew, share_columns, share_table, whole
 from millstream.sdk.producing.failures import UnstoredError, unconfirmed
 from millstream.sdk.producing.leader_route import LeaderRoute, ask_identity
 from millstream.sdk.producing.options import ProducerOptions
-from millstream.sdk.producing.partition_queue import IN_FLIGHT_MAX, Identities, PartitionQueue
+from millstream.sdk.producing.partition_queue import IN_FLIGHT_MAX, PartitionQueue, ProducerIdentities
 from millstream.sdk.producing.receipt_waiters import ReceiptWaiters, log
 from millstream.sdk.producing.request_batching import RequestBatcher
 from millstream.seams.clock import Clock
@@ -63,7 +63,7 @@ class ProducerEngine:
         self._cluster = asking.cluster
         self._loop = asyncio.get_running_loop()
         self.receipt_waiters = ReceiptWaiters(self._loop, clock, asking.entropy, self._hurry)
-        self.intake = Intake(
+        self.intake = Accumulator(
             self.receipt_waiters.lock,
             self.receipt_waiters,
             options,
@@ -72,7 +72,7 @@ class ProducerEngine:
             self._make_room,
             check_topic_name,
         )
-        self._identities = Identities(lambda deadline: ask_identity(asking, deadline))
+        self._identities = ProducerIdentities(lambda deadline: ask_identity(asking, deadline))
         self._packing = BatchCompressor(asking.workers)
         self._posting = RequestBatcher()
         self._flows: dict[str, _Flow] = {}

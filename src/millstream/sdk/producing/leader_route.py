@@ -5,14 +5,14 @@ from collections.abc import Callable
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
-from millstream.sdk.answers import Produced, ProducerIdentity
 from millstream.sdk.connection.connection import BrokerConnection, ConnectionLostError
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.producing.batches import mark
 from millstream.sdk.producing.chunk import ProducerBatch
 from millstream.sdk.producing.partition_queue import Answer, InFlightBatch
 from millstream.sdk.producing.request_batching import RequestBatcher
+from millstream.sdk.responses import Produced, ProducerIdentity
 from millstream.wire.client_connection import ApiRequest
 
 

@@ -23,9 +23,8 @@ from typing import Any, NamedTuple, Protocol
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.answers import Produced, ProducerIdentity
 from millstream.sdk.connection.connection import BrokerConnection, ConnectionLostError
-from millstream.sdk.connection.retry import Attempts, Deadline
+from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.sdk.producing.batch_compression import BatchCompressor
 from millstream.sdk.producing.batches import NOBODY, has_ids, number, take_back
 from millstream.sdk.producing.chunk import ProducerBatch
@@ -33,6 +32,7 @@ from millstream.sdk.producing.failures import IDENTITY_REFUSED, TOO_LARGE, Outco
 from millstream.sdk.producing.options import ALL
 from millstream.sdk.producing.receipt_waiters import log
 from millstream.sdk.requests import KnownIdsError
+from millstream.sdk.responses import Produced, ProducerIdentity
 from millstream.seams.entropy import Entropy
 
 IN_FLIGHT_MAX = 5
@@ -76,7 +76,7 @@ class InFlightBatch(NamedTuple):
     answer: Answer
 
 
-class Identities:
+class ProducerIdentities:
     """The identity that a producer's partitions share, until one of them has reason not to."""
 
     def __init__(self, ask: Callable[[Deadline], Awaitable[ProducerIdentity]]) -> None:
@@ -111,7 +111,7 @@ class PartitionQueue:
         self,
         where: TopicPartition,
         route: BatchRoute,
-        identities: Identities,
+        identities: ProducerIdentities,
         entropy: Entropy,
         settled: Callable[[ProducerBatch, MillstreamError | None], None],
         move: Callable[[ProducerBatch], Awaitable[bool]],

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
-from millstream.sdk.answers import Produced
 from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.connection import BrokerConnection
+from millstream.sdk.responses import Produced
 from millstream.wire.client_connection import ApiRequest
 from millstream.wire.framing import Buffer
 

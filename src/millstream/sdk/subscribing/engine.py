@@ -21,11 +21,11 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages
 from millstream.records.message import Message
-from millstream.sdk.admin.groups import Coordinators, Groups
+from millstream.sdk.admin.groups import Coordinators, GroupsEngine
 from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.retry import FEW_ATTEMPTS, Attempts, Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import FEW_ATTEMPTS, Attempts, Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.batch_opening import is_heavy
 from millstream.sdk.metrics import count_read
 from millstream.sdk.shared_start import SharedStart
@@ -385,7 +385,7 @@ class SubscriptionEngine:
         """Where the group is, or else where the caller said."""
         settings, found = self._settings, {}
         if settings.group_id is not None:
-            groups = Groups(self._asking, Coordinators(self._asking))
+            groups = GroupsEngine(self._asking, Coordinators(self._asking))
             committed = await groups.offsets(settings.group_id, places, timeout_s=deadline.left_s)
             found = {where: row.offset for where, row in committed.items()}
         rest = [where for where in places if where not in found]

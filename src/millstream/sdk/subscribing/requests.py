@@ -6,7 +6,7 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID, TopicPartition
-from millstream.sdk.answers import refusal
+from millstream.sdk.responses import refusal
 from millstream.sdk.subscribing.options import SubscriptionWindow
 from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.messages import read_response, write_request

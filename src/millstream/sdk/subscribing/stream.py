@@ -16,12 +16,12 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.answers import refusal
 from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.cluster import Cluster
 from millstream.sdk.connection.connection import BrokerConnection
-from millstream.sdk.connection.retry import Attempts, Deadline
+from millstream.sdk.connection.retry_policy import Attempts, Deadline
+from millstream.sdk.responses import refusal
 from millstream.sdk.subscribing import requests
 from millstream.sdk.subscribing.options import StreamSettings
 from millstream.wire.subscribe import Delivered, Delivery

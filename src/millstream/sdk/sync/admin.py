@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from millstream.model.errors import ErrorCode
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.admin import PAGE_TOPICS, ROWS_MAX, TO_THE_END
-from millstream.sdk.admin.admin_answers import (
+from millstream.sdk.admin.admin_results import (
     ClusterDescription,
     ConfigSetting,
     LogDirectory,
@@ -15,7 +15,6 @@ from millstream.sdk.admin.admin_answers import (
     TopicPage,
 )
 from millstream.sdk.admin.topic_sizes import PartitionSize, TopicSize, partition_sizes, topic_sizes
-from millstream.sdk.answers import TopicView
 from millstream.sdk.arguments import (
     INT32_MAX,
     NAME_MAX,
@@ -29,6 +28,7 @@ from millstream.sdk.arguments import (
     offsets_by_place,
 )
 from millstream.sdk.client_context import ClientContext
+from millstream.sdk.responses import TopicView
 from millstream.sdk.sync.facade import EngineHandle, Portal
 from millstream.sdk.time_arguments import Time
 

@@ -8,7 +8,6 @@ from uuid import UUID
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.service_map import BackupMap, ServiceMap
-from millstream.sdk.answers import ClusterView, ListedOffset, TopicView
 from millstream.sdk.arguments import INT16_MAX, INT32_MAX, by_place, check_callback, check_number, names_or_all, place
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.cluster_queries import DriftInfo
@@ -26,6 +25,7 @@ from millstream.sdk.producing.options import (
     TIMEOUT_S,
     ProducerOptions,
 )
+from millstream.sdk.responses import ClusterView, ListedOffset, TopicView
 from millstream.sdk.sync.admin import Admin
 from millstream.sdk.sync.facade import Facade, Portal, opening
 from millstream.sdk.sync.groups import Groups
@@ -39,8 +39,8 @@ if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest t
     from millstream.sdk.consuming.options import ConsumerOptions
     from millstream.sdk.iterating.options import IteratorOptions
     from millstream.sdk.subscribing.options import SubscriptionOptions
-    from millstream.sdk.sync.calls import IteratorCalls
     from millstream.sdk.sync.consumer import Consumer
+    from millstream.sdk.sync.iterator_calls import IteratorCalls
     from millstream.sdk.sync.iterators import Iterators
     from millstream.sdk.sync.numbered_writer import NumberedWriter
     from millstream.sdk.sync.producer import Producer
@@ -176,7 +176,7 @@ class Client(Facade):
 
     def iterator_calls(self) -> "IteratorCalls":
         """Single calls for clients of iterators that keep no state here; see `IteratorCalls`."""
-        from millstream.sdk.sync.calls import IteratorCalls
+        from millstream.sdk.sync.iterator_calls import IteratorCalls
 
         return IteratorCalls(self._portal, self._context)
 

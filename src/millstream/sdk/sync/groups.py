@@ -5,7 +5,7 @@ import builtins
 from collections.abc import Iterable, Mapping, Sequence
 
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_answers import CommittedOffset, GroupDescription, GroupListing
+from millstream.sdk.admin.group_results import CommittedOffset, GroupDescription, GroupListing
 from millstream.sdk.arguments import as_names, as_places, by_place, check_group, offsets_by_place
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.sync.facade import EngineHandle, Portal

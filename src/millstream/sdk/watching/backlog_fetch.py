@@ -14,11 +14,11 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages, each_piece, unpacked
 from millstream.records.message import Message
-from millstream.sdk.answers import FetchedBatches
-from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.sdk.connection.retrying import PLACES_PER_REQUEST, RetryingCaller
+from millstream.sdk.connection.retry_policy import Attempts, Deadline
+from millstream.sdk.connection.retrying_caller import PLACES_PER_REQUEST, RetryingCaller
 from millstream.sdk.consuming.batch_opening import HEAVY_BYTES
 from millstream.sdk.fetching import ahead
+from millstream.sdk.responses import FetchedBatches
 from millstream.sdk.watching.read_result import ReadResult, WatchLimits, from_on
 from millstream.sdk.watching.requests import fetch
 

@@ -19,8 +19,8 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.model.waiters import Cancel
 from millstream.sdk.connection.address import Address
-from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Attempts, Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.time_arguments import Times
 from millstream.sdk.watching.backlog_fetch import BacklogFetch, Portions
 from millstream.sdk.watching.partition_watch import PartitionWatch

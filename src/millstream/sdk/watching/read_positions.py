@@ -6,8 +6,8 @@ from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.start_positions import StartPositions
 from millstream.sdk.time_arguments import Times
 

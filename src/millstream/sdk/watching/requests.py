@@ -5,9 +5,9 @@ from typing import cast
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.answers import FetchedBatches, refusal
 from millstream.sdk.fetching import gone
 from millstream.sdk.requests import FETCH
+from millstream.sdk.responses import FetchedBatches, refusal
 from millstream.sdk.watching.read_result import WatchLimits
 from millstream.wire.client_connection import ApiRequest
 from millstream.wire.fetch import FetchedPartition, FetchPartition

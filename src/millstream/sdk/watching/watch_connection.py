@@ -14,12 +14,12 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.answers import refusal
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.cluster import Cluster
 from millstream.sdk.connection.connection import BrokerConnection
-from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.requests import metadata
+from millstream.sdk.responses import refusal
 from millstream.sdk.subscribing import requests
 from millstream.sdk.subscribing.options import SubscriptionWindow
 from millstream.sdk.watching.partition_watch import PartitionWatch

@@ -22,7 +22,7 @@ from millstream.spark.archive.topic_archive import TopicArchive
 from millstream.spark.options import DataLoss, SourceOptions
 from millstream.spark.reading.offset_bounds import BoundKind, OffsetBound, PartitionBounds
 from millstream.spark.reading.planning import Range
-from millstream.spark.reading.reachable_ranges import Reach, holes
+from millstream.spark.reading.reachable_ranges import ReadableRange, holes
 from millstream.spark.reading.task_fetch import fetch_records
 from millstream.spark.reading.topic_survey import SurveyedTopics, TopicSurvey
 
@@ -58,7 +58,7 @@ class LongSurvey(TopicSurvey):
                     raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, text)
         return found
 
-    def extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Reach]:
+    def extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, ReadableRange]:
         found = super().extents(places)
         archived = self._archived(places)
         return {where: _reach(log, archived[where]) if where in archived else log for where, log in found.items()}
@@ -70,7 +70,7 @@ class LongSurvey(TopicSurvey):
         }
 
     def offsets(
-        self, said: PartitionBounds, extents: Mapping[TopicPartition, Reach], default: OffsetBound
+        self, said: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], default: OffsetBound
     ) -> dict[TopicPartition, int]:
         """A time is first looked for in the archive."""
         found = super().offsets(said, extents, default)
@@ -100,9 +100,9 @@ class LongSurvey(TopicSurvey):
         return found
 
 
-def _reach(log: Reach, archived: ArchivedRange) -> Reach:
+def _reach(log: ReadableRange, archived: ArchivedRange) -> ReadableRange:
     intervals = [*archived.archived, (log.first, log.next)]
-    return Reach(min(start for start, _ in intervals), log.next, tuple(holes(intervals)))
+    return ReadableRange(min(start for start, _ in intervals), log.next, tuple(holes(intervals)))
 
 
 # On executors.

@@ -20,7 +20,7 @@ from millstream.spark.archive.topic_archive import TopicArchive
 from millstream.spark.connections import client_of
 from millstream.spark.options import DataLoss, SourceOptions, parse_options, source_options
 from millstream.spark.reading.planning import Range, plan
-from millstream.spark.reading.reachable_ranges import Reach, between, is_resumed
+from millstream.spark.reading.reachable_ranges import ReadableRange, between, is_resumed
 from millstream.spark.reading.reader import Task
 from millstream.spark.reading.stream_positions import (
     Positions,
@@ -105,7 +105,9 @@ class ArchivingReader(StreamReader):
         ranges = between(before, after, extents, bytes_of(after), self._options.data_loss)
         return [Task(each) for each in plan(ranges, self._options.min_tasks, ROLL_BYTES)]
 
-    def _check_there(self, starts: Mapping[TopicPartition, int], extents: Mapping[TopicPartition, Reach]) -> None:
+    def _check_there(
+        self, starts: Mapping[TopicPartition, int], extents: Mapping[TopicPartition, ReadableRange]
+    ) -> None:
         for where, extent in extents.items():
             if starts[where] < extent.first and self._options.data_loss is DataLoss.FAIL:
                 text = f"{where}: offsets {starts[where]} to {extent.first - 1} expired before they were archived"

@@ -62,7 +62,7 @@ def java_options(given: str | None) -> str:
     return f"{log_option()} {given or ''}".strip()
 
 
-class Sieve:
+class LogFilter:
     """Lines go in one by one, and what is for people comes out."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Sieve:
             yield from lines
 
 
-class Logged(NamedTuple):
+class LogEntry(NamedTuple):
     """`level` is as Java calls it."""
 
     who: str
@@ -110,19 +110,19 @@ class Logged(NamedTuple):
     trace: str = ""
 
 
-def parse(line: str) -> Logged | None:
+def parse(line: str) -> LogEntry | None:
     """What Spark has logged; None for a line that is something else's."""
     try:
         if line.startswith(_OF_JAVA):
             said = json.loads(line)
-            return Logged(said["spark"], said["level"], said["time"], said["text"], said["trace"])
+            return LogEntry(said["spark"], said["level"], said["time"], said["text"], said["trace"])
         if line.startswith(_OF_PYTHON):
             said = json.loads(line)
-            return Logged(said["logger"], said["level"].removesuffix("ING"), said["ts"], said["msg"])
+            return LogEntry(said["logger"], said["level"].removesuffix("ING"), said["ts"], said["msg"])
     except (ValueError, KeyError):
         return None
     plain = _BY_DEFAULT.fullmatch(line)
-    return None if plain is None else Logged(plain[3], plain[2], plain[1], plain[4])
+    return None if plain is None else LogEntry(plain[3], plain[2], plain[1], plain[4])
 
 
 def apart(lines: Iterable[str]) -> Iterator[str]:
@@ -208,7 +208,7 @@ class SparkLog:
 
     def read(self, lines: Iterable[str]) -> None:
         """All of it, until the last who writes has ended."""
-        sieve = Sieve()
+        sieve = LogFilter()
         for line in apart(lines):
             if self._log is not None:
                 self._log.write(as_logged(line) + "\n")

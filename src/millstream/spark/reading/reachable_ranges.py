@@ -16,7 +16,7 @@ ADVICE = "choose with the option dataLoss=earliest to read what is there, or dat
 _log = logging.getLogger("millstream.spark")
 
 
-class Reach(NamedTuple):
+class ReadableRange(NamedTuple):
     """Where a partition begins and ends, and what is nowhere between the two: its log alone has no such holes."""
 
     first: int
@@ -42,7 +42,7 @@ def holes(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def still_there(where: TopicPartition, start: int, end: int, reach: Reach, policy: DataLoss) -> tuple[int, int]:
+def still_there(where: TopicPartition, start: int, end: int, reach: ReadableRange, policy: DataLoss) -> tuple[int, int]:
     """The part of a range that is read; OFFSET_OUT_OF_RANGE where some of it is gone and that is a failure.
 
     What is gone in the middle stays part of it: whoever reads finds nothing there.
@@ -79,7 +79,7 @@ def cut_back(where: TopicPartition, read: int, end: int, policy: DataLoss) -> No
 def between(
     start: Positions,
     end: Positions,
-    extents: Mapping[TopicPartition, Reach],
+    extents: Mapping[TopicPartition, ReadableRange],
     bytes_each: Mapping[TopicPartition, int],
     policy: DataLoss,
 ) -> list[Range]:

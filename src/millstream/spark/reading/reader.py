@@ -11,7 +11,7 @@ from millstream.spark.options import SourceOptions
 from millstream.spark.reading.offset_bounds import BoundKind, OffsetBound, PartitionBounds
 from millstream.spark.reading.planning import Range, plan
 from millstream.spark.reading.pushed_filters import FilterLimits, push
-from millstream.spark.reading.reachable_ranges import Reach, still_there
+from millstream.spark.reading.reachable_ranges import ReadableRange, still_there
 from millstream.spark.reading.topic_survey import TopicSurvey, survey_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class BatchReader(DataSourceReader):
         return ranges
 
     def _first_of_time(
-        self, survey: TopicSurvey, extents: Mapping[TopicPartition, Reach]
+        self, survey: TopicSurvey, extents: Mapping[TopicPartition, ReadableRange]
     ) -> Mapping[TopicPartition, int]:
         if self._limits.first_time_ms is None:
             return {}
@@ -88,7 +88,7 @@ class PushingReader(BatchReader):
         return push(filters, self._limits)
 
 
-def _check_range(where: TopicPartition, start: int, end: int, extent: Reach) -> None:
+def _check_range(where: TopicPartition, start: int, end: int, extent: ReadableRange) -> None:
     """INVALID_SETTING for places that were not reached, or lie the wrong way round."""
     problem = None
     if max(start, end) > extent.next:

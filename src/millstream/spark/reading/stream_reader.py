@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.answers import ListedOffset
+from millstream.sdk.responses import ListedOffset
 from millstream.spark.connections import client_of
 from millstream.spark.options import DataLoss, SourceOptions
 from millstream.spark.reading.offset_bounds import OffsetBound, PartitionBounds

@@ -8,12 +8,12 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.answers import ListedOffset, TopicView, refusal
+from millstream.sdk.responses import ListedOffset, TopicView, refusal
 from millstream.sdk.sync.client import Client
 from millstream.spark.connections import client_of
 from millstream.spark.options import SourceOptions
 from millstream.spark.reading.offset_bounds import BoundKind, OffsetBound, PartitionBounds
-from millstream.spark.reading.reachable_ranges import Reach
+from millstream.spark.reading.reachable_ranges import ReadableRange
 
 SIZES_S = 30.0
 """How long an estimate of sizes holds."""
@@ -85,13 +85,13 @@ class TopicSurvey:
                 raise refusal(number, f"topic {name!r}")
         return views
 
-    def extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Reach]:
+    def extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, ReadableRange]:
         """Where each of these begins and ends now."""
         if not places:
             return {}
         first = self._client.offsets(dict.fromkeys(places, "beginning"))
         last = self.ends(places)
-        return {where: Reach(first[where].offset, last[where]) for where in places}
+        return {where: ReadableRange(first[where].offset, last[where]) for where in places}
 
     def ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each of these ends now."""
@@ -106,7 +106,7 @@ class TopicSurvey:
         return self._client.admin.epoch_ends(epochs) if epochs else {}
 
     def offsets(
-        self, said: PartitionBounds, extents: Mapping[TopicPartition, Reach], default: OffsetBound
+        self, said: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], default: OffsetBound
     ) -> dict[TopicPartition, int]:
         """The offset of each place that was said; where no message is as late as a time, the end."""
         _check_named(said, extents, self._options.topics)
@@ -142,7 +142,7 @@ class TopicSurvey:
         return {where: self._bytes_each.get(where, 1.0) for where in places}
 
 
-def _check_named(said: PartitionBounds, extents: Mapping[TopicPartition, Reach], wanted: Sequence[str]) -> None:
+def _check_named(said: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], wanted: Sequence[str]) -> None:
     """INVALID_SETTING for places of what is not read. Topics that are `wanted` may be missing: they were deleted."""
     topics = {where.topic for where in extents}
     missing = set(wanted) - topics

@@ -16,7 +16,7 @@ from millstream.spark.options import RowOrder, SinkOptions
 from millstream.spark.writing.sink_columns import check_columns
 from millstream.spark.writing.task_writes import (
     Handle,
-    Target,
+    SinkTarget,
     TaskIdentity,
     TaskStage,
     drop,
@@ -36,17 +36,17 @@ BATCH = "streaming.sql.batchId"
 
 
 @dataclass
-class Sealed(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     handle: Handle
 
 
-def target_of(options: SinkOptions, schema: "StructType") -> Target:
+def target_of(options: SinkOptions, schema: "StructType") -> SinkTarget:
     """Where the rows go; INVALID_SETTING for rows that cannot be written, and what stands against the topic."""
     check_columns(schema, has_topic=options.topic is not None)
     partitions = None
     if options.topic is not None:
         partitions = _partitions(client_of(options.bootstrap), options.topic)
-    return Target(options.topic, partitions, options.compression, options.row_order is RowOrder.SORTED)
+    return SinkTarget(options.topic, partitions, options.compression, options.row_order is RowOrder.SORTED)
 
 
 def _partitions(client: "Client", topic: str) -> int:
@@ -110,14 +110,14 @@ def _task() -> TaskContext:
 
 
 def _written(
-    bootstrap: str, target: Target, identity: TaskIdentity | None, task: int, batches: "Iterator[pa.RecordBatch]"
-) -> Sealed:
+    bootstrap: str, target: SinkTarget, identity: TaskIdentity | None, task: int, batches: "Iterator[pa.RecordBatch]"
+) -> TaskCommit:
     with TaskStage.open(client_of(bootstrap), target, identity, task) as stage:
         for batch in in_order_of_content(batches) if target.is_sorted else batches:
             stage.write(batch)
-        return Sealed(stage.seal())
+        return TaskCommit(stage.seal())
 
 
 def _handles(messages: Sequence[WriterCommitMessage | None]) -> list[Handle]:
     """Of tasks that failed there is none."""
-    return [message.handle for message in messages if isinstance(message, Sealed)]
+    return [message.handle for message in messages if isinstance(message, TaskCommit)]

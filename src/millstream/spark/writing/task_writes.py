@@ -44,7 +44,7 @@ class Handle:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SinkTarget:
     """Where rows go; picklable."""
 
     topic: str | None
@@ -58,7 +58,7 @@ class Target:
 class TaskStage:
     """One attempt of one task. Use it with `with`; without `seal`, what is under way is given up."""
 
-    def __init__(self, client: Client, target: Target, identity: TaskIdentity | None, turn: int) -> None:
+    def __init__(self, client: Client, target: SinkTarget, identity: TaskIdentity | None, turn: int) -> None:
         self._client = client
         self._target = target
         self._identity = identity
@@ -67,7 +67,7 @@ class TaskStage:
         self._stack = ExitStack()
 
     @classmethod
-    def open(cls, client: Client, target: Target, identity: TaskIdentity | None, task: int) -> Self:
+    def open(cls, client: Client, target: SinkTarget, identity: TaskIdentity | None, task: int) -> Self:
         """Without an identity a repeated task writes its rows again."""
         batch = 0 if identity is None else identity.batch
         return cls(client, target, identity, task + batch)

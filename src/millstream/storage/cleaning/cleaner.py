@@ -25,7 +25,7 @@ from millstream.seams.workers import Workers
 from millstream.storage.cleaning import segment_exchange
 from millstream.storage.cleaning.cleanable_range import SNAPSHOT_NAME, CleanableRange, CleanedRange, cleanable_range_of
 from millstream.storage.cleaning.compaction import Compaction
-from millstream.storage.cleaning.rewriting import Keep, NeedsHeader, Rewriting
+from millstream.storage.cleaning.rewriting import KeepPredicate, NeedsHeader, Rewriting
 from millstream.storage.cleaning.segment_exchange import Exchange, SwapStage
 from millstream.storage.data_directory import DataDirectory
 from millstream.storage.log.log import Log
@@ -158,7 +158,7 @@ class Cleaner:
         )
         return await self._workers.run(make)
 
-    def rewriting(self, log: Log, segments: list[Segment], keep: Keep, needs_header: NeedsHeader) -> Rewriting:
+    def rewriting(self, log: Log, segments: list[Segment], keep: KeepPredicate, needs_header: NeedsHeader) -> Rewriting:
         return Rewriting(self._disk, log.path, segments, log.settings.segment_bytes, keep, needs_header)
 
     async def run(self, work: Callable[[Disk], T]) -> T:

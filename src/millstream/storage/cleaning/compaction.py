@@ -14,7 +14,7 @@ from millstream.records.batch import DECODED_BYTES_MAX, batch_body
 from millstream.records.compaction import SLOT_BYTES, OffsetMap
 from millstream.records.header import BatchHeader, Bytes, CorruptBatch
 from millstream.storage.cleaning.cleanable_range import CleanableRange
-from millstream.storage.cleaning.rewriting import KeptRecords, batches_of, is_opaque
+from millstream.storage.cleaning.rewriting import RecordSelection, batches_of, is_opaque
 from millstream.storage.log.segment import Segment
 
 _SLOTS_MIN = 1024
@@ -55,7 +55,7 @@ class Compaction:
         except CorruptBatch:
             return -1  # A client's doing; nobody has looked into it before. It stays as it is.
 
-    def __call__(self, header: BatchHeader, body: Bytes) -> KeptRecords:
+    def __call__(self, header: BatchHeader, body: Bytes) -> RecordSelection:
         horizon_ms = header.delete_horizon_ms
         drop_tombstones = horizon_ms is not None and horizon_ms <= self._now_ms
         marks, count, tombstones = self._map.judge(
@@ -67,10 +67,10 @@ class Compaction:
             drop_tombstones,
         )
         if not tombstones or header.next_offset > self.end_offset:
-            return KeptRecords(marks, count)
+            return RecordSelection(marks, count)
         new_horizon_ms = self._now_ms + self._delete_retention_ms if horizon_ms is None else None
         self._remember(horizon_ms if new_horizon_ms is None else new_horizon_ms)
-        return KeptRecords(marks, count, new_horizon_ms)
+        return RecordSelection(marks, count, new_horizon_ms)
 
     def _remember(self, horizon_ms: int | None) -> None:
         if horizon_ms is not None and (self.horizon_ms is None or horizon_ms < self.horizon_ms):

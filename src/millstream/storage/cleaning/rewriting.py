@@ -1,9 +1,9 @@
 """Writing a run of segments anew without some of their records: the one way to take records out of a log's middle.
 
-Who wants records gone says so by a predicate on opened batches (`Keep`). A batch that loses nothing is copied as it
-is; one that loses records is made anew with the rest; one that loses all becomes part of the filler that covers its
-offsets (see `millstream.records.compaction`), unless somebody still needs its header. Batches that are no messages, and
-such as cannot be opened, are copied.
+Who wants records gone says so by a predicate on opened batches (`KeepPredicate`). A batch that loses nothing is copied
+as it is; one that loses records is made anew with the rest; one that loses all becomes part of the filler that covers
+its offsets (see `millstream.records.compaction`), unless somebody still needs its header. Batches that are no messages,
+and such as cannot be opened, are copied.
 
 Each step is bounded work for a worker; between two of them others may run, or the whole be given up.
 """
@@ -17,14 +17,14 @@ from millstream.records.compaction import OFFSETS_MAX, emptied, filler, reduced
 from millstream.records.header import BatchHeader, Bytes, CorruptBatch, read_header
 from millstream.seams.disk import Disk, DiskFile
 from millstream.storage.cleaning.segment_exchange import cleaned_path
-from millstream.storage.log.scan import read_batches
 from millstream.storage.log.segment import NO_TIME, Segment, SegmentState
+from millstream.storage.log.segment_scan import read_batches
 from millstream.storage.log.sparse_index import SparseIndex
 
 _WRITE_BYTES = 1024 * 1024
 
 
-class KeptRecords(NamedTuple):
+class RecordSelection(NamedTuple):
     """What becomes of a batch's records."""
 
     marks: bytearray
@@ -35,8 +35,8 @@ class KeptRecords(NamedTuple):
     """The delete horizon that the batch gets, if it is to get one."""
 
 
-class Keep(Protocol):
-    def __call__(self, header: BatchHeader, body: Bytes) -> KeptRecords:
+class KeepPredicate(Protocol):
+    def __call__(self, header: BatchHeader, body: Bytes) -> RecordSelection:
         """Which records of an opened batch stay; CorruptBatch when it cannot be understood, then all do."""
         ...
 
@@ -68,7 +68,7 @@ class Rewriting:
         log_path: str,
         segments: Sequence[Segment],
         size_bytes_max: int,
-        keep: Keep,
+        keep: KeepPredicate,
         needs_header: NeedsHeader,
     ) -> None:
         self.old: list[Segment] = []

@@ -7,7 +7,7 @@ from msgspec import Struct
 from millstream.seams.disk import Disk
 from millstream.storage.flush.journal import JournalEntry
 from millstream.storage.log.log import JOURNAL_BYTES_MAX, Log
-from millstream.storage.log.segment import Mark, Segment
+from millstream.storage.log.segment import FlushMark, Segment
 
 
 class FlushCapture(Struct, eq=False):
@@ -17,7 +17,7 @@ class FlushCapture(Struct, eq=False):
     generation: int
     end_offset: int
     place: tuple[Segment, int] | None
-    parts: list[tuple[Segment, Mark]]
+    parts: list[tuple[Segment, FlushMark]]
     """Segments with unflushed bytes, oldest first, and how far the flush reaches."""
     unnamed: list[Segment]
     """Segments with an unflushed name."""

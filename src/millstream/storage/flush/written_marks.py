@@ -31,7 +31,7 @@ from millstream.storage import sealed_file
 from millstream.storage.cleaning.file_removal import remove_all
 from millstream.storage.flush.checkpoint import LogState, decode_logs, encode_log
 from millstream.storage.log.log import Log
-from millstream.storage.log.segment import Mark, Segment, SegmentState
+from millstream.storage.log.segment import FlushMark, Segment, SegmentState
 
 FILE_NAME = "written"
 KIND = b"MSTRMWR1"
@@ -41,8 +41,8 @@ _ENCODED_AT_ONCE = 256
 
 class _Noted(NamedTuple):
     segments: list[Segment]
-    end: Mark
-    flushed: Mark
+    end: FlushMark
+    flushed: FlushMark
     encoded: bytes
 
 

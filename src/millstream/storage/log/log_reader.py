@@ -41,11 +41,11 @@ Stretch = tuple[bytes | FilePart, int]
 """Whole batches, and the offset that follows them."""
 
 
-class NotInMemory(Exception):  # noqa: N818 - not an error: the caller goes the slow way
+class NotCached(Exception):  # noqa: N818 - not an error: the caller goes the slow way
     """What a read without waiting ends with when the disk would have to be asked."""
 
 
-class MisplacedError(Exception):
+class BatchNotFoundError(Exception):
     """Where a batch was expected, there is none that could be it: a remembered position or the index was wrong."""
 
     def __init__(self, detail: str = "", end: int = 0) -> None:
@@ -55,26 +55,28 @@ class MisplacedError(Exception):
 
 
 def _check_first(data: bytes, segment: Segment, offset: int, size_max: int) -> int:
-    """The size of the batch that `data` begins with, which may contain `offset`; MisplacedError when it cannot be."""
+    """The size of the batch that `data` begins with, which may contain `offset`; BatchNotFoundError when it cannot
+    be."""
     if len(data) < HEADER_BYTES:
-        raise MisplacedError
+        raise BatchNotFoundError
     base_offset, length = _start_of(data)
     if not (segment.base_offset <= base_offset <= offset and HEADER_BYTES <= length + LENGTH_END <= size_max):
-        raise MisplacedError
+        raise BatchNotFoundError
     return int(length) + LENGTH_END
 
 
 def _check_all(data: bytes, position: int) -> None:
-    """Count the checksum of each batch in `data`, which lies at `position` of its segment; MisplacedError if wrong."""
+    """Count the checksum of each batch in `data`, which lies at `position` of its segment; BatchNotFoundError if
+    wrong."""
     end = 0
     try:
         for at, header in each_batch(data):
             end = at + header.size_bytes
             check(data, at, header)
     except CorruptBatch as error:
-        raise MisplacedError(f"at byte {position}: {error.detail}", position + end) from error
+        raise BatchNotFoundError(f"at byte {position}: {error.detail}", position + end) from error
     if end != len(data):
-        raise MisplacedError(f"at byte {position + end}: a part of a batch", position + end)
+        raise BatchNotFoundError(f"at byte {position + end}: a part of a batch", position + end)
 
 
 def _base_of(segment: Segment) -> int:
@@ -115,13 +117,13 @@ class LogReader:
                 segment, position = self._find(offset, cold)
             try:
                 return self._read_from(segment, position, offset, max_bytes, end_offset, cold, part_bytes)
-            except MisplacedError:
+            except BatchNotFoundError:
                 self._distrust(segment, offset, cold)
             segment, position = self._find(offset, cold)
             return self._read_from(segment, position, offset, max_bytes, end_offset, cold, part_bytes)
-        except NotInMemory:
+        except NotCached:
             return None
-        except MisplacedError as error:
+        except BatchNotFoundError as error:
             raise self._damaged(segment, f"no batch with offset {offset}{error}", error.end) from error
         except (OSError, MillstreamError) as error:
             raise log.read_failed(error) from error
@@ -191,7 +193,7 @@ class LogReader:
         the one batch that has both; None when that is not in memory, never with `cold`. Both offsets are in the log."""
         try:
             begin, following = self._find_in(self._segment_of(limit), limit, cold)
-        except NotInMemory:
+        except NotCached:
             return None
         except (OSError, MillstreamError) as error:
             raise self._log.read_failed(error) from error
@@ -235,7 +237,7 @@ class LogReader:
             place = segment.index.last_at_offset(offset)
             if place is None:
                 if not cold:
-                    raise NotInMemory
+                    raise NotCached
                 segment.load_index()
                 place = segment.index.last_at_offset(offset)
                 assert place is not None, "a loaded index knows at least where the segment begins"
@@ -271,7 +273,7 @@ class LogReader:
         """A position was wrong: forget what was remembered, and make the index anew where that may take its time."""
         self._hints = {}
         if not cold:
-            raise NotInMemory
+            raise NotCached
         try:
             segment.rebuild_index()
         except MillstreamError as error:
@@ -298,7 +300,7 @@ class LogReader:
         if not cold:
             data = file.read_cached(size, position)
             if data is None:
-                raise NotInMemory
+                raise NotCached
         else:
             data = file.read(size, position)
             if len(data) != size:
@@ -381,7 +383,7 @@ class LogReader:
         data = self._bytes(segment, size, position, cold=True)
         try:
             _check_all(data, position)
-        except MisplacedError as error:
+        except BatchNotFoundError as error:
             raise self._damaged(segment, f"no batch{error}", error.end) from error
         try:
             return decode_batch(data, limit_bytes=OPENED_BYTES_MAX, verify=False)

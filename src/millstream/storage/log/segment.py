@@ -18,7 +18,7 @@ from millstream.records.header import BatchHeader, CorruptBatch
 from millstream.seams.disk import Buffer, DiskFile
 from millstream.storage.log import sparse_index as index_files
 from millstream.storage.log.open_files import OpenFiles
-from millstream.storage.log.scan import walk
+from millstream.storage.log.segment_scan import walk
 from millstream.storage.log.sparse_index import BatchPosition, IndexEntries, SparseIndex, no_entries
 
 SEGMENT_SUFFIX = ".log"
@@ -28,7 +28,7 @@ _INDEX_WORTH_SAVING = 8
 """A segment with fewer entries is walked faster than its index file is opened."""
 
 
-class Mark(NamedTuple):
+class FlushMark(NamedTuple):
     """A place in a segment between two batches, and what is known of all that lies before it."""
 
     offset: int
@@ -79,7 +79,7 @@ class Segment:
     def __init__(self, directory: str, state: SegmentState, files: OpenFiles, interval_bytes: int) -> None:
         self.base_offset = state.base_offset
         self.path = f"{directory}/{segment_name(state.base_offset)}"
-        self.end = Mark(state.next_offset, state.size_bytes, state.max_timestamp, state.max_timestamp_offset)
+        self.end = FlushMark(state.next_offset, state.size_bytes, state.max_timestamp, state.max_timestamp_offset)
         """Offset and position of the end in one, so that another thread never sees one without the other."""
         self.flushed = self.end
         self.created_ms = state.created_ms
@@ -169,7 +169,7 @@ class Segment:
             offset += header.last_offset_delta + 1
             if header.max_timestamp > max_timestamp:
                 max_timestamp, max_timestamp_offset = header.max_timestamp, offset - 1
-        self.end = Mark(offset, position + len(batches), max_timestamp, max_timestamp_offset)
+        self.end = FlushMark(offset, position + len(batches), max_timestamp, max_timestamp_offset)
 
     def flush(self) -> None:
         """Flush the file (blocking); once this has failed it fails for ever, since a second try proves nothing.
@@ -203,9 +203,9 @@ class Segment:
 
     def flush_only(self, state: SegmentState) -> None:
         """Only what a checkpoint knows of it is flushed; for one that was just made from what is there."""
-        self.flushed = Mark(state.next_offset, state.size_bytes, state.max_timestamp, state.max_timestamp_offset)
+        self.flushed = FlushMark(state.next_offset, state.size_bytes, state.max_timestamp, state.max_timestamp_offset)
 
-    def flush_to(self, mark: Mark) -> None:
+    def flush_to(self, mark: FlushMark) -> None:
         """Note that everything before `mark` has been flushed."""
         if mark.position > self.flushed.position:
             assert mark.position <= self.end.position, "no more is flushed than was written"

@@ -17,7 +17,7 @@ from millstream.storage.flush.journal import JournalEntry, read_journal
 from millstream.storage.log.log import Log
 from millstream.storage.log.segment import Segment
 from millstream.storage.recovery import repair
-from millstream.storage.recovery.repair import LostError, Rebuilt
+from millstream.storage.recovery.repair import DataLossError, Rebuilt
 
 if TYPE_CHECKING:
     from millstream.storage.data_directory import DataDirectory
@@ -110,7 +110,7 @@ class AutoRepair:
             rebuilt = await self._workers.run(
                 partial(repair.rebuild, self._directory.disk, log.path, rest, entries, log.durable_offset)
             )
-        except LostError as error:
+        except DataLossError as error:
             log.quarantine(str(error))
             return
         if log.is_deleted:

@@ -37,7 +37,7 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Inventory(Struct):
+class DirectoryContents(Struct):
     """What a data directory holds, read but not touched."""
 
     known: dict[PartitionKey, LogState]
@@ -57,7 +57,7 @@ class Inventory(Struct):
     """Logs for which entries had been put aside by an earlier start."""
 
 
-def take_inventory(directory: DataDirectory) -> Inventory:
+def take_inventory(directory: DataDirectory) -> DirectoryContents:
     """Read the checkpoint, the names and the journals (blocking). Raises OSError, DATA_DIRECTORY_MISSING."""
     disk, path = directory.disk, directory.path
     names = disk.list(path)
@@ -85,7 +85,7 @@ def take_inventory(directory: DataDirectory) -> Inventory:
         why = "it is damaged" if is_there else "it is missing, though there are logs"
         _logger.error("no checkpoint to go by: all logs are read", extra={"directory": path, "why": why})
     directory.has_checkpoint = found is not None
-    return Inventory(
+    return DirectoryContents(
         last.logs,
         last.is_clean,
         is_trusted,
@@ -131,7 +131,7 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
 
 
 async def _repair(
-    directory: DataDirectory, inventory: Inventory, workers: Workers, now_ms: int, keys: Sequence[PartitionKey]
+    directory: DataDirectory, inventory: DirectoryContents, workers: Workers, now_ms: int, keys: Sequence[PartitionKey]
 ) -> dict[PartitionKey, LogPlan]:
     """Read the logs, then repair those that can be."""
     plans = dict(await _in_slices(workers, keys, partial(_plan, directory, inventory, now_ms)))
@@ -146,7 +146,7 @@ def as_known(state: LogState) -> LogPlan:
 
 
 def _plan(
-    directory: DataDirectory, inventory: Inventory, now_ms: int, key: PartitionKey
+    directory: DataDirectory, inventory: DirectoryContents, now_ms: int, key: PartitionKey
 ) -> tuple[PartitionKey, LogPlan]:
     path = f"{directory.path}/{log_directory_name(key)}"
     if key not in inventory.keys:
@@ -196,7 +196,7 @@ async def _in_slices(
     return [result for part in await asyncio.gather(*works) for result in part]
 
 
-def _tidy(directory: DataDirectory, inventory: Inventory, quarantined: Collection[PartitionKey]) -> None:
+def _tidy(directory: DataDirectory, inventory: DirectoryContents, quarantined: Collection[PartitionKey]) -> None:
     """Remove what is not needed any more, and put aside what the journals have of logs that could not be recovered."""
     disk = directory.disk
     for name in inventory.unfinished:

@@ -29,8 +29,8 @@ from millstream.storage import snapshot
 from millstream.storage.cleaning.segment_exchange import CLEANED_SUFFIX, bases_of
 from millstream.storage.flush.checkpoint import UNKNOWN, LogState
 from millstream.storage.flush.journal import JournalEntry
-from millstream.storage.log.scan import find_later, walk
 from millstream.storage.log.segment import NO_TIME, SegmentState, segment_name
+from millstream.storage.log.segment_scan import find_later, walk
 from millstream.storage.sealed_file import UNFINISHED
 
 CUT_SUFFIX = ".cut"

@@ -30,7 +30,7 @@ class Rebuilt(NamedTuple):
     end_offset: int
 
 
-class LostError(Exception):
+class DataLossError(Exception):
     """Acknowledged batches are neither in the segment nor in the journal."""
 
 
@@ -45,7 +45,8 @@ def rebuild(
 ) -> Rebuilt:
     """Rewrite the unflushed parts of a log into new files (blocking); raises OSError, and may then be repeated.
 
-    Raises LostError, and leaves the files as they are, when something before `durable_offset` is no longer to be had.
+    Raises DataLossError, and leaves the files as they are, when something before `durable_offset` is no longer to be
+    had.
     """
     states: list[SegmentState] = []
     end_offset = segments[0].base_offset
@@ -99,7 +100,7 @@ def _copy_rest(
             written = _write(copy, waiting, written)
             waiting, waiting_bytes = [], 0
     if offset < min(durable_offset, segment.next_offset):
-        raise LostError(
+        raise DataLossError(
             f"{segment.path}: acknowledged up to offset {durable_offset}, but after a failed flush only {offset} can "
             "be read back"
         )

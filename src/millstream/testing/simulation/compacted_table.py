@@ -17,7 +17,7 @@ from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulation.plan import TablePlan
-from millstream.testing.simulation.workload import PUT_TIMEOUT_S, Book
+from millstream.testing.simulation.workload import PUT_TIMEOUT_S, HistoryRecorder
 
 TOPIC = "table"
 SETTINGS = {
@@ -46,7 +46,7 @@ class CompactedTable:
     """The writer, the reader, and what they know."""
 
     plan: TablePlan
-    book: Book
+    book: HistoryRecorder
     random: Random
     keeps_acknowledged: bool
     """Whether the flush policy promises that."""

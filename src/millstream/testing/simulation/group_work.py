@@ -19,7 +19,7 @@ from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulated.network import SimulatedNetwork
 from millstream.testing.simulation.history import WriteOutcome
 from millstream.testing.simulation.plan import MemberPlan
-from millstream.testing.simulation.workload import Book
+from millstream.testing.simulation.workload import HistoryRecorder
 
 GROUP = "group"
 _POLL_S = 0.5
@@ -71,7 +71,7 @@ class SimulatedMember:
         self,
         plan: MemberPlan,
         record: GroupRecord,
-        book: Book,
+        book: HistoryRecorder,
         network: SimulatedNetwork,
         make_client: Callable[[str], WireClient],
         random: Random,
@@ -127,7 +127,7 @@ class SimulatedMember:
 class Watcher:
     """Asks, from outside, who has what and what is committed."""
 
-    def __init__(self, client: WireClient, record: GroupRecord, book: Book) -> None:
+    def __init__(self, client: WireClient, record: GroupRecord, book: HistoryRecorder) -> None:
         self._client = client
         self._record = record
         self._book = book
@@ -157,7 +157,7 @@ class Watcher:
 
 
 async def read_to_the_end(
-    client: WireClient, record: GroupRecord, book: Book, partitions: Sequence[TopicPartition]
+    client: WireClient, record: GroupRecord, book: HistoryRecorder, partitions: Sequence[TopicPartition]
 ) -> None:
     """One last member reads what is left, and commits it; raises what an SDK raises when that does not go."""
     ends = {partition: await client.list_offset(*partition, LATEST) for partition in partitions}
@@ -186,7 +186,7 @@ def note_read(batch: MessageBatch, record: GroupRecord) -> None:
     record.read.update((each.value, None) for each in batch.messages if each.value is not None)
 
 
-async def commit_read(consumer: AsyncConsumer, record: GroupRecord, book: Book) -> None:
+async def commit_read(consumer: AsyncConsumer, record: GroupRecord, book: HistoryRecorder) -> None:
     """Commit what the member was handed; one that fails may stand or not."""
     places = {where: consumer.position(*where) for where in consumer.assignment}
     offsets = {where: offset for where, offset in places.items() if offset is not None}

@@ -13,10 +13,10 @@ from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
 from millstream.sdk import requests
 from millstream.sdk.connection.cluster import Cluster
-from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulation.plan import OncePlan
-from millstream.testing.simulation.workload import Book, read_whole
+from millstream.testing.simulation.workload import HistoryRecorder, read_whole
 
 WHERE = TopicPartition("once", 0)
 _ATTEMPT_S = 5.0
@@ -34,7 +34,7 @@ class IdempotentPuts:
     """The writer, and what it knows."""
 
     plan: OncePlan
-    book: Book
+    book: HistoryRecorder
     random: Random
     keeps_acknowledged: bool
     """Whether the flush policy promises that."""

@@ -13,11 +13,11 @@ from random import Random
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
-from millstream.sdk.answers import Produced, ProducerIdentity
+from millstream.sdk.responses import Produced, ProducerIdentity
 from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulation.history import RecordedWrite
 from millstream.testing.simulation.plan import ProducerPlan
-from millstream.testing.simulation.workload import PUT_TIMEOUT_S, Book, Values
+from millstream.testing.simulation.workload import PUT_TIMEOUT_S, HistoryRecorder, ValueSource
 
 WINDOW = 5
 _PAUSE_S = 0.1
@@ -34,7 +34,12 @@ class PipelinedProducer:
     """Sends its batches over several partitions, each partition by itself."""
 
     def __init__(
-        self, plan: ProducerPlan, client: WireClient, partitions: Sequence[TopicPartition], book: Book, random: Random
+        self,
+        plan: ProducerPlan,
+        client: WireClient,
+        partitions: Sequence[TopicPartition],
+        book: HistoryRecorder,
+        random: Random,
     ) -> None:
         self._plan = plan
         self._client = client
@@ -42,7 +47,7 @@ class PipelinedProducer:
         self._book = book
         self._random = random
         self._left = plan.batches
-        self._values = Values(plan, random)
+        self._values = ValueSource(plan, random)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -63,7 +68,9 @@ class PipelinedProducer:
 class _Line:
     """The batches of one partition that wait for a good answer, in order."""
 
-    def __init__(self, partition: TopicPartition, client: WireClient, book: Book, plan: ProducerPlan) -> None:
+    def __init__(
+        self, partition: TopicPartition, client: WireClient, book: HistoryRecorder, plan: ProducerPlan
+    ) -> None:
         self.partition = partition
         self.window: list[_Batch] = []
         self._client = client

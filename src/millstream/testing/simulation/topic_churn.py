@@ -9,12 +9,12 @@ from random import Random
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.admin_answers import ResourceKind
+from millstream.sdk.admin.admin_results import ResourceKind
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.producing.failures import OutcomeUnknownError
 from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.wire_client import WireClient
-from millstream.testing.simulation.workload import PUT_TIMEOUT_S, Book
+from millstream.testing.simulation.workload import PUT_TIMEOUT_S, HistoryRecorder
 
 NAME = "churn"
 _PAUSE_S = 0.3
@@ -28,7 +28,7 @@ class TopicChurn:
     """One client that makes topics, lets them grow, writes to them and deletes most of them again."""
 
     client: WireClient
-    book: Book
+    book: HistoryRecorder
     random: Random
     topics: int
     kept: list[str] = field(default_factory=list)

@@ -21,7 +21,7 @@ _BATCH_BYTES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class HistoryRecorder:
     """Where clients write down what happens, and how they look whether bytes are on stable storage."""
 
     history: History
@@ -36,7 +36,7 @@ class Book:
         return all(map(self.is_durable, values))
 
 
-class Values:
+class ValueSource:
     """Values that say where they come from, and differ from all others."""
 
     def __init__(self, plan: ProducerPlan, random: Random) -> None:
@@ -62,11 +62,16 @@ class Values:
         return f"<{self._plan.name}/{partition}/{self._made}>".encode() + self._random.randbytes(filler_bytes)
 
 
-class Producer:
+class SimulatedProducer:
     """Writes unique values; each batch is asked for once, however often the SDK has to send it."""
 
     def __init__(
-        self, plan: ProducerPlan, client: WireClient, partitions: Sequence[TopicPartition], book: Book, random: Random
+        self,
+        plan: ProducerPlan,
+        client: WireClient,
+        partitions: Sequence[TopicPartition],
+        book: HistoryRecorder,
+        random: Random,
     ) -> None:
         self._plan = plan
         self._client = client
@@ -74,7 +79,7 @@ class Producer:
         self._book = book
         self._random = random
         self._left = plan.batches
-        self._values = Values(plan, random)
+        self._values = ValueSource(plan, random)
 
     async def run(self) -> None:
         """All batches, in as many lanes as planned."""
@@ -114,7 +119,12 @@ class SimulatedReader:
     """Follows every partition from its start; now and then begins anew."""
 
     def __init__(
-        self, plan: ReaderPlan, client: WireClient, partitions: Sequence[TopicPartition], book: Book, random: Random
+        self,
+        plan: ReaderPlan,
+        client: WireClient,
+        partitions: Sequence[TopicPartition],
+        book: HistoryRecorder,
+        random: Random,
     ) -> None:
         self._plan = plan
         self._client = client
@@ -181,7 +191,7 @@ async def create_topics(client: WireClient, topics: Sequence[TopicPlan]) -> None
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
 
 
-async def read_whole(client: WireClient, partition: TopicPartition, book: Book) -> FinalLog:
+async def read_whole(client: WireClient, partition: TopicPartition, book: HistoryRecorder) -> FinalLog:
     """Everything a partition holds; an error here is an error of the run."""
     while True:
         try:
@@ -192,7 +202,7 @@ async def read_whole(client: WireClient, partition: TopicPartition, book: Book) 
             # Retention has moved the start meanwhile: once more from there.
 
 
-async def _read_whole(client: WireClient, partition: TopicPartition, book: Book) -> FinalLog:
+async def _read_whole(client: WireClient, partition: TopicPartition, book: HistoryRecorder) -> FinalLog:
     start = await client.list_offset(partition.topic, partition.partition, BEGINNING)
     end = await client.list_offset(partition.topic, partition.partition, LATEST)
     assert start is not None

@@ -28,7 +28,13 @@ from millstream.testing.simulation.plan import BROKER_HOST, Fault, FaultKind, Pl
 from millstream.testing.simulation.simulated_process import BrokerProcess, SimulatedMachine
 from millstream.testing.simulation.topic_churn import TopicChurn
 from millstream.testing.simulation.trace import Trace
-from millstream.testing.simulation.workload import Book, Producer, SimulatedReader, create_topics, read_whole
+from millstream.testing.simulation.workload import (
+    HistoryRecorder,
+    SimulatedProducer,
+    SimulatedReader,
+    create_topics,
+    read_whole,
+)
 
 T = TypeVar("T")
 
@@ -74,7 +80,7 @@ class World:
         probe = self._is_durable if plan.flush == "always" and keeps_everything else None
         kept = tuple(topic.name for topic in plan.topics if topic.retention_bytes < 0)
         self._group = GroupRecord(kept if plan.members else (), self._is_durable)
-        self._book = Book(self.history, self.machine.note, probe)
+        self._book = HistoryRecorder(self.history, self.machine.note, probe)
         self._table = CompactedTable(plan.table, self._book, branch(self._random, "table"), plan.flush == "always")
         self._once = IdempotentPuts(plan.once, self._book, branch(self._random, "once"), plan.flush == "always")
 
@@ -258,7 +264,7 @@ class World:
     def _start_producer(self, number: int) -> asyncio.Task[None]:
         plan = self.plan.producers[number]
         random = branch(self._random, plan.name)
-        make = PipelinedProducer if plan.pipelined else Producer
+        make = PipelinedProducer if plan.pipelined else SimulatedProducer
         producer = make(plan, self._client(plan.name), self.partitions, self._book, random)
         return self.loop.create_task(producer.run(), name=plan.name)
 

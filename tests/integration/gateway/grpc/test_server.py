@@ -17,7 +17,7 @@ from millstream.gateway.grpc.server import services, start_grpc
 from millstream.gateway.grpc.v1 import events_pb2 as events
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest, DescribeTopicRequest, ListTopicsRequest
-from millstream.gateway.operations.cluster_create import NoMaker
+from millstream.gateway.operations.cluster_create import NoSupervisor
 from millstream.gateway.operations.clusters import ServedClusters
 from millstream.gateway.rights import Caller, Right
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -105,7 +105,7 @@ def test_reflection_tells_every_service_and_method(bootstrap: str) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
             stub: Any = reflection_pb2_grpc.ServerReflectionStub(cast("grpc.Channel", served.channel))
-            wanted = {descriptor.full_name: descriptor for descriptor in services(GrpcLimits(), NoMaker())}
+            wanted = {descriptor.full_name: descriptor for descriptor in services(GrpcLimits(), NoSupervisor())}
             questions = [reflection_pb2.ServerReflectionRequest(list_services="")]
             questions += [reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in wanted]
             answers = [each async for each in stub.ServerReflectionInfo(iter(questions))]

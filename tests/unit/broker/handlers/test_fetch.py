@@ -11,9 +11,9 @@ import pytest
 from builders.batches import batch, numbered_batch
 from builders.loops import for_each
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref, until
-from millstream.broker.dispatch.request import DeferredAnswer
+from millstream.broker.dispatch.request import DeferredResponse
 from millstream.broker.fetch_pass import FetchPass
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.model.errors import ErrorCode
 from millstream.records.batch import decode_batches
 from millstream.seams.local_disk import LocalDisk, LocalFile
@@ -272,7 +272,7 @@ def test_more_partitions_than_one_slice_are_read_and_waited_for(tmp_path: Path) 
 
 
 def test_with_memory_full_of_unread_answers_no_more_data_is_read(tmp_path: Path) -> None:
-    memory = Memory(outgoing_bytes_max=1_000_000)
+    memory = MemoryLimits(outgoing_bytes_max=1_000_000)
 
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
@@ -288,7 +288,7 @@ def test_with_memory_full_of_unread_answers_no_more_data_is_read(tmp_path: Path)
 
 @pytest.mark.parametrize("partitions", [1, 1_001])
 def test_what_there_is_no_memory_for_is_answered_when_there_is(tmp_path: Path, partitions: int) -> None:
-    memory = Memory(outgoing_bytes_max=1_000_000)
+    memory = MemoryLimits(outgoing_bytes_max=1_000_000)
 
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=partitions)
@@ -349,6 +349,6 @@ def test_nothing_is_left_of_a_wait_that_was_answered(
             await produce(writer, "events")
         await reading
         await broker.settle()
-        assert [found for found in gc.get_objects() if isinstance(found, DeferredAnswer | FetchPass)] == []
+        assert [found for found in gc.get_objects() if isinstance(found, DeferredResponse | FetchPass)] == []
 
     serve(tmp_path, story, disk=disk)

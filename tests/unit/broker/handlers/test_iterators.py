@@ -13,7 +13,7 @@ from builders.requests import RawPeer
 from builders.served import ServedBroker, produce, serve, until
 from millstream.broker.handlers import iterator_membership
 from millstream.broker.handlers.read_iterator import WAIT_S_MAX
-from millstream.broker.net.memory import OUTGOING_BYTES_MAX
+from millstream.broker.net.memory_limits import OUTGOING_BYTES_MAX
 from millstream.broker.signed_iterators import TOKEN_BYTES_MAX, IteratorSigner
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode

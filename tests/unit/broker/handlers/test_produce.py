@@ -14,10 +14,10 @@ from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref, until
 from millstream.broker.append_requests import AppendDeadlines, PendingAppend
-from millstream.broker.dispatch.request import DeferredAnswer
+from millstream.broker.dispatch.request import DeferredResponse
 from millstream.broker.handlers import produce as produce_handler
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.partition.appended import Appended
+from millstream.partition.append_result import AppendResult
 from millstream.storage.flush.flush_round import FlushRound
 from millstream.storage.store import FlushPolicy
 from millstream.wire.framing import read_correlation_id
@@ -72,9 +72,9 @@ def test_flushes_that_are_over_before_anybody_waits_are_waited_for_no_longer(tmp
         for error in (None, MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR), None):
             flush = FlushRound()
             flush.settle(error)
-            waiting.add(results, partition, Appended(0, 0, flush, False), -1)
+            waiting.add(results, partition, AppendResult(0, 0, flush, False), -1)
         later = waiting.result(-1, 60_000)
-        assert isinstance(later, DeferredAnswer)
+        assert isinstance(later, DeferredResponse)
         assert later.is_done
         assert [result.error for result in results] == [0, ErrorCode.KAFKA_STORAGE_ERROR.number, 0]
 

@@ -11,10 +11,10 @@ import pytest
 from builders.partitions import InlineWorkers
 from builders.requests import RawPeer, framed, in_simulation, request_frame
 from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow, DispatchTable
-from millstream.broker.dispatch.request import BrokerRequest, DeferredAnswer, Handler, Result, Work
+from millstream.broker.dispatch.request import BrokerRequest, DeferredResponse, Handler, Result, Work
 from millstream.broker.net.connection import FRAME_SILENCE_S, PENDING_MAX
 from millstream.broker.net.listener import Listener
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.local_file_part import LocalPart
@@ -30,10 +30,10 @@ LIMIT_BYTES = 300_000
 class Scene:
     """A listener with three made-up APIs, which borrow the numbers of real ones."""
 
-    def __init__(self, network: SimulatedNetwork, memory: Memory | None = None) -> None:
+    def __init__(self, network: SimulatedNetwork, memory: MemoryLimits | None = None) -> None:
         self.network = network
         self.bodies: list[bytes] = []
-        self.laters: list[DeferredAnswer] = []
+        self.laters: list[DeferredResponse] = []
         self.answer: Callable[[BrokerRequest], Result] = lambda request: bytes(request.frame[request.body :])
         rows = [
             ApiRow(0, "Produce", 3, 13, ApiRight.NONE, self.handle, bytes_max=100 * 1024 * 1024),
@@ -41,7 +41,7 @@ class Scene:
             ApiRow(18, "ApiVersions", 0, 4, ApiRight.NONE, self.handle, refusal=b"refused"),
         ]
         self.listener = Listener(
-            DispatchTable(rows), SimulatedClock(asyncio.get_running_loop()), memory or Memory(), InlineWorkers()
+            DispatchTable(rows), SimulatedClock(asyncio.get_running_loop()), memory or MemoryLimits(), InlineWorkers()
         )
         self.listening: Listening | None = None
 
@@ -50,7 +50,7 @@ class Scene:
         return self.answer(request)
 
     def later(self, request: BrokerRequest) -> Result:
-        later = DeferredAnswer(hurry=lambda: later.finish(b"hurried"))
+        later = DeferredResponse(hurry=lambda: later.finish(b"hurried"))
         self.laters.append(later)
         return later
 
@@ -72,7 +72,7 @@ def wait_for_it(correlation_id: int) -> bytes:
     return request_frame("Fetch", 4, correlation_id=correlation_id, body=[b""])
 
 
-def scene(test: Callable[[Scene], Coroutine[Any, Any, None]], memory: Memory | None = None) -> None:
+def scene(test: Callable[[Scene], Coroutine[Any, Any, None]], memory: MemoryLimits | None = None) -> None:
     async def run(network: SimulatedNetwork) -> None:
         stage = await Scene(network, memory).start()
         await test(stage)
@@ -203,7 +203,7 @@ def test_a_refusal_that_waited_for_its_turn_gives_its_memory_back_once() -> None
         peer.send(request[100:])
         assert await asyncio.wait_for(correlation_ids(peer, 1), 10) == [3]
 
-    scene(test, Memory(incoming_bytes_max=800))
+    scene(test, MemoryLimits(incoming_bytes_max=800))
 
 
 def failing(error: Exception) -> Handler:
@@ -372,7 +372,7 @@ def test_announcing_large_frames_costs_nothing() -> None:
 
 
 def test_memory_for_frames_is_bounded_and_who_waits_gets_its_turn(caplog: pytest.LogCaptureFixture) -> None:
-    memory = Memory(incoming_bytes_max=8_000_000)
+    memory = MemoryLimits(incoming_bytes_max=8_000_000)
     most = 0
 
     async def test(stage: Scene) -> None:
@@ -397,7 +397,7 @@ def test_memory_for_frames_is_bounded_and_who_waits_gets_its_turn(caplog: pytest
 
 
 def test_unfinished_frames_that_hold_all_memory_are_ended_for_those_who_wait(caplog: pytest.LogCaptureFixture) -> None:
-    memory = Memory(incoming_bytes_max=1_000_000)
+    memory = MemoryLimits(incoming_bytes_max=1_000_000)
 
     async def test(stage: Scene) -> None:
         hogs = [await stage.peer("hog") for _ in range(3)]
@@ -449,7 +449,7 @@ def test_stopping_answers_what_is_under_way_and_takes_no_more() -> None:
 def test_stopping_does_not_wait_longer_than_its_grace() -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
-        stage.answer = lambda request: DeferredAnswer()
+        stage.answer = lambda request: DeferredResponse()
         peer.send(echo(1))
         await asyncio.sleep(1)
         await stage.listener.stop(3)

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from builders.partitions import InlineWorkers
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.outbox import COLD_BYTES, HIGH_WATER_BYTES, Outbox
 from millstream.seams.local_disk import LocalDisk, LocalFile
 from millstream.seams.local_file_part import LocalPart
@@ -32,7 +32,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 
 
 class Sending(asyncio.Protocol):
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: MemoryLimits) -> None:
         self.outbox = self._outbox = Outbox(memory, InlineWorkers(), self)
         self.over = asyncio.get_running_loop().create_future()
 
@@ -149,7 +149,7 @@ def send(outbox: Outbox, answers: Sequence[Sequence[Piece]]) -> None:
     ],
 )
 def test_answers_arrive_whole_and_in_order(runner: asyncio.Runner, answers: list[list[Buffer]], tmp_path: Path) -> None:
-    memory = Memory()
+    memory = MemoryLimits()
 
     async def scene() -> None:
         ours, theirs = socket.socketpair()
@@ -172,7 +172,7 @@ def test_answers_arrive_whole_and_in_order(runner: asyncio.Runner, answers: list
 
 
 def test_what_a_slow_peer_leaves_in_a_file_takes_no_memory(runner: asyncio.Runner, tmp_path: Path) -> None:
-    memory = Memory()
+    memory = MemoryLimits()
 
     async def scene() -> None:
         ours, theirs = socket.socketpair()
@@ -198,7 +198,7 @@ def test_a_file_that_is_cut_off_under_way_ends_the_connection(
     async def scene() -> None:
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
-        _, sending = await loop.create_unix_connection(lambda: Sending(Memory()), sock=ours)
+        _, sending = await loop.create_unix_connection(lambda: Sending(MemoryLimits()), sock=ours)
         reader, writer = await asyncio.open_unix_connection(sock=theirs)
         file, answers = stored([[b"head", piece(numbered(5_000_000))]], tmp_path / "file")
         send(sending.outbox, answers)
@@ -218,7 +218,7 @@ def test_a_large_answer_to_a_peer_that_has_gone_ends_the_connection(
     async def scene() -> None:
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
-        _, sending = await loop.create_unix_connection(lambda: Sending(Memory()), sock=ours)
+        _, sending = await loop.create_unix_connection(lambda: Sending(MemoryLimits()), sock=ours)
         theirs.close()
         answers = stored([[piece(numbered(950_000))]], tmp_path / "file")[1]
         send(sending.outbox, answers)

@@ -11,7 +11,7 @@ from builders.batches import numbered_batch
 from builders.requests import RawPeer
 from builders.sdk.subscriber import Subscriber, wanted
 from builders.served import HOST, ServedBroker, produce, serve_in_simulation
-from millstream.broker.net.memory import Memory
+from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
 from millstream.broker.push import subscription
 from millstream.broker.push.round_robin import ROUND_BYTES, TURNS_MAX, RoundRobin
@@ -210,7 +210,7 @@ def test_a_connection_that_is_cut_in_the_middle_leaves_nothing(
 
 
 def test_without_memory_deliveries_wait_until_there_is_some(tmp_path: Path) -> None:
-    memory = Memory(outgoing_bytes_max=1_000_000)
+    memory = MemoryLimits(outgoing_bytes_max=1_000_000)
 
     async def story(broker: ServedBroker, network: SimulatedNetwork) -> None:
         await filled(broker, network, 10)

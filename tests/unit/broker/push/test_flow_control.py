@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from millstream.broker.push.flow_control import MARKS, FlowRoom, FlowWindow, PartitionFlow, SubscriptionFlow
+from millstream.broker.push.flow_control import MARKS, AvailableWindow, FlowWindow, PartitionFlow, SubscriptionFlow
 
 LANES = 3
 
@@ -36,7 +36,9 @@ class AnyReader(RuleBasedStateMachine):
         self.portions[lane].append((begin, begin + messages, size_bytes))
         after, window = self.outstanding, self.flow.window
         fits = after.messages <= window.messages and after.size_bytes <= window.size_bytes
-        assert fits or after == FlowRoom(messages, size_bytes), "only a single portion may be larger than the window"
+        assert fits or after == AvailableWindow(messages, size_bytes), (
+            "only a single portion may be larger than the window"
+        )
 
     @rule(lane=st.integers(0, LANES - 1), part=st.floats(0, 1))
     def commit(self, lane: int, part: float) -> None:
@@ -53,7 +55,7 @@ class AnyReader(RuleBasedStateMachine):
             self.committed[number] = lane.position
             self.flow.committed(lane, lane.position)
         self.due = 0
-        assert self.flow.room() == FlowRoom(self.flow.window.messages, self.flow.window.size_bytes)
+        assert self.flow.room() == AvailableWindow(self.flow.window.messages, self.flow.window.size_bytes)
 
     @invariant()
     def what_is_counted_is_what_is_outstanding(self) -> None:
@@ -68,13 +70,13 @@ class AnyReader(RuleBasedStateMachine):
             assert sum(lane.marks for lane in self.lanes) <= 2 * (MARKS + 2) + LANES
 
     @property
-    def outstanding(self) -> FlowRoom:
+    def outstanding(self) -> AvailableWindow:
         messages = size_bytes = 0
         for portions, committed in zip(self.portions, self.committed, strict=True):
             for begin, end, size in portions:
                 messages += max(0, end - max(begin, committed))
                 size_bytes += size if end > committed else 0
-        return FlowRoom(messages, size_bytes)
+        return AvailableWindow(messages, size_bytes)
 
 
 TestAnyReader = AnyReader.TestCase
@@ -84,7 +86,7 @@ TestAnyReader = AnyReader.TestCase
 def test_more_is_sent_once_the_share_of_what_was_outstanding_is_committed(share_percent: int, needed: int) -> None:
     flow, lane = SubscriptionFlow(FlowWindow(10, 10_000, share_percent)), PartitionFlow(0)
     for end in range(1, 11):
-        assert flow.room() == FlowRoom(11 - end, 10_000 - 10 * (end - 1))
+        assert flow.room() == AvailableWindow(11 - end, 10_000 - 10 * (end - 1))
         flow.sent(lane, end, 10)
     assert flow.room() is None
     flow.committed(lane, needed - 1)
@@ -115,7 +117,7 @@ def test_a_batch_larger_than_the_window_goes_alone() -> None:
     flow.committed(lane, 251)
     assert flow.room() is None, "messages would fit again, bytes do not: nobody knows how many were in the first half"
     flow.committed(lane, 501)
-    assert flow.room() == FlowRoom(10, 1_000)
+    assert flow.room() == AvailableWindow(10, 1_000)
 
 
 def test_a_place_that_was_passed_over_was_never_outstanding() -> None:

@@ -15,7 +15,7 @@ from millstream.cli import spark
 from millstream.cli.app import app
 from millstream.cli.commands import pipeline, pipeline_archive
 from millstream.cli.commands.pipeline_archive import ArchiveView
-from millstream.cli.views.pipeline_view import View
+from millstream.cli.views.pipeline_view import PipelineView
 from millstream.spark.archive import ArchiveProgress
 from millstream.spark.pipelines.query_monitor import QueryState
 from millstream.spark.pipelines.templates import TEMPLATES
@@ -155,7 +155,7 @@ def test_with_once_streams_read_what_is_there() -> None:
     ],
 )
 def test_the_end_of_a_query_is_told_once(state: QueryState, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    view = View(as_json=False, every_s=1_000)
+    view = PipelineView(as_json=False, every_s=1_000)
     view.show([state])
     view.show([state])
     assert capsys.readouterr().err == line

@@ -8,12 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.cli.dump.lines import Where, batch_json, batch_line, date_and_time, escaped, record_json, record_line
+from millstream.cli.dump.lines import (
+    DumpPartition,
+    batch_json,
+    batch_line,
+    date_and_time,
+    escaped,
+    record_json,
+    record_line,
+)
 from millstream.records.batch import decode_batch, encode_batch
 from millstream.records.header import BatchHeader, read_header
 from millstream.records.record import Record
 
-WHERE = Where("orders", 3)
+WHERE = DumpPartition("orders", 3)
 PLAIN = read_header(encode_batch([b"v"], timestamps=0))
 CONTROL = read_header(encode_batch([b"v"], timestamps=0, control=True, transactional=True, producer_id=5))
 _FIELD = re.compile(r"\[((?:[^\]\\]|\\.)*)\]")

@@ -16,7 +16,7 @@ from builders.logs import append_durably, key, open_store, run
 from millstream.cli.app import app
 from millstream.cli.dump import offline
 from millstream.cli.dump.account import BatchPrinter, DumpAccount, PrintRange
-from millstream.cli.dump.lines import Where
+from millstream.cli.dump.lines import DumpPartition
 from millstream.cli.dump.offline import LogFiles, examine, find_logs
 from millstream.cli.failures import EXIT_DAMAGED
 from millstream.records.batch import encode_batch, seal
@@ -230,7 +230,7 @@ def test_no_input_is_too_damaged_to_be_looked_at(
 ) -> None:
     path = write(tmp_path_factory.mktemp("rubbish"), 0, [b"".join(three_batches())[:cut], rubbish])
     account = examine(
-        LogFiles(Where("t", 0), (path,), is_whole=False), BatchPrinter(None, None), EVERYTHING, checks=True
+        LogFiles(DumpPartition("t", 0), (path,), is_whole=False), BatchPrinter(None, None), EVERYTHING, checks=True
     )
     assert account.batches <= 3
     assert account.problems or account.size_bytes == path.stat().st_size
@@ -332,9 +332,12 @@ def test_a_header_alone_is_printed_without_opening_the_batch(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("directory", "where"), [("orders-7", Where("orders", 7)), ("a-b-0", Where("a-b", 0)), ("copy", Where("copy", 0))]
+    ("directory", "where"),
+    [("orders-7", DumpPartition("orders", 7)), ("a-b-0", DumpPartition("a-b", 0)), ("copy", DumpPartition("copy", 0))],
 )
-def test_directories_that_other_brokers_named_are_understood(tmp_path: Path, directory: str, where: Where) -> None:
+def test_directories_that_other_brokers_named_are_understood(
+    tmp_path: Path, directory: str, where: DumpPartition
+) -> None:
     path = write(tmp_path / directory, 0, three_batches())
     assert examined(path).where == examined(path.parent).where == where
 

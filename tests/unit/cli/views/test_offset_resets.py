@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from millstream.cli.positions import Beginning, Latest, Offset, Time
 from millstream.cli.views.group_progress import GroupProgress, OffsetBounds, OffsetMove, clamped, progress, total_lag
-from millstream.cli.views.offset_resets import Shift, parse_target
+from millstream.cli.views.offset_resets import OffsetShift, parse_target
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_answers import CommittedOffset, GroupMember
+from millstream.sdk.admin.group_results import CommittedOffset, GroupMember
 
 WHERE = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)
@@ -22,9 +22,9 @@ NOW_MS = 1_000_000
         ("beginning", Beginning()),
         ("latest", Latest()),
         ("17", Offset(17)),
-        ("-17", Shift(-17)),
-        ("+17", Shift(17)),
-        (" -0 ", Shift(0)),
+        ("-17", OffsetShift(-17)),
+        ("+17", OffsetShift(17)),
+        (" -0 ", OffsetShift(0)),
         ("@5", Time(5)),
         ("10s", Time(NOW_MS - 10_000)),
     ],

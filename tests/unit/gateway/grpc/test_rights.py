@@ -8,15 +8,15 @@ from google.protobuf.descriptor import MethodDescriptor
 import proto
 from millstream.gateway.budget import Budget
 from millstream.gateway.draining import Draining
-from millstream.gateway.grpc.call_handling import Answering, Grounds, Needs
+from millstream.gateway.grpc.call_handling import CallDependencies, CallWrapper, RequiredRight
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.server import services
-from millstream.gateway.operations.cluster_create import NoMaker
+from millstream.gateway.operations.cluster_create import NoSupervisor
 from millstream.gateway.operations.clusters import ServedClusters
 from millstream.gateway.rights import ANYBODY, Right
 from millstream.gateway.traffic import Traffic
 
-SERVICES = services(GrpcLimits(), NoMaker())
+SERVICES = services(GrpcLimits(), NoSupervisor())
 METHODS = [(method, service) for descriptor, service in SERVICES.items() for method in descriptor.methods]
 
 RESOURCES = {"topics": ("topic", "name"), "messages": ("topic", "topics"), "groups": ("group",), "cluster": ()}
@@ -35,7 +35,7 @@ def test_every_service_of_the_contract_is_served() -> None:
 @pytest.mark.parametrize(("method", "service"), METHODS, ids=[method.full_name for method, _ in METHODS])
 def test_every_method_declares_a_right_and_what_it_is_needed_on(method: MethodDescriptor, service: object) -> None:
     function = getattr(service, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", method.name).lower())
-    required: Needs = function.needs
+    required: RequiredRight = function.needs
     assert required.right is not Right.NOTHING
     owner = method.input_type.fields_by_name[required.within].message_type if required.within else method.input_type
     assert owner is not None
@@ -48,7 +48,7 @@ def test_a_method_without_a_right_is_not_served() -> None:
         def __getattr__(self, name: str) -> object:
             return lambda: None
 
-    answering = Answering(Grounds(ServedClusters({}), ANYBODY, Draining(), Budget(), Traffic("grpc")))
+    answering = CallWrapper(CallDependencies(ServedClusters({}), ANYBODY, Draining(), Budget(), Traffic("grpc")))
     for descriptor in SERVICES:
         with pytest.raises(AttributeError, match="needs"):
             answering.handler(descriptor, Careless())

@@ -12,7 +12,7 @@ from builders.gateways.web import Ground, with_clusters
 from builders.loops import for_each
 from builders.simulated_node import HOST
 from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedCluster, ServedClusters
-from millstream.gateway.operations.group_consumers import NOTHING, PARTITIONS_MAX, Polled, commit, poll
+from millstream.gateway.operations.group_consumers import NOTHING, PARTITIONS_MAX, PollResult, commit, poll
 from millstream.gateway.operations.iterators import leave
 from millstream.gateway.operations.reads import ReadLimits
 from millstream.gateway.operations.writes import EventColumns, write
@@ -51,7 +51,7 @@ class Site:
         at: int = 0,
         auto_commit: bool = False,
         start: str = "beginning",
-    ) -> Polled:
+    ) -> PollResult:
         return await poll(self.gateways[at], [TOPIC], GROUP, name, limits, auto_commit=auto_commit, start=start)
 
     async def commit(self, name: str = "a", *, at: int = 0) -> dict[int, int]:
@@ -69,7 +69,7 @@ def by_number(positions: dict[TopicPartition, int]) -> dict[int, int]:
     return {where.partition: offset for where, offset in sorted(positions.items())}
 
 
-def numbers(polled: Polled) -> list[int]:
+def numbers(polled: PollResult) -> list[int]:
     return [int(message.value) for message in polled.messages]
 
 
@@ -326,7 +326,7 @@ class Ledger:
             case _:
                 await self.poll(name, at)
 
-    async def poll(self, name: str, at: int) -> Polled:
+    async def poll(self, name: str, at: int) -> PollResult:
         before = dict(self.committed)
         auto_commit = self.random.random() < 0.3
         limits = ReadLimits(self.random.randint(1, 20), wait_s=self.random.choice([0, 0, 3]))

@@ -1,7 +1,7 @@
 """Events are written, and each is told where it was stored or why it was not."""
 
 from builders.gateways.web import Ground, with_clusters
-from millstream.gateway.operations.writes import EventColumns, Written, write, write_one
+from millstream.gateway.operations.writes import EventColumns, WriteResult, write, write_one
 from millstream.model.errors import ErrorCode
 
 
@@ -50,7 +50,7 @@ def test_what_is_not_answered_for_in_time_is_told_with_its_id_and_stored_once() 
         async def lose() -> None:
             lost.append(await write(member, EventColumns("orders", [b"a", b"b"]), timeout_s=1.0))
 
-        lost: list[Written] = []
+        lost: list[WriteResult] = []
         await ground.restart(lose)
         assert {error.code for error in lost[0].failures.values()} == {ErrorCode.REQUEST_TIMED_OUT}
         settled = await write(member, EventColumns("orders", [b"a", b"b"], message_ids=list(lost[0].message_ids)))

@@ -6,7 +6,7 @@ import pytest
 
 from builders.groups.machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
 from millstream.groups.classic.rebalance import NEW_MEMBER_TIMEOUT_MS
-from millstream.groups.responses import Joined
+from millstream.groups.responses import JoinResponse
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode
 
@@ -65,7 +65,7 @@ def test_a_rebalance_waits_for_members_that_were_told_their_id() -> None:
     again = driver.send_join(first.member_id)
     assert again in driver.waiting
     second = driver.join(told.member_id)
-    assert driver.answer(again, Joined).generation == second.generation == 2
+    assert driver.answer(again, JoinResponse).generation == second.generation == 2
 
 
 def test_a_rebalance_goes_on_when_such_a_member_does_not_come_in_time() -> None:
@@ -74,7 +74,7 @@ def test_a_rebalance_goes_on_when_such_a_member_does_not_come_in_time() -> None:
     driver.join(knows_member_id_required=True)
     again = driver.send_join(first.member_id)
     driver.pass_time(SESSION_MS)
-    assert driver.answer(again, Joined).generation == 2
+    assert driver.answer(again, JoinResponse).generation == 2
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_the_protocol_is_the_one_with_most_votes_among_those_that_all_know() -> 
     second = driver.send_join(protocols=offering("new", "range", "sticky"))
     third = driver.send_join(protocols=offering("range", "sticky"))
     driver.join(first.member_id, protocols=offering("sticky", "range", "old"))
-    assert {driver.answer(each, Joined).protocol_name for each in (second, third)} == {"range"}
+    assert {driver.answer(each, JoinResponse).protocol_name for each in (second, third)} == {"range"}
 
 
 def test_a_group_that_has_become_empty_may_begin_again_as_something_else() -> None:
@@ -139,7 +139,7 @@ def test_an_empty_group_waits_for_its_first_members_and_longer_while_they_come()
     driver.pass_time(1_299)
     assert len(driver.waiting) == 4
     driver.pass_time(1_000)
-    joined = [driver.answer(token, Joined) for token in tokens]
+    joined = [driver.answer(token, JoinResponse) for token in tokens]
     assert {(each.error, each.generation) for each in joined} == {(ErrorCode.NONE, 1)}
     assert max(len(each.members) for each in joined) == 4
 
@@ -151,7 +151,7 @@ def test_the_first_wait_ends_with_the_rebalance_timeout_however_many_come() -> N
         assert first in driver.waiting
         driver.pass_time(500)
         driver.send_join(rebalance_timeout_ms=3_500)
-    assert driver.answer(first, Joined).generation == 1
+    assert driver.answer(first, JoinResponse).generation == 1
 
 
 def test_a_follower_that_says_nothing_new_is_told_of_the_present_generation() -> None:
@@ -170,7 +170,7 @@ def test_a_member_that_says_something_new_makes_the_group_gather_again(state: st
     token = driver.send_join(follower.member_id, protocols=offering("range", metadata=subscription("other")))
     assert driver.state() == "PreparingRebalance"
     again = driver.join(leader.member_id)
-    assert again.generation == driver.answer(token, Joined).generation == leader.generation + 1
+    assert again.generation == driver.answer(token, JoinResponse).generation == leader.generation + 1
 
 
 def test_a_leader_that_joins_again_wants_the_partitions_shared_out_again() -> None:
@@ -193,9 +193,9 @@ def test_a_join_sent_twice_is_answered_twice() -> None:
     leader, follower = driver.stable(2)
     lost = driver.send_join(follower.member_id, protocols=offering("range", metadata=b"new"))
     second = driver.send_join(follower.member_id, protocols=offering("range", metadata=b"new"))
-    assert driver.answer(lost, Joined).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.answer(lost, JoinResponse).error is ErrorCode.REBALANCE_IN_PROGRESS
     driver.join(leader.member_id)
-    assert driver.answer(second, Joined).error is ErrorCode.NONE
+    assert driver.answer(second, JoinResponse).error is ErrorCode.NONE
 
 
 def test_who_does_not_come_again_in_time_is_gone_and_the_others_go_on() -> None:
@@ -205,7 +205,7 @@ def test_who_does_not_come_again_in_time_is_gone_and_the_others_go_on() -> None:
     driver.pass_time(REBALANCE_MS - 1)
     assert token in driver.waiting
     driver.pass_time(1)
-    joined = driver.answer(token, Joined)
+    joined = driver.answer(token, JoinResponse)
     assert (joined.leader, len(joined.members)) == (follower.member_id, 1)
     assert driver.heartbeat(leader).error is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -220,7 +220,7 @@ def test_a_static_member_that_stays_away_remains_a_member_until_its_session_is_o
         session_timeout_ms=SESSION_MS,
     )
     driver.pass_time(REBALANCE_MS)
-    joined = driver.answer(token, Joined)
+    joined = driver.answer(token, JoinResponse)
     assert joined.leader == follower.member_id
     assert {each.instance_id for each in joined.members} == {"i0", "i1"}
 
@@ -232,7 +232,7 @@ def test_a_new_member_whose_join_waits_for_very_long_is_given_up() -> None:
     for _ in range(0, NEW_MEMBER_TIMEOUT_MS, 5_000):
         driver.heartbeat(leader)
         driver.pass_time(5_000)
-    assert driver.answer(token, Joined).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.answer(token, JoinResponse).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("state", ["CompletingRebalance", "Stable"])
@@ -249,7 +249,7 @@ def test_of_a_full_group_that_gathers_those_who_come_last_are_turned_away() -> N
     first = driver.send_join(follower.member_id, protocols=offering("range", metadata=b"new"))
     newcomer = driver.send_join()
     assert driver.join(leader.member_id).error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert driver.answer(first, Joined).generation == driver.answer(newcomer, Joined).generation
+    assert driver.answer(first, JoinResponse).generation == driver.answer(newcomer, JoinResponse).generation
     assert len(driver.describe().members) == 2
 
 
@@ -258,5 +258,5 @@ def test_members_that_all_join_at_once_need_one_generation_and_nobody_is_unknown
     told = [driver.join(knows_member_id_required=True) for _ in range(20)]
     tokens = [driver.send_join(each.member_id, knows_member_id_required=True) for each in told]
     driver.pass_time(1_000)
-    joined = [driver.answer(token, Joined) for token in tokens]
+    joined = [driver.answer(token, JoinResponse) for token in tokens]
     assert {(each.error, each.generation) for each in joined} == {(ErrorCode.NONE, 1)}

@@ -13,7 +13,7 @@ from builders.groups.machine import Driver, offering, subscription
 from builders.loops import for_each
 from millstream.groups.commands import AssignedBytes
 from millstream.groups.effects import GroupLogRecord, Token
-from millstream.groups.responses import Joined, Synced
+from millstream.groups.responses import JoinResponse, SyncResponse
 from millstream.model.errors import ErrorCode
 
 GROUPS = ("g",)
@@ -87,7 +87,7 @@ class ClassicGroups(RuleBasedStateMachine):
             self.joins[token] = client
             model.join(token, client.member_id, client.instance_id, metadata, self.driver.at_ms)
         else:
-            told = self.driver.answer(token, Joined)
+            told = self.driver.answer(token, JoinResponse)
             model.tell(token, ErrorCode.MEMBER_ID_REQUIRED)
             client.member_id = told.member_id
             model.expected[told.member_id] = self.driver.at_ms + SESSION_MS
@@ -115,7 +115,7 @@ class ClassicGroups(RuleBasedStateMachine):
             return
         self.offset += 1
         token = self.driver.send_sync(
-            Joined(generation=client.generation, member_id=client.member_id),
+            JoinResponse(generation=client.generation, member_id=client.member_id),
             client.group_id,
             instance_id=client.instance_id,
             assignments=tuple(AssignedBytes(each, f"{each}/{self.offset}".encode()) for each in client.members),
@@ -137,7 +137,7 @@ class ClassicGroups(RuleBasedStateMachine):
         client = self._next(number)
         if not client.member_id:
             return
-        joined = Joined(generation=client.generation, member_id=client.member_id)
+        joined = JoinResponse(generation=client.generation, member_id=client.member_id)
         self.driver.heartbeat(joined, client.group_id, instance_id=client.instance_id)
         model = self.model[client.group_id]
         model.heartbeat(
@@ -242,7 +242,7 @@ class ClassicGroups(RuleBasedStateMachine):
             answer = self.driver.answers[token]
             assert answer.error is error
             if generation is not None:
-                assert isinstance(answer, Joined)
+                assert isinstance(answer, JoinResponse)
                 assert answer.generation == generation
         waiting = [
             each for model in self.model.values() for member in model.members for each in (member.join, member.sync)
@@ -251,7 +251,7 @@ class ClassicGroups(RuleBasedStateMachine):
         self._note_joins()
         for token, (_, generation, leader) in told:
             if generation is not None and leader is not None and leader.member_id is not None:
-                assert self.driver.answer(token, Joined).leader == leader.member_id
+                assert self.driver.answer(token, JoinResponse).leader == leader.member_id
         for model in self.model.values():
             model.told.clear()
         self._note_assignments()
@@ -264,11 +264,11 @@ class ClassicGroups(RuleBasedStateMachine):
         for model in self.model.values():
             for token in [each for each in model.newcomers if each in self.driver.answers]:
                 member = model.newcomers.pop(token)
-                answer = self.driver.answer(token, Joined)
+                answer = self.driver.answer(token, JoinResponse)
                 if answer.error is ErrorCode.NONE:
                     member.member_id = answer.member_id
         for token in [each for each in self.joins if each in self.driver.answers]:
-            client, answer = self.joins.pop(token), self.driver.answer(token, Joined)
+            client, answer = self.joins.pop(token), self.driver.answer(token, JoinResponse)
             if answer.error is ErrorCode.NONE:
                 client.member_id, client.generation = answer.member_id, answer.generation
                 client.members = tuple(each.member_id for each in answer.members)
@@ -276,7 +276,7 @@ class ClassicGroups(RuleBasedStateMachine):
     def _note_assignments(self) -> None:
         """In one generation a member is never given two different things."""
         for token in [each for each in self.syncs if each in self.driver.answers]:
-            key, answer = self.syncs.pop(token), self.driver.answer(token, Synced)
+            key, answer = self.syncs.pop(token), self.driver.answer(token, SyncResponse)
             if answer.error is ErrorCode.NONE:
                 assert self.assigned.setdefault(key, answer.assignment) == answer.assignment
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from builders.groups.machine import REBALANCE_MS, SESSION_MS, Driver
-from millstream.groups.responses import Joined, LeftMember, Synced
+from millstream.groups.responses import JoinResponse, LeftMember, SyncResponse
 from millstream.model.errors import ErrorCode
 
 
@@ -47,7 +47,7 @@ def test_a_heartbeat_while_the_group_gathers_says_so_and_keeps_the_session() -> 
         driver.pass_time(SESSION_MS - 1)
         assert driver.heartbeat(follower).error is ErrorCode.REBALANCE_IN_PROGRESS
     driver.join(follower.member_id)
-    assert driver.answer(token, Joined).error is ErrorCode.NONE
+    assert driver.answer(token, JoinResponse).error is ErrorCode.NONE
 
 
 def test_a_heartbeat_before_the_partitions_are_shared_out_is_welcome() -> None:
@@ -67,7 +67,7 @@ def test_a_member_that_waits_for_the_others_is_not_taken_for_dead() -> None:
         driver.heartbeat(follower)
     assert token in driver.waiting
     driver.join(follower.member_id)
-    assert len(driver.answer(token, Joined).members) == 2
+    assert len(driver.answer(token, JoinResponse).members) == 2
 
 
 def test_a_member_that_waits_for_its_assignment_is_not_taken_for_dead() -> None:
@@ -78,7 +78,7 @@ def test_a_member_that_waits_for_its_assignment_is_not_taken_for_dead() -> None:
         driver.pass_time(SESSION_MS - 1)
         driver.heartbeat(leader)
     driver.sync(leader)
-    assert driver.answer(token, Synced).error is ErrorCode.NONE
+    assert driver.answer(token, SyncResponse).error is ErrorCode.NONE
     driver.pass_time(SESSION_MS - 1)
     assert driver.heartbeat(follower).error is ErrorCode.NONE
 
@@ -129,7 +129,7 @@ def test_who_was_told_an_id_may_leave_with_it_and_is_not_waited_for() -> None:
     told = driver.join(knows_member_id_required=True)
     token = driver.send_join(member.member_id)
     assert driver.leave(told.member_id).members[0].error is ErrorCode.NONE
-    assert driver.answer(token, Joined).error is ErrorCode.NONE
+    assert driver.answer(token, JoinResponse).error is ErrorCode.NONE
 
 
 def test_leaving_with_an_id_that_never_joined_disturbs_nobody() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from builders.groups.machine import REBALANCE_MS, Driver, offering
 from millstream.groups.commands import AssignedBytes
-from millstream.groups.responses import Joined, Synced
+from millstream.groups.responses import JoinResponse, SyncResponse
 from millstream.model.errors import ErrorCode
 
 
@@ -17,7 +17,7 @@ def test_everybody_waits_for_the_leader_and_then_gets_its_own_part() -> None:
     assert all(token in driver.waiting for token in tokens)
     assert driver.sync(leader).assignment == leader.member_id.encode()
     for each, token in zip(others, tokens, strict=True):
-        synced = driver.answer(token, Synced)
+        synced = driver.answer(token, SyncResponse)
         assert (synced.error, synced.assignment) == (ErrorCode.NONE, each.member_id.encode())
         assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
     assert driver.state() == "Stable"
@@ -27,7 +27,7 @@ def test_who_is_not_named_gets_nothing_and_who_is_no_member_is_passed_over() -> 
     driver = Driver()
     leader, follower = driver.gathered(2)
     driver.sync(leader, assignments=(AssignedBytes("nobody", b"x"),))
-    assert driver.sync(follower) == Synced(protocol_type="consumer", protocol_name="range")
+    assert driver.sync(follower) == SyncResponse(protocol_type="consumer", protocol_name="range")
 
 
 def test_who_asks_later_or_again_gets_the_same() -> None:
@@ -76,7 +76,7 @@ def test_who_waits_for_an_assignment_that_will_not_come_is_told_to_join_again() 
     _, follower = driver.gathered(2)
     token = driver.send_sync(follower)
     driver.send_join()
-    assert driver.answer(token, Synced).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.answer(token, SyncResponse).error is ErrorCode.REBALANCE_IN_PROGRESS
     assert driver.state() == "PreparingRebalance"
 
 
@@ -84,9 +84,9 @@ def test_a_sync_sent_twice_is_answered_twice() -> None:
     driver = Driver()
     leader, follower = driver.gathered(2)
     lost, second = driver.send_sync(follower), driver.send_sync(follower)
-    assert driver.answer(lost, Synced).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.answer(lost, SyncResponse).error is ErrorCode.REBALANCE_IN_PROGRESS
     driver.sync(leader)
-    assert driver.answer(second, Synced).assignment == follower.member_id.encode()
+    assert driver.answer(second, SyncResponse).assignment == follower.member_id.encode()
 
 
 def test_members_that_do_not_ask_for_their_part_in_time_are_gone_and_the_others_gather_again() -> None:
@@ -106,7 +106,7 @@ def test_a_leader_that_never_says_who_gets_what_is_replaced() -> None:
     leader, follower = driver.gathered(2, session_timeout_ms=REBALANCE_MS * 2)
     token = driver.send_sync(follower)
     driver.pass_time(REBALANCE_MS)
-    assert driver.answer(token, Synced).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.answer(token, SyncResponse).error is ErrorCode.REBALANCE_IN_PROGRESS
     again = driver.join(follower.member_id)
     assert (again.leader, again.generation) == (follower.member_id, leader.generation + 1)
 
@@ -124,5 +124,5 @@ def test_an_assignment_of_a_generation_that_is_over_is_not_handed_out_in_the_nex
     leader, follower = driver.stable(2)
     token = driver.send_join(follower.member_id, protocols=offering("range", metadata=b"new"))
     driver.join(leader.member_id)
-    driver.send_sync(driver.answer(token, Joined))
+    driver.send_sync(driver.answer(token, JoinResponse))
     assert driver.sync(leader).error is ErrorCode.ILLEGAL_GENERATION

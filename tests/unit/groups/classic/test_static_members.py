@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from builders.groups.machine import REBALANCE_MS, SESSION_MS, Driver, offering, subscription
-from millstream.groups.responses import Joined, Synced
+from millstream.groups.responses import JoinResponse, SyncResponse
 from millstream.model.errors import ErrorCode
 
 
@@ -82,7 +82,7 @@ def test_a_return_before_the_partitions_are_shared_out_makes_the_group_gather() 
     _, follower = driver.gathered(2, static=True)
     waiting = driver.send_sync(follower, instance_id="i1")
     driver.send_join(instance_id="i1")
-    assert driver.answer(waiting, Synced).error is ErrorCode.FENCED_INSTANCE_ID
+    assert driver.answer(waiting, SyncResponse).error is ErrorCode.FENCED_INSTANCE_ID
     assert driver.state() == "PreparingRebalance"
 
 
@@ -91,10 +91,10 @@ def test_a_return_while_the_group_gathers_takes_the_place_of_the_one_that_waits(
     leader, follower = driver.stable(2, static=True)
     waiting = driver.send_join(follower.member_id, instance_id="i1", protocols=offering("range", metadata=b"new"))
     back = driver.send_join(instance_id="i1")
-    fenced = driver.answer(waiting, Joined)
+    fenced = driver.answer(waiting, JoinResponse)
     assert (fenced.error, fenced.member_id) == (ErrorCode.FENCED_INSTANCE_ID, follower.member_id)
     driver.join(leader.member_id, instance_id="i0")
-    assert driver.answer(back, Joined).error is ErrorCode.NONE
+    assert driver.answer(back, JoinResponse).error is ErrorCode.NONE
     assert len(driver.describe().members) == 2
 
 
@@ -108,7 +108,7 @@ def test_a_newcomer_that_asks_again_is_waited_with_for_as_long_as_the_others_may
         driver.heartbeat(member)
     assert token in driver.waiting
     driver.join(member.member_id)
-    assert driver.answer(token, Joined).error is ErrorCode.NONE
+    assert driver.answer(token, JoinResponse).error is ErrorCode.NONE
 
 
 def test_a_full_group_lets_its_own_back_in() -> None:
@@ -136,7 +136,7 @@ def test_when_only_static_members_are_left_and_none_comes_the_group_goes_on_wait
     driver.pass_time(REBALANCE_MS + 1)
     assert driver.state() == "PreparingRebalance"
     token = driver.send_join(instance_id="i1", **other)
-    joined = driver.answer(token, Joined)
+    joined = driver.answer(token, JoinResponse)
     assert (joined.error, joined.leader) == (ErrorCode.NONE, joined.member_id)
 
 

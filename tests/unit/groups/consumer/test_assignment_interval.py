@@ -7,7 +7,7 @@ from builders.groups.machine import Driver
 from builders.groups.topics import Topics
 from millstream.groups.consumer.records import TARGET, TARGET_EPOCH
 from millstream.groups.records import key_version
-from millstream.groups.responses import ConsumerHeartbeatAnswer
+from millstream.groups.responses import ConsumerHeartbeatResponse
 from millstream.model.errors import ErrorCode
 
 INTERVAL_MS = 1_000
@@ -115,7 +115,7 @@ def test_after_a_restart_what_is_open_is_shared_out_with_the_next_heartbeat() ->
     assert describe(restarted).state == "Assigning"
     first.move_to(restarted)
     second.move_to(restarted)
-    answer: ConsumerHeartbeatAnswer = first.beat()
+    answer: ConsumerHeartbeatResponse = first.beat()
     assert answer.error is ErrorCode.NONE
     assert len(first.places) == 3
 

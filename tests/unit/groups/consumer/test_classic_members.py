@@ -7,14 +7,14 @@ import pytest
 from builders.groups.consumers import REBALANCE_MS, SESSION_MS, ClassicConsumer, Consumer, describe
 from builders.groups.machine import Driver, offering, subscription
 from builders.groups.topics import Topics
-from millstream.groups.responses import Joined, LeftMember
+from millstream.groups.responses import JoinResponse, LeftMember
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_versioned
 
 ORDERS = offering("range", metadata=subscription("orders"))
 
 
-def _mixed(**settings: Any) -> tuple[Driver, Consumer, Joined]:
+def _mixed(**settings: Any) -> tuple[Driver, Consumer, JoinResponse]:
     """A member of each protocol; the classic one has joined and not yet asked for its part."""
     driver = Driver(topics=Topics(orders=4), **settings)
     new = Consumer(driver, "new")

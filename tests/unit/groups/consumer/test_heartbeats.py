@@ -8,7 +8,7 @@ from builders.groups.consumers import JOINING, REBALANCE_MS, SESSION_MS, Consume
 from builders.groups.machine import Driver
 from builders.groups.topics import Topics
 from millstream.groups.commands import DescribeConsumerGroup, DescribeGroup, ListGroups, OwnedPartitions
-from millstream.groups.responses import ConsumerGroupDescription, ConsumerHeartbeatAnswer, GroupList
+from millstream.groups.responses import ConsumerGroupDescription, ConsumerHeartbeatResponse, GroupList
 from millstream.model.errors import ErrorCode
 
 
@@ -16,8 +16,8 @@ def _driver(**settings: Any) -> Driver:
     return Driver(topics=Topics(orders=6, bills=4), **settings)
 
 
-def _ask(driver: Driver, member_id: str, epoch: int, **other: Any) -> ConsumerHeartbeatAnswer:
-    return driver.ask(request(member_id, epoch, **other), ConsumerHeartbeatAnswer)
+def _ask(driver: Driver, member_id: str, epoch: int, **other: Any) -> ConsumerHeartbeatResponse:
+    return driver.ask(request(member_id, epoch, **other), ConsumerHeartbeatResponse)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from builders.groups.consumers import ClassicConsumer, Consumer, describe, reque
 from builders.groups.machine import Driver, offering
 from builders.groups.topics import Topics
 from millstream.groups.commands import ListGroups
-from millstream.groups.responses import ConsumerHeartbeatAnswer, GroupList, Joined
+from millstream.groups.responses import ConsumerHeartbeatResponse, GroupList, JoinResponse
 from millstream.model.errors import ErrorCode
 
 Member = Consumer | ClassicConsumer
@@ -129,7 +129,7 @@ def test_committed_offsets_stay_when_a_group_moves() -> None:
     driver = _driver()
     old, new = ClassicConsumer(driver), Consumer(driver, "new")
     _go_on(old, rounds=3)
-    by = Joined(generation=old.generation, member_id=old.member_id)
+    by = JoinResponse(generation=old.generation, member_id=old.member_id)
     assert driver.commit(("orders", 0, 7), by=by).error is ErrorCode.NONE
     new.join()
     assert driver.offsets() == {("orders", 0): 7}
@@ -155,7 +155,7 @@ def test_a_classic_group_that_is_none_of_consumers_is_left_alone() -> None:
     driver = _driver()
     driver.join(protocol_type="connect")
     consumer = Consumer(driver, "new")
-    answer = driver.ask(consumer._request(True), ConsumerHeartbeatAnswer)
+    answer = driver.ask(consumer._request(True), ConsumerHeartbeatResponse)
     assert answer.error is ErrorCode.GROUP_ID_NOT_FOUND
     assert "consumers" in answer.detail
     assert _kind(driver) == "classic"
@@ -164,7 +164,7 @@ def test_a_classic_group_that_is_none_of_consumers_is_left_alone() -> None:
 def test_a_classic_group_that_says_nothing_readable_is_left_alone() -> None:
     driver = _driver()
     (joined,) = driver.stable(protocols=offering("range", metadata=b"\x00\x01\xff"))
-    answer = driver.ask(Consumer(driver, "new")._request(True), ConsumerHeartbeatAnswer)
+    answer = driver.ask(Consumer(driver, "new")._request(True), ConsumerHeartbeatResponse)
     assert answer.error is ErrorCode.GROUP_ID_NOT_FOUND
     assert driver.heartbeat(joined).error is ErrorCode.NONE
 
@@ -172,7 +172,7 @@ def test_a_classic_group_that_says_nothing_readable_is_left_alone() -> None:
 def test_only_a_member_that_joins_moves_a_group() -> None:
     driver = _driver()
     _go_on(ClassicConsumer(driver), rounds=3)
-    answer = driver.ask(request("new", 1), ConsumerHeartbeatAnswer)
+    answer = driver.ask(request("new", 1), ConsumerHeartbeatResponse)
     assert answer.error is ErrorCode.GROUP_ID_NOT_FOUND
     assert _kind(driver) == "classic"
 

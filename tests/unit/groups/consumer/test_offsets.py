@@ -8,7 +8,7 @@ from builders.groups.consumers import Consumer
 from builders.groups.machine import Driver, offering, subscription
 from builders.groups.topics import Topics
 from millstream.groups.commands import FetchOffsets
-from millstream.groups.responses import Joined, Offsets
+from millstream.groups.responses import JoinResponse, OffsetsResponse
 from millstream.model.errors import ErrorCode
 
 DAY_MS = 24 * 3600 * 1000
@@ -21,8 +21,8 @@ def _driver(**settings: Any) -> tuple[Driver, Consumer]:
     return driver, consumer
 
 
-def _as(consumer: Consumer, epoch: int) -> Joined:
-    return Joined(generation=epoch, member_id=consumer.member_id)
+def _as(consumer: Consumer, epoch: int) -> JoinResponse:
+    return JoinResponse(generation=epoch, member_id=consumer.member_id)
 
 
 def test_a_member_commits_with_its_epoch() -> None:
@@ -35,7 +35,7 @@ def test_a_member_commits_with_its_epoch() -> None:
 def test_another_epoch_is_stale(epoch: int) -> None:
     driver, consumer = _driver()
     assert driver.commit(("orders", 0, 7), by=_as(consumer, epoch)).error is ErrorCode.STALE_MEMBER_EPOCH
-    fetched = driver.ask(FetchOffsets("g", None, "m", epoch), Offsets)
+    fetched = driver.ask(FetchOffsets("g", None, "m", epoch), OffsetsResponse)
     assert fetched.error is ErrorCode.STALE_MEMBER_EPOCH
     assert driver.offsets() == {}
 
@@ -50,7 +50,7 @@ def test_a_classic_member_is_told_that_its_generation_is_over() -> None:
     driver, _ = _driver()
     joined = driver.join(protocols=offering("range", metadata=subscription("orders")))
     assert driver.commit(("orders", 0, 7), by=joined, knows_stale_epoch=False).error is ErrorCode.NONE
-    before = Joined(generation=joined.generation - 1, member_id=joined.member_id)
+    before = JoinResponse(generation=joined.generation - 1, member_id=joined.member_id)
     assert driver.commit(("orders", 0, 7), by=before).error is ErrorCode.ILLEGAL_GENERATION
 
 
@@ -65,7 +65,7 @@ def test_a_member_that_was_fenced_commits_nothing() -> None:
     driver, consumer = _driver()
     consumer.leave()
     assert driver.commit(("orders", 0, 7), by=_as(consumer, 1)).error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert driver.ask(FetchOffsets("g", None, "m", 1), Offsets).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.ask(FetchOffsets("g", None, "m", 1), OffsetsResponse).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_offsets_of_topics_that_are_read_cannot_be_deleted() -> None:

@@ -9,7 +9,7 @@ from builders.groups.machine import Driver
 from builders.groups.topics import Topics
 from millstream.groups.consumer import regex_subscriptions
 from millstream.groups.consumer.regex_subscriptions import EXPRESSION_CHARS_MAX, Regexes, compile_expression
-from millstream.groups.responses import ConsumerHeartbeatAnswer
+from millstream.groups.responses import ConsumerHeartbeatResponse
 from millstream.model.errors import ErrorCode, MillstreamError
 
 
@@ -52,7 +52,7 @@ def test_topics_by_name_and_by_expression_are_read_together() -> None:
 def test_what_re2_refuses_is_refused_with_its_reason_and_leaves_no_trace(expression: str) -> None:
     driver = _driver()
     consumer = Consumer(driver, "m", topics=(), regex=expression)
-    answer = driver.ask(consumer._request(True), ConsumerHeartbeatAnswer)
+    answer = driver.ask(consumer._request(True), ConsumerHeartbeatResponse)
     assert answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert expression in answer.detail
     assert not driver.log
@@ -64,7 +64,7 @@ def test_a_member_that_changes_to_an_expression_that_cannot_be_used_keeps_what_i
     consumer = Consumer(driver, "m", topics=(), regex="orders-.*")
     consumer.join()
     consumer.regex = "["
-    answer = driver.ask(consumer._request(True), ConsumerHeartbeatAnswer)
+    answer = driver.ask(consumer._request(True), ConsumerHeartbeatResponse)
     assert answer.error is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert consumer.beat().error is ErrorCode.NONE
     assert describe(driver).members[0].subscribed_regex == "orders-.*"

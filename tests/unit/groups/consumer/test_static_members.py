@@ -5,8 +5,8 @@ import pytest
 from builders.groups.consumers import SESSION_MS, Consumer, describe, request
 from builders.groups.machine import Driver
 from builders.groups.topics import Topics
-from millstream.groups.commands import Leave, LeavingMember
-from millstream.groups.responses import ConsumerHeartbeatAnswer, Left, LeftMember
+from millstream.groups.commands import LeaveGroup, LeavingMember
+from millstream.groups.responses import ConsumerHeartbeatResponse, LeaveResponse, LeftMember
 from millstream.model.errors import ErrorCode
 
 
@@ -47,7 +47,7 @@ def test_its_partitions_wait_for_a_session_and_then_go_to_others() -> None:
 def test_a_static_id_that_is_in_use_is_not_given_to_another_member() -> None:
     driver, *_ = _pair()
     thief = Consumer(driver, "c", instance_id="i-a")
-    answer = driver.ask(thief._request(True), ConsumerHeartbeatAnswer)
+    answer = driver.ask(thief._request(True), ConsumerHeartbeatResponse)
     assert answer.error is ErrorCode.UNRELEASED_INSTANCE_ID
 
 
@@ -62,14 +62,14 @@ def test_whoever_still_uses_the_old_member_id_is_fenced(epoch: int) -> None:
     driver, first, _ = _pair()
     first.leave(epoch=-2)
     Consumer(driver, "c", instance_id="i-a").join()
-    answer = driver.ask(request("a", epoch, instance_id="i-a"), ConsumerHeartbeatAnswer)
+    answer = driver.ask(request("a", epoch, instance_id="i-a"), ConsumerHeartbeatResponse)
     assert answer.error is ErrorCode.FENCED_INSTANCE_ID
 
 
 @pytest.mark.parametrize("epoch", [2, -1, -2])
 def test_an_unknown_static_id_is_an_unknown_member(epoch: int) -> None:
     driver, *_ = _pair()
-    answer = driver.ask(request("a", epoch, instance_id="nobody"), ConsumerHeartbeatAnswer)
+    answer = driver.ask(request("a", epoch, instance_id="nobody"), ConsumerHeartbeatResponse)
     assert answer.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -77,7 +77,7 @@ def test_a_member_that_is_away_cannot_go_on_without_joining() -> None:
     driver, first, _ = _pair()
     epoch = first.epoch
     first.leave(epoch=-2)
-    answer = driver.ask(request("a", epoch, instance_id="i-a"), ConsumerHeartbeatAnswer)
+    answer = driver.ask(request("a", epoch, instance_id="i-a"), ConsumerHeartbeatResponse)
     assert answer.error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
@@ -90,7 +90,7 @@ def test_a_static_member_that_leaves_for_good_frees_its_partitions_at_once() -> 
 
 def test_an_operator_removes_a_member_by_its_static_id() -> None:
     driver, _, second = _pair()
-    left = driver.ask(Leave("g", (LeavingMember("", "i-a"), LeavingMember("", "i-x"))), Left)
+    left = driver.ask(LeaveGroup("g", (LeavingMember("", "i-a"), LeavingMember("", "i-x"))), LeaveResponse)
     assert left.members == (
         LeftMember("", "i-a", ErrorCode.NONE),
         LeftMember("", "i-x", ErrorCode.UNKNOWN_MEMBER_ID),

@@ -6,13 +6,13 @@ from msgspec.structs import replace
 from builders.groups.consumers import SESSION_MS, Consumer, describe
 from builders.groups.iterator_clients import IN_FLIGHT_MS, driver
 from millstream.groups.commands import IteratorJoin, ListGroups
-from millstream.groups.responses import ClientAnswer, GroupList
+from millstream.groups.responses import GroupList, IteratorClientResponse
 from millstream.model.errors import ErrorCode
 
 
 def test_a_client_that_joins_is_given_nothing_before_it_asks() -> None:
     answer = driver().client().join()
-    assert answer == ClientAnswer(
+    assert answer == IteratorClientResponse(
         generation=1, is_settled=True, heartbeat_interval_ms=5_000, session_timeout_ms=SESSION_MS
     )
 
@@ -39,7 +39,7 @@ def test_names_have_at_least_one_byte_and_no_more_than_fit_into_an_iterator(
     group_id: str, client_id: str, error: ErrorCode
 ) -> None:
     machine = driver()
-    assert machine.ask(IteratorJoin(group_id, client_id, "", ""), ClientAnswer).error is error
+    assert machine.ask(IteratorJoin(group_id, client_id, "", ""), IteratorClientResponse).error is error
     assert not machine.log
 
 

@@ -12,7 +12,7 @@ from millstream.groups.iterators.iterator import BEGINNING, END, MESSAGES_MAX
 from millstream.groups.iterators.records import ITERATOR_KEY
 from millstream.groups.machine_context import LOOK_EVERY_MS
 from millstream.groups.records import key_version
-from millstream.groups.responses import IteratorAnswer, IteratorList
+from millstream.groups.responses import IteratorList, IteratorResponse
 from millstream.model.errors import ErrorCode
 
 TOPIC = ("orders", 0)
@@ -223,7 +223,7 @@ def test_an_iterator_that_is_not_the_one_in_flight_commits_nothing(changed: dict
     machine, a = alone()
     iterator = replace(a.get(0), **({"offset": 0} | changed))
     log = len(machine.log)
-    assert machine.ask(CommitIterator("g", "a", iterator, 1), IteratorAnswer).error is error
+    assert machine.ask(CommitIterator("g", "a", iterator, 1), IteratorResponse).error is error
     assert len(machine.log) == log
 
 

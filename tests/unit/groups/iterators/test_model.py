@@ -14,7 +14,7 @@ from builders.groups.topics import Topics
 from millstream.groups.commands import ListIterators
 from millstream.groups.iterators.issue import HANDED
 from millstream.groups.iterators.iterator import BEGINNING, CLOCK_TOLERANCE_MS, Iterator, member_id
-from millstream.groups.responses import IteratorAnswer, IteratorList
+from millstream.groups.responses import IteratorList, IteratorResponse
 from millstream.model.errors import ErrorCode
 
 NAMES = ("a", "b", "c")
@@ -205,7 +205,7 @@ class Iterators(RuleBasedStateMachine):
         else:
             self.handed(flight, iterator.offset, count, answer)
 
-    def handed(self, flight: Flight, offset: int, count: int, answer: IteratorAnswer) -> None:
+    def handed(self, flight: Flight, offset: int, count: int, answer: IteratorResponse) -> None:
         """Noted in place of what was before; and its time begins anew, unless the partition is to be another's."""
         iterator, until_ms = replace(flight.iterator, offset=offset), flight.until_ms
         if ("orders", iterator.partition) in self.clients[iterator.client_id].owned():
@@ -232,7 +232,7 @@ class Iterators(RuleBasedStateMachine):
             and (flight.is_over or flight.iterator.offset == position)
         )
 
-    def settled(self, flight: Flight, iterator: Iterator, position: int, answer: IteratorAnswer) -> None:
+    def settled(self, flight: Flight, iterator: Iterator, position: int, answer: IteratorResponse) -> None:
         partition = iterator.partition
         assert (answer.error, answer.position) == (ErrorCode.NONE, position)
         self.positions[partition] = position

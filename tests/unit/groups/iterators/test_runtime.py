@@ -7,12 +7,12 @@ from msgspec.structs import replace
 from builders.groups.site import EVENTS, GROUP, GroupSite, run_groups
 from millstream.groups.commands import CommitIterator, GetIterator, IteratorJoin, ListIterators
 from millstream.groups.iterators.iterator import BEGINNING, Iterator, IteratorNotice
-from millstream.groups.responses import Answer, ClientAnswer, IteratorAnswer, IteratorList
+from millstream.groups.responses import Answer, IteratorClientResponse, IteratorList, IteratorResponse
 from millstream.model.errors import ErrorCode
 
 
 async def joined(site: GroupSite) -> None:
-    answer = await site.ask(IteratorJoin(GROUP, "a", "program", "/host"), ClientAnswer)
+    answer = await site.ask(IteratorJoin(GROUP, "a", "program", "/host"), IteratorClientResponse)
     assert answer.error is ErrorCode.NONE
 
 
@@ -21,7 +21,7 @@ def asking(partition: int = 0) -> GetIterator:
 
 
 async def given(site: GroupSite, partition: int = 0) -> Iterator:
-    answer = await site.ask(asking(partition), IteratorAnswer)
+    answer = await site.ask(asking(partition), IteratorResponse)
     assert answer.given is not None, answer
     return answer.given.iterator
 
@@ -41,7 +41,7 @@ def test_nothing_is_handed_down_before_it_is_durable_and_everything_before_the_c
         assert not site.told
         await done.wait()
         ((answer, told),) = heard
-        assert isinstance(answer, IteratorAnswer)
+        assert isinstance(answer, IteratorResponse)
         assert answer.given is not None
         assert [each.issue for each in told] == [answer.given.iterator.issue]
 
@@ -52,7 +52,7 @@ def test_what_could_not_be_made_durable_is_neither_handed_down_nor_given_out() -
     async def story(site: GroupSite) -> None:
         await joined(site)
         site.disk.flush_error_chance = 1.0
-        answer = await site.ask(asking(), IteratorAnswer)
+        answer = await site.ask(asking(), IteratorResponse)
         assert (answer.error, answer.given) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
         assert not site.told
         site.disk.flush_error_chance = 0.0
@@ -64,7 +64,7 @@ def test_a_crash_leaves_what_was_given_out_and_committed() -> None:
     async def story(site: GroupSite) -> None:
         await joined(site)
         first = await given(site)
-        committed = await site.ask(CommitIterator(GROUP, "a", replace(first, offset=0), 7), IteratorAnswer)
+        committed = await site.ask(CommitIterator(GROUP, "a", replace(first, offset=0), 7), IteratorResponse)
         other = await given(site, 1)
         await site.restart(crashed=True)
         assert await site.committed() == {0: 7}

@@ -6,8 +6,8 @@ import pytest
 
 from builders.groups.site import EVENTS, GROUP, GroupSite, commit, run_groups, settled_member
 from millstream.catalog.projection import GroupRow, OffsetPlace, ShardRows
-from millstream.groups.commands import DeleteGroup, DeleteOffsets, Leave, LeavingMember
-from millstream.groups.responses import Done, Left, PartitionErrors
+from millstream.groups.commands import DeleteGroup, DeleteOffsets, LeaveGroup, LeavingMember
+from millstream.groups.responses import EmptyResponse, LeaveResponse, PartitionErrors
 from millstream.groups.runtime.projector import AT_ONCE_MAX
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.storage.store import FlushPolicy
@@ -63,12 +63,12 @@ def test_members_are_told_and_taken_out_again() -> None:
         assert row[:5] == ("classic", "Stable", "consumer", "range", 1)
         (told,) = row.members
         assert told[:4] == (member.member_id, None, "client", "/host")
-        await site.ask(Leave(GROUP, (LeavingMember(member.member_id, None),)), Left)
+        await site.ask(LeaveGroup(GROUP, (LeavingMember(member.member_id, None),)), LeaveResponse)
         await site.groups.project()
         row = group(site)
         assert row is not None
         assert (row.state, row.members) == ("Empty", ())
-        assert await site.ask(DeleteGroup(GROUP), Done) == Done()
+        assert await site.ask(DeleteGroup(GROUP), EmptyResponse) == EmptyResponse()
         await site.groups.project()
         assert group(site) is None
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.partition.message_ids.filter import Filter
+from millstream.partition.message_ids.filter import BloomFilter
 from millstream.partition.message_ids.keys import IndexedMessage
 from millstream.partition.message_ids.run import BLOCK_BYTES, BLOCK_ENTRIES, IdRun, RunWriter, merge, packed
 from millstream.storage.log.open_files import OpenFiles
@@ -68,14 +68,14 @@ class Shelf:
 def test_every_key_of_a_run_is_found_and_no_other(size: int) -> None:
     run = Shelf().run({key(number): IndexedMessage(number, 1) for number in range(size)})
     assert [run.find(key(number)) for number in range(size)] == [IndexedMessage(number, 1) for number in range(size)]
-    run.filter = Filter(b"\xff" * 8)  # One that knows nothing: the blocks themselves must.
+    run.filter = BloomFilter(b"\xff" * 8)  # One that knows nothing: the blocks themselves must.
     assert not any(run.find(key(number)) for number in range(size, size + 300))
 
 
 def test_keys_that_are_not_spread_evenly_are_found_too() -> None:
     keys = [number.to_bytes(16, "big") for number in range(0, 3000, 3)]
     run = Shelf().run({each: IndexedMessage(number, 1) for number, each in enumerate(keys)})
-    run.filter = Filter(b"\xff" * 8)
+    run.filter = BloomFilter(b"\xff" * 8)
     assert [run.find(each) for each in keys] == [IndexedMessage(number, 1) for number in range(1000)]
     assert not any(run.find((number + 1).to_bytes(16, "big")) for number in range(0, 3000, 3))
 
@@ -123,7 +123,7 @@ def test_a_damaged_run_says_so_and_never_that_a_key_is_not_there(position: int) 
 
 @pytest.mark.parametrize("count", [1, 10, 5000])
 def test_a_filter_knows_its_keys_and_hardly_any_other(count: int) -> None:
-    keys = Filter.empty(count)
+    keys = BloomFilter.empty(count)
     keys.add(key(number) for number in range(count))
     assert all(keys.may_have(key(number)) for number in range(count))
     others = Random(1).sample(range(10**6, 10**9), 5000)

@@ -9,10 +9,10 @@ from builders.sdk.writing_client import WritingClient
 from builders.simulated_node import SimulatedMachine, simulate
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin import requests_admin
+from millstream.sdk.admin import admin_requests
 from millstream.sdk.admin.admin import TO_THE_END
-from millstream.sdk.admin.admin_answers import ResourceKind, TopicPage
-from millstream.sdk.admin.group_answers import CommittedOffset
+from millstream.sdk.admin.admin_results import ResourceKind, TopicPage
+from millstream.sdk.admin.group_results import CommittedOffset
 from millstream.sdk.requests import LATEST
 from millstream.wire.client_connection import Api
 
@@ -179,7 +179,7 @@ LISTED = ["a", "a-", "a.b", "a0", "b"]
 def test_topics_are_listed_page_by_page_each_once(limit: int, in_parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.sdk.admin.admin._LISTED_PARTITIONS", 2)
     if not in_parts:
-        monkeypatch.setattr(requests_admin, "DESCRIBE_TOPIC_PARTITIONS", Api(30_000, "DescribeTopicPartitions", 0, 0))
+        monkeypatch.setattr(admin_requests, "DESCRIBE_TOPIC_PARTITIONS", Api(30_000, "DescribeTopicPartitions", 0, 0))
 
     async def story(client: WritingClient) -> None:
         for name in LISTED:
@@ -258,7 +258,7 @@ def test_the_brokers_own_topics_are_listed_only_if_they_are_asked_for(
     in_parts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not in_parts:
-        monkeypatch.setattr(requests_admin, "DESCRIBE_TOPIC_PARTITIONS", Api(30_000, "DescribeTopicPartitions", 0, 0))
+        monkeypatch.setattr(admin_requests, "DESCRIBE_TOPIC_PARTITIONS", Api(30_000, "DescribeTopicPartitions", 0, 0))
 
     async def story(client: WritingClient) -> None:
         await client.create_topic("a")

@@ -16,8 +16,8 @@ from millstream.sdk import requests
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.cluster import ConnectionSettings
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.seams.clock import SystemClock
 from millstream.seams.entropy import SystemEntropy
 from millstream.seams.network import TcpNetwork

@@ -11,9 +11,9 @@ from builders.sdk.simulated_consumers import TOPIC, Ground, every, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
-from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.consuming.batch_opening import HEAVY_BYTES
 from millstream.sdk.consuming.partition_reader import PIECE_BYTES, FetchedChunk, PartitionReader
+from millstream.sdk.responses import FetchedBatches
 
 COMPRESSIONS = ["gzip", "snappy", "lz4", "zstd"]
 VALUES = [Random(number).randbytes(100) for number in range(200)]

@@ -13,7 +13,7 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
 from millstream.sdk.connection.connection import BrokerConnection
-from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.consuming.fetch_session import SESSION_PARTITIONS_MIN, FetchSession, Found, Poll, _request, _Step
 from millstream.wire.client_connection import ApiRequest
 from millstream.wire.fetch import (

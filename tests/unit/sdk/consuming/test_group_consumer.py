@@ -24,7 +24,7 @@ from builders.sdk.simulated_consumers import (
 )
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_answers import CommittedOffset
+from millstream.sdk.admin.group_results import CommittedOffset
 from millstream.sdk.aio.consumer import AsyncConsumer
 from millstream.sdk.consuming.health import ConsumerActivity, Health
 

@@ -16,13 +16,13 @@ from builders.loops import for_each
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
-from millstream.sdk.answers import FetchedBatches
 from millstream.sdk.consuming import delivered_buffer, local_files, partition_reader
 from millstream.sdk.consuming.arrow import as_record_batch, next_record_batch
 from millstream.sdk.consuming.delivered_buffer import DeliveredBuffer
 from millstream.sdk.consuming.local_files import MISSES_MAX, MORE_BYTES, FileMovedError, LocalFileReader
 from millstream.sdk.consuming.partition_reader import COLUMNS_BYTES, PIECE_BYTES, FetchedChunk, PartitionReader
 from millstream.sdk.requests import INFO
+from millstream.sdk.responses import FetchedBatches
 from millstream.seams import workers
 from millstream.seams.file_part import FilePlace
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.admin.group_answers import HeartbeatAnswer
+from millstream.sdk.admin.group_results import HeartbeatResponse
 from millstream.sdk.consuming.group.member_core import (
     LEAVES,
     LEAVES_FOR_A_WHILE,
@@ -28,11 +28,11 @@ def member(instance_id: str | None = None) -> MemberCore:
     return MemberCore("g", "m", ("orders",), rebalance_timeout_ms=60_000, instance_id=instance_id)
 
 
-def answer(epoch: int, *partitions: int) -> HeartbeatAnswer:
-    return HeartbeatAnswer(epoch, 5_000, share(*partitions))
+def answer(epoch: int, *partitions: int) -> HeartbeatResponse:
+    return HeartbeatResponse(epoch, 5_000, share(*partitions))
 
 
-SILENCE = HeartbeatAnswer(1, 5_000, None)
+SILENCE = HeartbeatResponse(1, 5_000, None)
 
 
 def joined(*partitions: int) -> MemberCore:
@@ -170,7 +170,7 @@ def test_a_coordinator_that_believes_what_it_is_told_always_knows_what_the_membe
             assert believed == core.owned
             epoch += 1
             assigned = None if what is None else share(*what)  # type: ignore[misc]  # numbers of partitions
-            core.answered(HeartbeatAnswer(epoch, 1_000, assigned))
+            core.answered(HeartbeatResponse(epoch, 1_000, assigned))
         elif step == "fail":
             core.failed(MillstreamError(what))  # type: ignore[arg-type]  # an ErrorCode
         elif core.epoch > 0:

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model.message_id import as_message_id
-from millstream.sdk.producing.chunk import Intake, ProducerBatch, ProducerChunk, Receipt, as_bytes, cut
+from millstream.sdk.producing.chunk import Accumulator, ProducerBatch, ProducerChunk, Receipt, as_bytes, cut
 from millstream.sdk.producing.chunk_partitioning import runs
 from millstream.sdk.producing.options import ProducerOptions
 from millstream.sdk.producing.row_partitioning import partition_for, picked, shares
 
 
-def intake() -> Intake:
-    return Intake(RLock(), None, ProducerOptions(), lambda: 5, lambda: None, lambda size: None, lambda topic: None)
+def intake() -> Accumulator:
+    return Accumulator(RLock(), None, ProducerOptions(), lambda: 5, lambda: None, lambda size: None, lambda topic: None)
 
 
 optional_bytes = st.none() | st.binary(max_size=5)

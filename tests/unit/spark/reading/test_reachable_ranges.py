@@ -7,7 +7,7 @@ import pytest
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.spark.options import DataLoss
-from millstream.spark.reading.reachable_ranges import Reach, between, still_there
+from millstream.spark.reading.reachable_ranges import ReadableRange, between, still_there
 from millstream.spark.reading.stream_positions import TopicPosition
 
 WHERE = TopicPartition("orders", 0)
@@ -17,29 +17,29 @@ OTHERS = [DataLoss.EARLIEST, DataLoss.SKIP]
 
 @pytest.mark.parametrize("policy", DataLoss)
 def test_a_range_that_is_there_is_read_as_it_is(policy: DataLoss) -> None:
-    assert still_there(WHERE, 5, 9, Reach(5, 20), policy) == (5, 9)
+    assert still_there(WHERE, 5, 9, ReadableRange(5, 20), policy) == (5, 9)
 
 
 @pytest.mark.parametrize("policy", DataLoss)
 def test_nothing_is_lost_of_an_empty_range(policy: DataLoss) -> None:
-    assert still_there(WHERE, 3, 3, Reach(5, 20), policy) == (3, 3)
+    assert still_there(WHERE, 3, 3, ReadableRange(5, 20), policy) == (3, 3)
 
 
 @pytest.mark.parametrize(("policy", "expected"), [(DataLoss.EARLIEST, (5, 9)), (DataLoss.SKIP, (9, 9))])
 def test_of_a_range_whose_beginning_is_gone_the_rest_or_nothing_is_read(
     policy: DataLoss, expected: tuple[int, int]
 ) -> None:
-    assert still_there(WHERE, 2, 9, Reach(5, 20), policy) == expected
+    assert still_there(WHERE, 2, 9, ReadableRange(5, 20), policy) == expected
 
 
 def test_a_range_whose_beginning_is_gone_is_a_failure_that_says_what_to_do() -> None:
     with pytest.raises(MillstreamError, match=r"orders-0: offsets 2 to 4 .* gone; .*dataLoss=earliest") as caught:
-        still_there(WHERE, 2, 9, Reach(5, 20), DataLoss.FAIL)
+        still_there(WHERE, 2, 9, ReadableRange(5, 20), DataLoss.FAIL)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def spans(policy: DataLoss, before: dict[str, TopicPosition], after: dict[str, TopicPosition]) -> list[tuple[int, int]]:
-    extents = {TopicPartition("orders", number): Reach(0, 100) for number in range(3)}
+    extents = {TopicPartition("orders", number): ReadableRange(0, 100) for number in range(3)}
     found = between(before, after, extents, dict.fromkeys(extents, 2), policy)
     assert all(each.size_bytes == 2 * each.offsets for each in found)
     return [(each.start, each.end) for each in found]

@@ -43,14 +43,14 @@ class ListClustersResponse(_message.Message):
     @_builtins.property
     def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def made(self) -> _containers.RepeatedCompositeFieldContainer[Global___MadeCluster]:
+    def made(self) -> _containers.RepeatedCompositeFieldContainer[Global___LocalCluster]:
         """None where there is no supervisor."""
 
     def __init__(
         self,
         *,
         clusters: _abc.Iterable[_builtins.str] | None = ...,
-        made: _abc.Iterable[Global___MadeCluster] | None = ...,
+        made: _abc.Iterable[Global___LocalCluster] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -61,7 +61,7 @@ class ListClustersResponse(_message.Message):
 Global___ListClustersResponse: _TypeAlias = ListClustersResponse  # noqa: Y015
 
 @_typing.final
-class MadeCluster(_message.Message):
+class LocalCluster(_message.Message):
     """A cluster of the supervisor's own brokers."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -73,13 +73,13 @@ class MadeCluster(_message.Message):
     stopped: _builtins.bool
     """Until it is started by name."""
     @_builtins.property
-    def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___MadeBroker]: ...
+    def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___LocalBroker]: ...
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         stopped: _builtins.bool = ...,
-        brokers: _abc.Iterable[Global___MadeBroker] | None = ...,
+        brokers: _abc.Iterable[Global___LocalBroker] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -87,10 +87,10 @@ class MadeCluster(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___MadeCluster: _TypeAlias = MadeCluster  # noqa: Y015
+Global___LocalCluster: _TypeAlias = LocalCluster  # noqa: Y015
 
 @_typing.final
-class MadeBroker(_message.Message):
+class LocalBroker(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NODE_ID_FIELD_NUMBER: _builtins.int
@@ -119,7 +119,7 @@ class MadeBroker(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___MadeBroker: _TypeAlias = MadeBroker  # noqa: Y015
+Global___LocalBroker: _TypeAlias = LocalBroker  # noqa: Y015
 
 @_typing.final
 class GetInfoRequest(_message.Message):

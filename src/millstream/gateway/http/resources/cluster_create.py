@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from millstream.gateway.http.operation_table import Example, WebOperation
-from millstream.gateway.http.resources.common_parameters import Nothing
+from millstream.gateway.http.resources.common_parameters import EmptyBody
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations.cluster_create import made
 from millstream.gateway.rights import Right
@@ -19,7 +19,7 @@ ClusterName = Annotated[
 ]
 
 
-class AskedCluster(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class CreateClusterBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A cluster that is to be made, on the machine of the supervisor that this gateway belongs to."""
 
     name: ClusterName
@@ -36,7 +36,7 @@ class AskedCluster(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     retention_bytes: Annotated[int, Meta(ge=-1, description="Size a partition is kept to; -1 for any.")] | None = None
 
 
-class MadeBroker(msgspec.Struct, kw_only=True):
+class LocalBroker(msgspec.Struct, kw_only=True):
     """`problem` says why one does not run that should; it is started again and again."""
 
     broker: int
@@ -46,30 +46,30 @@ class MadeBroker(msgspec.Struct, kw_only=True):
     problem: str | None
 
 
-class MadeCluster(msgspec.Struct, kw_only=True):
+class LocalCluster(msgspec.Struct, kw_only=True):
     name: str
     stopped: bool
-    brokers: list[MadeBroker]
+    brokers: list[LocalBroker]
     log_directories: Sequence[str]
     partitions: int | None
     retention_ms: int | None
     retention_bytes: int | None
 
 
-class MadeClusters(msgspec.Struct, kw_only=True):
+class LocalClusterList(msgspec.Struct, kw_only=True):
     """Those that this gateway serves, and of them those that its supervisor has made."""
 
     serves: Sequence[str]
-    made: list[MadeCluster]
+    made: list[LocalCluster]
 
 
-class Named(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class NamedCluster(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: ClusterName
 
 
-async def create_cluster(asked: WebRequest) -> MadeCluster:
+async def create_cluster(asked: WebRequest) -> LocalCluster:
     """Make a cluster, and answer when all its brokers serve."""
-    new: AskedCluster = asked.body
+    new: CreateClusterBody = asked.body
     facts = await asked.site.maker.create(
         NewCluster(
             new.name,
@@ -83,15 +83,17 @@ async def create_cluster(asked: WebRequest) -> MadeCluster:
     return _shown(facts)
 
 
-async def list_clusters(asked: WebRequest) -> MadeClusters:
-    return MadeClusters(serves=asked.site.clusters.names, made=[_shown(each) for each in await made(asked.site.maker)])
+async def list_clusters(asked: WebRequest) -> LocalClusterList:
+    return LocalClusterList(
+        serves=asked.site.clusters.names, made=[_shown(each) for each in await made(asked.site.maker)]
+    )
 
 
-async def start_cluster(asked: WebRequest) -> MadeCluster:
+async def start_cluster(asked: WebRequest) -> LocalCluster:
     return _shown(await asked.site.maker.start(asked.parameters.name))
 
 
-async def stop_cluster(asked: WebRequest) -> MadeCluster:
+async def stop_cluster(asked: WebRequest) -> LocalCluster:
     return _shown(await asked.site.maker.stop(asked.parameters.name))
 
 
@@ -99,12 +101,12 @@ async def delete_cluster(asked: WebRequest) -> None:
     await asked.site.maker.delete(asked.parameters.name)
 
 
-def _shown(facts: ClusterFacts) -> MadeCluster:
-    return MadeCluster(
+def _shown(facts: ClusterFacts) -> LocalCluster:
+    return LocalCluster(
         name=facts.name,
         stopped=facts.is_stopped,
         brokers=[
-            MadeBroker(
+            LocalBroker(
                 broker=each.node_id,
                 host=each.host,
                 port=each.port,
@@ -129,9 +131,9 @@ POST_CLUSTER = WebOperation(
     "Make a cluster",
     Right.CLUSTER_ADMIN,
     create_cluster,
-    parameters=Nothing,
-    body=AskedCluster,
-    answer=MadeCluster,
+    parameters=EmptyBody,
+    body=CreateClusterBody,
+    answer=LocalCluster,
     status=201,
     group="Clusters",
     errors=(
@@ -141,7 +143,7 @@ POST_CLUSTER = WebOperation(
         ErrorCode.CLUSTER_NOT_STARTED,
     ),
     examples=(Example("Two brokers", "/cluster", {"name": "tests", "brokers": 2}),),
-    bounds=dict.fromkeys(AskedCluster.__struct_fields__, ErrorCode.INVALID_CLUSTER),
+    bounds=dict.fromkeys(CreateClusterBody.__struct_fields__, ErrorCode.INVALID_CLUSTER),
     details="""\
 `millstream serve` starts the brokers, and starts them again when it is started itself; their data is in a directory of
 their own inside its working directory. Each broker serves its own topics: a topic lives on one of them. The name is
@@ -156,8 +158,8 @@ OPERATIONS = (
         "List clusters",
         Right.CLUSTER_READ,
         list_clusters,
-        parameters=Nothing,
-        answer=MadeClusters,
+        parameters=EmptyBody,
+        answer=LocalClusterList,
         group="Clusters",
         examples=(Example("All", "/v1/clusters"),),
     ),
@@ -168,8 +170,8 @@ OPERATIONS = (
         "Stop the brokers of a cluster",
         Right.CLUSTER_ADMIN,
         stop_cluster,
-        parameters=Named,
-        answer=MadeCluster,
+        parameters=NamedCluster,
+        answer=LocalCluster,
         group="Clusters",
         errors=_ERRORS,
         examples=(Example("A cluster", "/v1/clusters/tests/stop"),),
@@ -181,8 +183,8 @@ OPERATIONS = (
         "Start the brokers of a cluster again",
         Right.CLUSTER_ADMIN,
         start_cluster,
-        parameters=Named,
-        answer=MadeCluster,
+        parameters=NamedCluster,
+        answer=LocalCluster,
         group="Clusters",
         errors=(*_ERRORS, ErrorCode.CLUSTER_NOT_STARTED),
         examples=(Example("A cluster", "/v1/clusters/tests/start"),),
@@ -194,7 +196,7 @@ OPERATIONS = (
         "Delete a cluster with all its data",
         Right.CLUSTER_ADMIN,
         delete_cluster,
-        parameters=Named,
+        parameters=NamedCluster,
         status=204,
         group="Clusters",
         errors=_ERRORS,

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from millstream import __version__
-from millstream.gateway.http.resources.common_parameters import InCluster, OfTopics
+from millstream.gateway.http.resources.common_parameters import ClusterParameters, TopicsParameters
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import settings_and_queries
 from millstream.sdk.admin.service_map import NO_PORT
@@ -40,14 +40,14 @@ class ListedBroker(msgspec.Struct, kw_only=True):
     rack: str | None
 
 
-class ShownCluster(msgspec.Struct, kw_only=True):
+class ClusterInfo(msgspec.Struct, kw_only=True):
     cluster: str
     cluster_id: str
     controller: int
     brokers: list[ListedBroker]
 
 
-class ShownService(msgspec.Struct, kw_only=True):
+class ServiceInfo(msgspec.Struct, kw_only=True):
     kind: str
     broker: int
     host: str
@@ -55,40 +55,40 @@ class ShownService(msgspec.Struct, kw_only=True):
     detail: str
 
 
-class ShownLeader(msgspec.Struct, kw_only=True):
+class LeaderInfo(msgspec.Struct, kw_only=True):
     topic: str
     partition: int
     leader: int
     epoch: int
 
 
-class ShownServiceMap(msgspec.Struct, kw_only=True):
+class ServiceMapBody(msgspec.Struct, kw_only=True):
     cluster_id: str
     controller: int
-    services: list[ShownService]
-    leaders: list[ShownLeader]
+    services: list[ServiceInfo]
+    leaders: list[LeaderInfo]
 
 
-class ShownFollower(msgspec.Struct, kw_only=True):
+class FollowerInfo(msgspec.Struct, kw_only=True):
     broker: int
     in_sync: bool
     end_offset: int
 
 
-class ShownBackup(msgspec.Struct, kw_only=True):
+class BackupInfo(msgspec.Struct, kw_only=True):
     topic: str
     partition: int
     leader: int
     end_offset: int
     high_watermark: int
-    followers: list[ShownFollower]
+    followers: list[FollowerInfo]
 
 
-class ShownBackupMap(msgspec.Struct, kw_only=True):
+class BackupMapBody(msgspec.Struct, kw_only=True):
     """`note` says what holds for all of them: that there are no backups, say."""
 
     note: str
-    partitions: list[ShownBackup]
+    partitions: list[BackupInfo]
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -106,7 +106,7 @@ class QueryRows(msgspec.Struct, kw_only=True):
 
 async def get_info(asked: WebRequest) -> Info:
     """What serves here, in which version, and by which clock."""
-    parameters: InCluster = asked.parameters
+    parameters: ClusterParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     found = await cluster.all(lambda member: member.client.info(timeout=member.timeout_s))
     return Info(
@@ -128,12 +128,12 @@ async def get_info(asked: WebRequest) -> Info:
     )
 
 
-async def describe_cluster(asked: WebRequest) -> ShownCluster:
+async def describe_cluster(asked: WebRequest) -> ClusterInfo:
     """Its brokers, of which one is the controller."""
-    parameters: InCluster = asked.parameters
+    parameters: ClusterParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     found = await cluster.all(lambda member: member.client.admin.describe_cluster(timeout=member.timeout_s))
-    return ShownCluster(
+    return ClusterInfo(
         cluster=cluster.name,
         cluster_id=found[0].cluster_id,
         controller=found[0].controller_id,
@@ -145,17 +145,17 @@ async def describe_cluster(asked: WebRequest) -> ShownCluster:
     )
 
 
-async def get_service_map(asked: WebRequest) -> ShownServiceMap:
+async def get_service_map(asked: WebRequest) -> ServiceMapBody:
     """Which service runs where, and who leads the partitions of these topics, or of all."""
-    parameters: OfTopics = asked.parameters
+    parameters: TopicsParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     names = await cluster.shares(parameters.names)
     found = await cluster.all(lambda member: member.client.service_map(names[member], timeout=member.timeout_s))
-    return ShownServiceMap(
+    return ServiceMapBody(
         cluster_id=found[0].cluster_id,
         controller=found[0].controller_id,
         services=[
-            ShownService(
+            ServiceInfo(
                 kind=row.kind,
                 broker=row.node_id,
                 host=row.host,
@@ -166,30 +166,30 @@ async def get_service_map(asked: WebRequest) -> ShownServiceMap:
             for row in each.services
         ],
         leaders=[
-            ShownLeader(topic=where.topic, partition=where.partition, leader=row.node_id, epoch=row.epoch)
+            LeaderInfo(topic=where.topic, partition=where.partition, leader=row.node_id, epoch=row.epoch)
             for each in found
             for where, row in each.leaders.items()
         ],
     )
 
 
-async def get_backup_map(asked: WebRequest) -> ShownBackupMap:
+async def get_backup_map(asked: WebRequest) -> BackupMapBody:
     """Who follows the partitions of these topics, or of all, and how far each of them is."""
-    parameters: OfTopics = asked.parameters
+    parameters: TopicsParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     names = await cluster.shares(parameters.names)
     found = await cluster.all(lambda member: member.client.backup_map(names[member], timeout=member.timeout_s))
-    return ShownBackupMap(
+    return BackupMapBody(
         note=found[0].note,
         partitions=[
-            ShownBackup(
+            BackupInfo(
                 topic=where.topic,
                 partition=where.partition,
                 leader=row.leader_id,
                 end_offset=row.end_offset,
                 high_watermark=row.high_watermark,
                 followers=[
-                    ShownFollower(broker=each.node_id, in_sync=each.in_sync, end_offset=each.end_offset)
+                    FollowerInfo(broker=each.node_id, in_sync=each.in_sync, end_offset=each.end_offset)
                     for each in row.followers
                 ],
             )
@@ -201,7 +201,7 @@ async def get_backup_map(asked: WebRequest) -> ShownBackupMap:
 
 async def run_query(asked: WebRequest) -> QueryRows:
     """The rows that one reading statement over the catalog gives; INVALID_REQUEST, saying why, where it cannot run."""
-    parameters: InCluster = asked.parameters
+    parameters: ClusterParameters = asked.parameters
     query: Query = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
     found = await settings_and_queries.run_query(cluster, query.sql, query.max_rows, cluster.timeout_s)

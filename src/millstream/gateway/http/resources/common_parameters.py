@@ -15,7 +15,7 @@ Partition = Annotated[int, Meta(ge=0, le=2**31 - 1, description="The partition's
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+class EmptyBody(msgspec.Struct, forbid_unknown_fields=True):
     """No parameters."""
 
 
@@ -23,27 +23,27 @@ class Name(msgspec.Struct, forbid_unknown_fields=True):
     name: str
 
 
-class InCluster(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class ClusterParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     cluster: ClusterName = DEFAULT
 
 
-class OfTopic(InCluster, kw_only=True):
+class TopicParameters(ClusterParameters, kw_only=True):
     topic: TopicName
 
 
-class OfGroup(InCluster, kw_only=True):
+class GroupParameters(ClusterParameters, kw_only=True):
     group: GroupName
 
 
-class OfConsumer(OfGroup, kw_only=True):
+class ConsumerParameters(GroupParameters, kw_only=True):
     consumer: ConsumerName
 
 
-class OfBroker(InCluster, kw_only=True):
+class BrokerParameters(ClusterParameters, kw_only=True):
     broker: Annotated[int, Meta(ge=0, le=2**31 - 1, description="The broker's number.")]
 
 
-class PageParameters(InCluster, kw_only=True):
+class PageParameters(ClusterParameters, kw_only=True):
     """Which part of a list is wanted."""
 
     limit: Annotated[int, Meta(ge=1, le=1_000, description="Most rows of one answer.")] = 100
@@ -52,7 +52,7 @@ class PageParameters(InCluster, kw_only=True):
     )
 
 
-class OfTopics(InCluster, kw_only=True):
+class TopicsParameters(ClusterParameters, kw_only=True):
     topics: Annotated[str, Meta(description="Names, divided by commas; all without it.")] | None = None
 
     @property

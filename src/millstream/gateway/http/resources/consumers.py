@@ -4,7 +4,7 @@ import msgspec
 
 from millstream.gateway.failures import invalid
 from millstream.gateway.http.operation_table import Example, WebOperation
-from millstream.gateway.http.resources.common_parameters import ClusterName, ConsumerName, GroupName, Nothing
+from millstream.gateway.http.resources.common_parameters import ClusterName, ConsumerName, EmptyBody, GroupName
 from millstream.gateway.http.resources.read_parameters import ReadParameters
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import group_consumers
@@ -78,7 +78,7 @@ POST_OFFSET = WebOperation(
     "Commit what a consumer was handed last",
     Right.GROUPS_WRITE,
     post_offset,
-    parameters=Nothing,
+    parameters=EmptyBody,
     body=ConsumerCommit,
     answer=Committed,
     concerns="group",

@@ -15,7 +15,7 @@ from millstream.records.record import RecordHeader
 Format = Literal["auto", "text", "json", "base64"]
 
 
-class ShownEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
+class EventView(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A message. Of each of key, value and headers there is the text or, as base64, the bytes."""
 
     partition: int
@@ -34,9 +34,9 @@ class ShownEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Where there are several."""
 
 
-def shown(message: Message, form: Format = "auto", topic: str | UnsetType = UNSET) -> ShownEvent:
+def shown(message: Message, form: Format = "auto", topic: str | UnsetType = UNSET) -> EventView:
     """The message as it is encoded."""
-    event = ShownEvent(
+    event = EventView(
         partition=message.partition, offset=message.offset, timestamp=message.timestamp, topic=topic, value=None
     )
     value, key = message.value, message.key
@@ -77,7 +77,7 @@ def _embedded(data: bytes) -> Raw | None:
     return Raw(data)
 
 
-def _show_headers(event: ShownEvent, headers: Sequence[RecordHeader]) -> None:
+def _show_headers(event: EventView, headers: Sequence[RecordHeader]) -> None:
     """Those of the same name are a list, all in one form."""
     by_name: dict[str, list[bytes | None]] = {}
     for name, data in headers:

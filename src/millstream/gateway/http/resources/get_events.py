@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from millstream.gateway.failures import invalid
 from millstream.gateway.http.operation_table import Example, WebOperation
 from millstream.gateway.http.resources.consumers import poll_in_group
-from millstream.gateway.http.resources.event_json import ShownEvent, shown
+from millstream.gateway.http.resources.event_json import EventView, shown
 from millstream.gateway.http.resources.read_parameters import ReadParameters
 from millstream.gateway.http.responses import JSON, NDJSON, SSE, StreamedResponse, WebResponse, encode, problem_of
 from millstream.gateway.http.web_request import WebRequest
@@ -33,7 +33,7 @@ class FoundEvents(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Messages, and where to go on."""
 
     topic: str
-    events: list[ShownEvent]
+    events: list[EventView]
     next: str | UnsetType = UNSET
     """The next request's `offset`; a group keeps its place itself."""
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from millstream.gateway.failures import invalid
 from millstream.gateway.http.operation_table import Example, WebOperation
-from millstream.gateway.http.resources.common_parameters import Offset, OfGroup, Partition, TopicName
+from millstream.gateway.http.resources.common_parameters import GroupParameters, Offset, Partition, TopicName
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import groups
 from millstream.gateway.operations.clusters import ServedCluster
@@ -18,10 +18,10 @@ from millstream.gateway.operations.topics import find_offsets
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_answers import CommittedOffset
+from millstream.sdk.admin.group_results import CommittedOffset
 
 
-class ShownOffset(msgspec.Struct, kw_only=True):
+class GroupOffset(msgspec.Struct, kw_only=True):
     """`lag` is how many messages are behind it, null where that is not known."""
 
     topic: str
@@ -31,9 +31,9 @@ class ShownOffset(msgspec.Struct, kw_only=True):
     lag: int | None
 
 
-class ShownOffsets(msgspec.Struct, kw_only=True):
+class GroupOffsets(msgspec.Struct, kw_only=True):
     group: str
-    offsets: list[ShownOffset]
+    offsets: list[GroupOffset]
 
 
 class NewOffset(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -74,22 +74,22 @@ class ResetOffsets(msgspec.Struct, kw_only=True):
     offsets: dict[str, int]
 
 
-class GroupPlaces(OfGroup, kw_only=True):
+class GroupOffsetParameters(GroupParameters, kw_only=True):
     """Which of its offsets are meant; all without a topic."""
 
     topic: TopicName | None = None
     partition: Partition | None = None
 
 
-async def get_group_offsets(asked: WebRequest) -> ShownOffsets:
+async def get_group_offsets(asked: WebRequest) -> GroupOffsets:
     """What it has committed, with what is behind that; empty where it has committed nothing."""
-    parameters: GroupPlaces = asked.parameters
+    parameters: GroupOffsetParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     found = await groups.group_offsets(cluster, parameters.group, (), cluster.timeout_s)
     wanted = {where: each for where, each in sorted(found.items()) if _is_wanted(where, parameters)}
     ends = await _ends(cluster, wanted)
     rows = [
-        ShownOffset(
+        GroupOffset(
             topic=where.topic,
             partition=where.partition,
             offset=each.offset,
@@ -98,10 +98,10 @@ async def get_group_offsets(asked: WebRequest) -> ShownOffsets:
         )
         for where, each in wanted.items()
     ]
-    return ShownOffsets(group=parameters.group, offsets=rows)
+    return GroupOffsets(group=parameters.group, offsets=rows)
 
 
-def _is_wanted(where: TopicPartition, parameters: GroupPlaces) -> bool:
+def _is_wanted(where: TopicPartition, parameters: GroupOffsetParameters) -> bool:
     is_topic = parameters.topic is None or where.topic == parameters.topic
     return is_topic and (parameters.partition is None or where.partition == parameters.partition)
 
@@ -119,9 +119,9 @@ async def _ends(cluster: ServedCluster, places: Iterable[TopicPartition]) -> dic
     return ends
 
 
-async def set_group_offsets(asked: WebRequest) -> ShownOffsets:
+async def set_group_offsets(asked: WebRequest) -> GroupOffsets:
     """UNKNOWN_MEMBER_ID while it has members."""
-    parameters: OfGroup = asked.parameters
+    parameters: GroupParameters = asked.parameters
     new: NewOffsets = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
     rows = {
@@ -129,13 +129,13 @@ async def set_group_offsets(asked: WebRequest) -> ShownOffsets:
         for each in new.offsets
     }
     await groups.commit_offsets(cluster, parameters.group, rows, cluster.timeout_s)
-    asked.parameters = GroupPlaces(cluster=parameters.cluster, group=parameters.group)
+    asked.parameters = GroupOffsetParameters(cluster=parameters.cluster, group=parameters.group)
     return await get_group_offsets(asked)
 
 
 async def reset_group_offsets(asked: WebRequest) -> ResetOffsets:
     """UNKNOWN_MEMBER_ID while it has members."""
-    parameters: OfGroup = asked.parameters
+    parameters: GroupParameters = asked.parameters
     wanted: Reset = asked.body
     if (wanted.offset is None) == (wanted.time is None):
         raise invalid("offset", "say where: an offset or a time, and not both")
@@ -158,7 +158,7 @@ async def reset_group_offsets(asked: WebRequest) -> ResetOffsets:
 async def delete_group_offsets(asked: WebRequest) -> None:
     """In a topic, or in one partition of it; GROUP_SUBSCRIBED_TO_TOPIC while its members read that, GROUP_ID_NOT_FOUND
     for a group that is not there."""
-    parameters: GroupPlaces = asked.parameters
+    parameters: GroupOffsetParameters = asked.parameters
     if parameters.topic is None:
         raise invalid("topic", "it is missing; DELETE of the group itself forgets everything")
     cluster = asked.site.clusters.get(parameters.cluster)
@@ -179,9 +179,9 @@ OPERATIONS = (
         "Set where a group goes on",
         Right.GROUPS_WRITE,
         set_group_offsets,
-        parameters=OfGroup,
+        parameters=GroupParameters,
         body=NewOffsets,
-        answer=ShownOffsets,
+        answer=GroupOffsets,
         concerns="group",
         group="Groups",
         errors=(*_ERRORS, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -200,8 +200,8 @@ OPERATIONS = (
         "Show how far a group is",
         Right.GROUPS_READ,
         get_group_offsets,
-        parameters=GroupPlaces,
-        answer=ShownOffsets,
+        parameters=GroupOffsetParameters,
+        answer=GroupOffsets,
         concerns="group",
         group="Groups",
         errors=_ERRORS,
@@ -214,7 +214,7 @@ OPERATIONS = (
         "Forget where a group was in a topic",
         Right.GROUPS_WRITE,
         delete_group_offsets,
-        parameters=GroupPlaces,
+        parameters=GroupOffsetParameters,
         status=204,
         concerns="group",
         group="Groups",
@@ -228,7 +228,7 @@ OPERATIONS = (
         "Take a group to a place in a topic",
         Right.GROUPS_WRITE,
         reset_group_offsets,
-        parameters=OfGroup,
+        parameters=GroupParameters,
         body=Reset,
         answer=ResetOffsets,
         concerns="group",

@@ -6,12 +6,12 @@ import msgspec
 
 from millstream.gateway.http.operation_table import Example, WebOperation
 from millstream.gateway.http.resources import resource_settings
-from millstream.gateway.http.resources.common_parameters import OfGroup, PageParameters
+from millstream.gateway.http.resources.common_parameters import GroupParameters, PageParameters
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import groups
 from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
-from millstream.sdk.admin.group_answers import GroupMember
+from millstream.sdk.admin.group_results import GroupMember
 
 
 class ListedGroupBody(msgspec.Struct, kw_only=True):
@@ -67,7 +67,7 @@ async def list_groups(asked: WebRequest) -> ListedGroupsBody:
 
 async def describe_group(asked: WebRequest) -> GroupView:
     """With all its members."""
-    parameters: OfGroup = asked.parameters
+    parameters: GroupParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     found = await groups.describe_group(cluster, parameters.group, cluster.timeout_s)
     return GroupView(
@@ -95,7 +95,7 @@ def _member(member: GroupMember) -> MemberView:
 
 async def delete_group(asked: WebRequest) -> None:
     """NON_EMPTY_GROUP while it has members."""
-    parameters: OfGroup = asked.parameters
+    parameters: GroupParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     await groups.delete_group(cluster, parameters.group, cluster.timeout_s)
 
@@ -123,7 +123,7 @@ OPERATIONS = (
         "Describe a group",
         Right.GROUPS_READ,
         describe_group,
-        parameters=OfGroup,
+        parameters=GroupParameters,
         answer=GroupView,
         concerns="group",
         group="Groups",
@@ -137,8 +137,8 @@ OPERATIONS = (
         "Show a group's settings",
         Right.GROUPS_READ,
         resource_settings.get_group_settings,
-        parameters=OfGroup,
-        answer=resource_settings.ShownSettings,
+        parameters=GroupParameters,
+        answer=resource_settings.SettingsView,
         concerns="group",
         group="Groups",
         errors=_ERRORS,
@@ -151,9 +151,9 @@ OPERATIONS = (
         "Change a group's settings",
         Right.GROUPS_WRITE,
         resource_settings.change_group_settings,
-        parameters=OfGroup,
+        parameters=GroupParameters,
         body=resource_settings.ChangedSettings,
-        answer=resource_settings.ShownSettings,
+        answer=resource_settings.SettingsView,
         concerns="group",
         group="Groups",
         errors=(*_ERRORS, ErrorCode.INVALID_CONFIG),
@@ -166,7 +166,7 @@ OPERATIONS = (
         "Delete a group with its offsets",
         Right.GROUPS_WRITE,
         delete_group,
-        parameters=OfGroup,
+        parameters=GroupParameters,
         status=204,
         concerns="group",
         group="Groups",

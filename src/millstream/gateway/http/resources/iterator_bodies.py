@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from millstream.gateway.http.resources.common_parameters import ClusterName, OfConsumer, Partition, TopicName
-from millstream.gateway.http.resources.event_json import Format, ShownEvent
+from millstream.gateway.http.resources.common_parameters import ClusterName, ConsumerParameters, Partition, TopicName
+from millstream.gateway.http.resources.event_json import EventView, Format
 from millstream.gateway.operations import iterators
 from millstream.gateway.operations.clusters import DEFAULT
 from millstream.sdk.connection.address import Address
@@ -66,7 +66,7 @@ class OwnedPartition(msgspec.Struct, kw_only=True):
     partition: int
 
 
-class WantedIterator(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class IteratorOptionsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """An iterator of a partition, from where the group is."""
 
     topic: TopicName
@@ -120,7 +120,7 @@ class ReadEvents(msgspec.Struct, kw_only=True):
     null after the group has shared out anew."""
 
     iterator: IteratorBody
-    events: list[ShownEvent]
+    events: list[EventView]
     end_offset: int
     next: IteratorBody | None
 
@@ -179,7 +179,7 @@ def shown_listed(row: ListedIterator) -> ListedInFlight:
     )
 
 
-def shown_membership(of: OfConsumer, found: IteratorMembership) -> MembershipView:
+def shown_membership(of: ConsumerParameters, found: IteratorMembership) -> MembershipView:
     return MembershipView(
         group=of.group,
         consumer=of.consumer,

@@ -2,7 +2,7 @@
 
 from millstream.gateway.failures import invalid
 from millstream.gateway.http.operation_table import Example, WebOperation
-from millstream.gateway.http.resources.common_parameters import Nothing, OfConsumer, OfGroup
+from millstream.gateway.http.resources.common_parameters import ConsumerParameters, EmptyBody, GroupParameters
 from millstream.gateway.http.resources.event_json import shown
 from millstream.gateway.http.resources.iterator_bodies import (
     CommittedIterator,
@@ -10,11 +10,11 @@ from millstream.gateway.http.resources.iterator_bodies import (
     DeliveryReported,
     IteratorBody,
     IteratorCommitBody,
+    IteratorOptionsBody,
     IteratorRead,
     ListedIterators,
     MembershipView,
     ReadEvents,
-    WantedIterator,
     shown_iterator,
     shown_listed,
     shown_membership,
@@ -32,21 +32,21 @@ from millstream.sdk.connection.address import Address
 
 async def join(asked: WebRequest) -> MembershipView:
     """Be one of the group, whether it was one before or not."""
-    of: OfConsumer = asked.parameters
+    of: ConsumerParameters = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
     return shown_membership(of, await iterators.join(cluster, of.group, of.consumer, cluster.timeout_s))
 
 
 async def heartbeat(asked: WebRequest) -> MembershipView:
     """Be heard of."""
-    of: OfConsumer = asked.parameters
+    of: ConsumerParameters = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
     return shown_membership(of, await iterators.heartbeat(cluster, of.group, of.consumer, cluster.timeout_s))
 
 
 async def leave(asked: WebRequest) -> None:
     """What the consumer had goes to the others at once."""
-    of: OfConsumer = asked.parameters
+    of: ConsumerParameters = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
     await iterators.leave(cluster, of.group, of.consumer, cluster.timeout_s)
 
@@ -56,8 +56,8 @@ async def leave(asked: WebRequest) -> None:
 
 async def get_iterator(asked: WebRequest) -> IteratorBody:
     """The one in flight, if there is one; NOT_OWNER while the partition is not the consumer's."""
-    of: OfConsumer = asked.parameters
-    wanted: WantedIterator = asked.body
+    of: ConsumerParameters = asked.parameters
+    wanted: IteratorOptionsBody = asked.body
     cluster = asked.site.clusters.get(of.cluster)
     found = await iterators.get(
         cluster,
@@ -74,7 +74,7 @@ async def get_iterator(asked: WebRequest) -> IteratorBody:
 
 async def list_iterators(asked: WebRequest) -> ListedIterators:
     """What all consumers of a group have in flight."""
-    of: OfGroup = asked.parameters
+    of: GroupParameters = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
     found = await iterators.in_flight(cluster, of.group, None, cluster.timeout_s)
     return ListedIterators(group=of.group, iterators=[shown_listed(each) for each in found])
@@ -82,7 +82,7 @@ async def list_iterators(asked: WebRequest) -> ListedIterators:
 
 async def list_own_iterators(asked: WebRequest) -> ListedIterators:
     """What one consumer has in flight, with the iterators themselves."""
-    of: OfConsumer = asked.parameters
+    of: ConsumerParameters = asked.parameters
     cluster = asked.site.clusters.get(of.cluster)
     found = await iterators.in_flight(cluster, of.group, of.consumer, cluster.timeout_s)
     return ListedIterators(group=of.group, iterators=[shown_listed(each) for each in found])
@@ -106,7 +106,7 @@ async def read_iterator(asked: WebRequest) -> ReadEvents:
 
 async def deliver_iterator(asked: WebRequest) -> DeliveryReported:
     """Note what was handed on; it replaces what was noted before."""
-    of: OfConsumer = asked.parameters
+    of: ConsumerParameters = asked.parameters
     handing: DeliveryReport = asked.body
     cluster = asked.site.clusters.get(of.cluster)
     left_s = await iterators.deliver(
@@ -117,7 +117,7 @@ async def deliver_iterator(asked: WebRequest) -> DeliveryReported:
 
 async def commit_iterator(asked: WebRequest) -> CommittedIterator:
     """What was read of it is finished."""
-    of: OfConsumer = asked.parameters
+    of: ConsumerParameters = asked.parameters
     commit: IteratorCommitBody = asked.body
     if (commit.count is None) != commit.handed:
         raise invalid("count", "say how much of it was read: `count`, or `handed`, not both")
@@ -149,7 +149,7 @@ OPERATIONS = (
         "Show what consumers of a group have in flight",
         Right.GROUPS_READ,
         list_iterators,
-        parameters=OfGroup,
+        parameters=GroupParameters,
         answer=ListedIterators,
         concerns="group",
         group="Groups",
@@ -163,7 +163,7 @@ OPERATIONS = (
         "Keep a consumer in its group",
         Right.GROUPS_WRITE,
         heartbeat,
-        parameters=OfConsumer,
+        parameters=ConsumerParameters,
         answer=MembershipView,
         concerns="group",
         group="Iterators",
@@ -177,8 +177,8 @@ OPERATIONS = (
         "Get the iterator of a partition",
         Right.GROUPS_WRITE,
         get_iterator,
-        parameters=OfConsumer,
-        body=WantedIterator,
+        parameters=ConsumerParameters,
+        body=IteratorOptionsBody,
         answer=IteratorBody,
         concerns="group",
         group="Iterators",
@@ -201,7 +201,7 @@ the answer is NOT_OWNER.""",
         "Show what a consumer has in flight",
         Right.GROUPS_WRITE,
         list_own_iterators,
-        parameters=OfConsumer,
+        parameters=ConsumerParameters,
         answer=ListedIterators,
         concerns="group",
         group="Iterators",
@@ -216,7 +216,7 @@ the answer is NOT_OWNER.""",
         "Read with an iterator",
         Right.MESSAGES_READ,
         read_iterator,
-        parameters=Nothing,
+        parameters=EmptyBody,
         body=IteratorRead,
         answer=ReadEvents,
         concerns="topic",
@@ -234,7 +234,7 @@ for the first. The gateway reads from the leader of the partition, whatever serv
         "Note what was handed on of an iterator",
         Right.GROUPS_WRITE,
         deliver_iterator,
-        parameters=OfConsumer,
+        parameters=ConsumerParameters,
         body=DeliveryReport,
         answer=DeliveryReported,
         concerns="group",
@@ -249,7 +249,7 @@ for the first. The gateway reads from the leader of the partition, whatever serv
         "Commit what was read with an iterator",
         Right.GROUPS_WRITE,
         commit_iterator,
-        parameters=OfConsumer,
+        parameters=ConsumerParameters,
         body=IteratorCommitBody,
         answer=CommittedIterator,
         concerns="group",
@@ -271,7 +271,7 @@ for the first. The gateway reads from the leader of the partition, whatever serv
         "Let a consumer join its group",
         Right.GROUPS_WRITE,
         join,
-        parameters=OfConsumer,
+        parameters=ConsumerParameters,
         answer=MembershipView,
         concerns="group",
         group="Iterators",
@@ -286,7 +286,7 @@ for the first. The gateway reads from the leader of the partition, whatever serv
         "Let a consumer leave its group",
         Right.GROUPS_WRITE,
         leave,
-        parameters=OfConsumer,
+        parameters=ConsumerParameters,
         status=204,
         concerns="group",
         group="Groups",

@@ -22,7 +22,7 @@ from millstream.gateway.http.resources.event_columns import columns_of
 from millstream.gateway.http.responses import WebResponse, problem_answer, problem_of, within
 from millstream.gateway.http.web_request import MalformedBodyError, WebRequest, read_json
 from millstream.gateway.operations.clusters import DEFAULT, ClusterMember, ServedCluster
-from millstream.gateway.operations.writes import EventColumns, Written, write, write_one
+from millstream.gateway.operations.writes import EventColumns, WriteResult, write, write_one
 from millstream.gateway.rights import Right
 from millstream.gateway.traffic import Traffic
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -243,17 +243,17 @@ async def _post_to_many(
     return _failed(failures, ordered) if failures else StoredEvents(events=ordered)
 
 
-async def _write_lot(member: ClusterMember, columns: EventColumns, timeout_s: float | None) -> Written:
+async def _write_lot(member: ClusterMember, columns: EventColumns, timeout_s: float | None) -> WriteResult:
     """As `write`, but what is wrong with all of it is told of each: events of other topics may be stored by then."""
     try:
         return await write(member, columns, timeout_s)
     except MillstreamError as error:
         nowhere = [-1] * len(columns)
         ids = [str(own or "").encode() for own in columns.message_ids or [None] * len(columns)]
-        return Written(nowhere, nowhere, ids, dict.fromkeys(range(len(columns)), error))
+        return WriteResult(nowhere, nowhere, ids, dict.fromkeys(range(len(columns)), error))
 
 
-def _rows(written: Written, topic: str | UnsetType = UNSET) -> list[StoredRow]:
+def _rows(written: WriteResult, topic: str | UnsetType = UNSET) -> list[StoredRow]:
     rows = [
         StoredRow(partition=partition, offset=offset, message_id=shown_id(own), topic=topic)
         for partition, offset, own in zip(written.partitions, written.offsets, written.message_ids, strict=True)

@@ -6,13 +6,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from millstream.gateway.http.resources.common_parameters import OfBroker, OfGroup, OfTopic
+from millstream.gateway.http.resources.common_parameters import BrokerParameters, GroupParameters, TopicParameters
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import settings_and_queries, topics
-from millstream.sdk.admin.admin_answers import ConfigSetting
+from millstream.sdk.admin.admin_results import ConfigSetting
 
 
-class ShownSetting(msgspec.Struct, kw_only=True):
+class SettingView(msgspec.Struct, kw_only=True):
     """`value` is null where it is unset or secret; `own` says that it was set on the thing itself."""
 
     name: str
@@ -25,8 +25,8 @@ class ShownSetting(msgspec.Struct, kw_only=True):
     documentation: str
 
 
-class ShownSettings(msgspec.Struct, kw_only=True):
-    settings: list[ShownSetting]
+class SettingsView(msgspec.Struct, kw_only=True):
+    settings: list[SettingView]
 
 
 class ChangedSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -39,14 +39,14 @@ class ChangedSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     validate_only: Annotated[bool, Meta(description="Only say whether that could be done.")] = False
 
 
-async def get_topic_settings(asked: WebRequest) -> ShownSettings:
-    parameters: OfTopic = asked.parameters
+async def get_topic_settings(asked: WebRequest) -> SettingsView:
+    parameters: TopicParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     return _all(await topics.topic_settings(cluster, parameters.topic, (), cluster.timeout_s))
 
 
-async def change_topic_settings(asked: WebRequest) -> ShownSettings:
-    parameters: OfTopic = asked.parameters
+async def change_topic_settings(asked: WebRequest) -> SettingsView:
+    parameters: TopicParameters = asked.parameters
     change: ChangedSettings = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
     await topics.alter_topic_settings(
@@ -55,14 +55,14 @@ async def change_topic_settings(asked: WebRequest) -> ShownSettings:
     return await get_topic_settings(asked)
 
 
-async def get_group_settings(asked: WebRequest) -> ShownSettings:
-    parameters: OfGroup = asked.parameters
+async def get_group_settings(asked: WebRequest) -> SettingsView:
+    parameters: GroupParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     return _all(await settings_and_queries.group_settings(cluster, parameters.group, cluster.timeout_s))
 
 
-async def change_group_settings(asked: WebRequest) -> ShownSettings:
-    parameters: OfGroup = asked.parameters
+async def change_group_settings(asked: WebRequest) -> SettingsView:
+    parameters: GroupParameters = asked.parameters
     change: ChangedSettings = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
     await settings_and_queries.alter_group_settings(
@@ -71,14 +71,14 @@ async def change_group_settings(asked: WebRequest) -> ShownSettings:
     return await get_group_settings(asked)
 
 
-async def get_broker_settings(asked: WebRequest) -> ShownSettings:
-    parameters: OfBroker = asked.parameters
+async def get_broker_settings(asked: WebRequest) -> SettingsView:
+    parameters: BrokerParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     return _all(await settings_and_queries.broker_settings(cluster, parameters.broker, cluster.timeout_s))
 
 
-async def change_broker_settings(asked: WebRequest) -> ShownSettings:
-    parameters: OfBroker = asked.parameters
+async def change_broker_settings(asked: WebRequest) -> SettingsView:
+    parameters: BrokerParameters = asked.parameters
     change: ChangedSettings = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
     await settings_and_queries.alter_broker_settings(
@@ -87,12 +87,12 @@ async def change_broker_settings(asked: WebRequest) -> ShownSettings:
     return await get_broker_settings(asked)
 
 
-def _all(settings: Iterable[ConfigSetting]) -> ShownSettings:
-    return ShownSettings(settings=[_shown(each) for each in settings])
+def _all(settings: Iterable[ConfigSetting]) -> SettingsView:
+    return SettingsView(settings=[_shown(each) for each in settings])
 
 
-def _shown(setting: ConfigSetting) -> ShownSetting:
-    return ShownSetting(
+def _shown(setting: ConfigSetting) -> SettingView:
+    return SettingView(
         name=setting.name,
         value=setting.value,
         type=setting.type,

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.http.resources.common_parameters import ClusterName, OfTopic, PageParameters, Partition
+from millstream.gateway.http.resources.common_parameters import ClusterName, PageParameters, Partition, TopicParameters
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import topics
 from millstream.gateway.operations.clusters import DEFAULT
@@ -31,13 +31,13 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return self.name
 
 
-class MadeTopic(msgspec.Struct, kw_only=True):
+class CreatedTopic(msgspec.Struct, kw_only=True):
     name: str
     cluster: str
     id: str
 
 
-class ShownPartition(msgspec.Struct, kw_only=True):
+class PartitionInfo(msgspec.Struct, kw_only=True):
     """Offsets are None where the partition is quarantined, sizes where nobody tells."""
 
     partition: int
@@ -66,11 +66,11 @@ class ListedTopics(msgspec.Struct, kw_only=True):
     after: str | None
 
 
-class ShownTopic(msgspec.Struct, kw_only=True):
+class TopicBody(msgspec.Struct, kw_only=True):
     name: str
     id: str
     internal: bool
-    partitions: list[ShownPartition]
+    partitions: list[PartitionInfo]
     settings: dict[str, str | None]
     """Those that are its own."""
 
@@ -80,7 +80,7 @@ class MorePartitions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     validate_only: bool = False
 
 
-class OffsetsAt(OfTopic, kw_only=True):
+class OffsetQuery(TopicParameters, kw_only=True):
     """Which places are wanted."""
 
     at: Annotated[
@@ -90,7 +90,7 @@ class OffsetsAt(OfTopic, kw_only=True):
     partition: Partition | None = None
 
 
-class ShownPlaces(msgspec.Struct, kw_only=True):
+class TopicOffsets(msgspec.Struct, kw_only=True):
     """`offset` has them in one text, as `GET /events` takes it."""
 
     topic: str
@@ -98,20 +98,20 @@ class ShownPlaces(msgspec.Struct, kw_only=True):
     partitions: dict[str, int]
 
 
-class Removal(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class DeleteRecordsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Up to where messages go: the first offset that stays, by partition; -1 for all that are there now."""
 
     before: Annotated[dict[str, Annotated[int, Meta(ge=-1, le=2**63 - 1)]], Meta(min_length=1, max_length=10_000)]
 
 
-class Beginnings(msgspec.Struct, kw_only=True):
+class LogStartOffsets(msgspec.Struct, kw_only=True):
     """Where each partition begins now."""
 
     topic: str
     first_offsets: dict[str, int]
 
 
-async def create_topic(asked: WebRequest) -> MadeTopic:
+async def create_topic(asked: WebRequest) -> CreatedTopic:
     """TOPIC_ALREADY_EXISTS where it is there, and an error that names the field where it cannot be."""
     new: NewTopic = asked.body
     cluster = asked.site.clusters.get(new.cluster)
@@ -123,7 +123,7 @@ async def create_topic(asked: WebRequest) -> MadeTopic:
         replication_factor=topics.BROKERS_CHOICE if new.replication_factor is None else new.replication_factor,
         settings=new.settings,
     )
-    return MadeTopic(name=new.name, cluster=cluster.name, id=str(made))
+    return CreatedTopic(name=new.name, cluster=cluster.name, id=str(made))
 
 
 async def list_topics(asked: WebRequest) -> ListedTopics:
@@ -145,13 +145,13 @@ async def list_topics(asked: WebRequest) -> ListedTopics:
     return ListedTopics(topics=rows, after=found.after)
 
 
-async def describe_topic(asked: WebRequest) -> ShownTopic:
+async def describe_topic(asked: WebRequest) -> TopicBody:
     """Its partitions with their offsets and sizes, and its own settings."""
-    parameters: OfTopic = asked.parameters
+    parameters: TopicParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     view, partitions = await topics.describe_topic(cluster, parameters.topic, cluster.timeout_s)
     settings = await topics.topic_settings(cluster, parameters.topic, (), cluster.timeout_s)
-    return ShownTopic(
+    return TopicBody(
         name=view.name,
         id=str(view.topic_id),
         internal=view.is_internal,
@@ -160,8 +160,8 @@ async def describe_topic(asked: WebRequest) -> ShownTopic:
     )
 
 
-def _shown(row: PartitionSize) -> ShownPartition:
-    return ShownPartition(
+def _shown(row: PartitionSize) -> PartitionInfo:
+    return PartitionInfo(
         partition=row.view.number,
         leader=row.view.leader_id,
         leader_epoch=row.view.leader_epoch,
@@ -175,14 +175,14 @@ def _shown(row: PartitionSize) -> ShownPartition:
 
 async def delete_topic(asked: WebRequest) -> None:
     """With all its messages."""
-    parameters: OfTopic = asked.parameters
+    parameters: TopicParameters = asked.parameters
     cluster = asked.site.clusters.get(parameters.cluster)
     await topics.delete_topic(cluster, parameters.topic, cluster.timeout_s)
 
 
-async def add_partitions(asked: WebRequest) -> ShownTopic:
+async def add_partitions(asked: WebRequest) -> TopicBody:
     """INVALID_PARTITIONS unless those are more than it has."""
-    parameters: OfTopic = asked.parameters
+    parameters: TopicParameters = asked.parameters
     more: MorePartitions = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
     await topics.add_partitions(
@@ -191,26 +191,26 @@ async def add_partitions(asked: WebRequest) -> ShownTopic:
     return await describe_topic(asked)
 
 
-async def get_offsets(asked: WebRequest) -> ShownPlaces:
+async def get_offsets(asked: WebRequest) -> TopicOffsets:
     """Where partitions begin or end, or where their first message at or after a time is."""
-    parameters: OffsetsAt = asked.parameters
+    parameters: OffsetQuery = asked.parameters
     reader = await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
     if parameters.at in (BEGINNING, LATEST):
         positions = await reader.begin(str(parameters.at), parameters.partition)
     else:
         time_ms = parse_time_ms(str(parameters.at), asked.site.clock.wall_ms(), "at")
         positions = await reader.begin_at(time_ms, parameters.partition)
-    return ShownPlaces(
+    return TopicOffsets(
         topic=parameters.topic,
         offset=place_text(positions, alone=parameters.partition is not None),
         partitions={str(partition): offset for partition, offset in sorted(positions.items())},
     )
 
 
-async def delete_messages(asked: WebRequest) -> Beginnings:
+async def delete_messages(asked: WebRequest) -> LogStartOffsets:
     """Remove a topic's oldest messages for good."""
-    parameters: OfTopic = asked.parameters
-    removal: Removal = asked.body
+    parameters: TopicParameters = asked.parameters
+    removal: DeleteRecordsBody = asked.body
     cluster = asked.site.clusters.get(parameters.cluster)
     places: dict[int, int] = {}
     for text, offset in removal.before.items():
@@ -218,4 +218,6 @@ async def delete_messages(asked: WebRequest) -> Beginnings:
             raise invalid("before", f"{text[:20]!r} is no partition's number")
         places[int(text)] = offset
     found = await topics.delete_messages(cluster, parameters.topic, places, cluster.timeout_s)
-    return Beginnings(topic=parameters.topic, first_offsets={str(number): offset for number, offset in found.items()})
+    return LogStartOffsets(
+        topic=parameters.topic, first_offsets={str(number): offset for number, offset in found.items()}
+    )

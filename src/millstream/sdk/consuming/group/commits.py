@@ -10,9 +10,9 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_answers import CommittedOffset
+from millstream.sdk.admin.group_results import CommittedOffset
 from millstream.sdk.admin.groups import Coordinators
-from millstream.sdk.connection.retry import Deadline
+from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.consuming.group.heartbeats import Heartbeats
 from millstream.sdk.consuming.group.member_core import MemberCore
 
@@ -22,7 +22,7 @@ _STALE = ErrorCode.STALE_MEMBER_EPOCH
 class Commits:
     def __init__(self, coordinators: Coordinators, core: MemberCore, heartbeats: Heartbeats) -> None:
         self.finished: dict[TopicPartition, int] = {}
-        self.lifecycle = core.lives
+        self.life = core.lives
         """The life that all of this belongs to."""
         self._committed: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, UUID] = {}
@@ -77,7 +77,7 @@ class Commits:
             return
         rows = {where: CommittedOffset(offset, metadata=metadata) for where, offset in changed.items()}
         while True:
-            if self.lifecycle != self._core.lives:
+            if self.life != self._core.lives:
                 # The member may be in the group again, but what it holds is from before: others go on from there.
                 text = f"group {self._core.group_id!r} has given the partitions of this consumer to others"
                 raise MillstreamError(ErrorCode.FENCED_MEMBER_EPOCH, text)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from math import inf
 
 from millstream.model.errors import MillstreamError
-from millstream.sdk.admin import requests_groups
+from millstream.sdk.admin import group_requests
 from millstream.sdk.admin.groups import Coordinators
 from millstream.sdk.background_errors import client_failed
-from millstream.sdk.connection.retry import Attempts, Deadline
+from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.sdk.consuming.group.member_core import Consequence, MemberCore
 from millstream.seams.entropy import Entropy
 
@@ -62,7 +62,7 @@ class Heartbeats:
     async def join(self, timeout_s: float) -> None:
         """The first heartbeat; from then on they go by themselves. What the coordinator refuses is raised."""
         deadline = Deadline(timeout_s)
-        request = requests_groups.heartbeat(self._core.beat())
+        request = group_requests.heartbeat(self._core.beat())
         self._core.answered(await self._coordinators.ask(self._core.group_id, request, deadline))
         self.answered_s = self._loop.time()
         self._task = asyncio.create_task(self._run(), name=f"heartbeats of {self._core.member_id}")
@@ -115,7 +115,7 @@ class Heartbeats:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _say_goodbye(self, timeout_s: float) -> None:
-        request = requests_groups.heartbeat(self._core.leave())
+        request = group_requests.heartbeat(self._core.leave())
         try:
             await self._coordinators.ask(self._core.group_id, request, Deadline(timeout_s))
         except MillstreamError:
@@ -135,7 +135,7 @@ class Heartbeats:
             if self.is_given_up:
                 await self._wait_for_reader()
             try:
-                request = requests_groups.heartbeat(self._core.beat())
+                request = group_requests.heartbeat(self._core.beat())
                 answer = await self._coordinators.ask_once(self._core.group_id, request, Deadline(BEAT_TIMEOUT_S))
             except MillstreamError as error:
                 if self._core.failed(error) is Consequence.GIVE_UP:

@@ -12,7 +12,7 @@ from enum import Enum
 from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.admin.group_answers import HeartbeatAnswer, HeartbeatRequest, MemberRef
+from millstream.sdk.admin.group_results import HeartbeatRequest, HeartbeatResponse, MemberRef
 
 Share = frozenset[tuple[UUID, int]]
 
@@ -91,7 +91,7 @@ class MemberCore:
         epoch = LEAVES if self._instance_id is None else LEAVES_FOR_A_WHILE
         return HeartbeatRequest(self.group_id, self.member_id, epoch, self._instance_id)
 
-    def answered(self, answer: HeartbeatAnswer) -> None:
+    def answered(self, answer: HeartbeatResponse) -> None:
         """The coordinator's answer to the last heartbeat."""
         self.epoch = answer.epoch
         self.interval_ms = answer.interval_ms

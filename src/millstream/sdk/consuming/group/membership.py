@@ -14,10 +14,10 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin import requests_groups
+from millstream.sdk.admin import group_requests
 from millstream.sdk.admin.groups import Coordinators
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.fetcher import Fetcher
 from millstream.sdk.consuming.group.commits import Commits
 from millstream.sdk.consuming.group.heartbeats import Heartbeats
@@ -124,7 +124,7 @@ class ConsumerMembership:
     def wants_attention(self) -> bool:
         """Whether the caller should come by soon, even if it has messages left."""
         core = self.core
-        return core.owned != core.target or self.commits.lifecycle != core.lives or self.heartbeats.failure is not None
+        return core.owned != core.target or self.commits.life != core.lives or self.heartbeats.failure is not None
 
     @property
     def is_changed(self) -> bool:
@@ -135,7 +135,7 @@ class ConsumerMembership:
         if self.heartbeats.failure is not None:
             raise self.heartbeats.failure
         core = self.core
-        if self.commits.lifecycle != core.lives:
+        if self.commits.life != core.lives:
             return self._lose()
         if core.owned == core.target:
             return None
@@ -219,7 +219,7 @@ class ConsumerMembership:
     # Following the group.
 
     def _lose(self) -> Change | None:
-        self.commits.lifecycle = self.core.lives
+        self.commits.life = self.core.lives
         self._told_to_release = frozenset()
         return self._lose_these(sorted(self._reading.readers))
 
@@ -231,7 +231,7 @@ class ConsumerMembership:
 
     async def _reconcile(self) -> Change | None:
         core, readers = self.core, self._reading.readers
-        lifecycle = core.lives
+        life = core.lives
         named = await self._named(core.target)
         made_anew = sorted(where for where in readers if named.get(where, self._keys[where]) != self._keys[where])
         if made_anew and (lost := self._lose_these(made_anew)) is not None:
@@ -243,9 +243,9 @@ class ConsumerMembership:
         regained = [where for where in named if where in self._told_to_release and where in readers]
         await self._release(releases)
         taken = {where: key for where, key in named.items() if where not in readers}
-        if lifecycle == core.lives:
+        if life == core.lives:
             await self._take(taken)
-        if lifecycle != core.lives:
+        if life != core.lives:
             return None
         core.own(frozenset(key for where, key in named.items() if where in readers))
         self.heartbeats.soon()
@@ -306,12 +306,12 @@ class ConsumerMembership:
         """Begin where the group has committed, or else at the start that was chosen."""
         if not places:
             return
-        lifecycle = self.core.lives
+        life = self.core.lives
         deadline = Deadline(COMMIT_TIMEOUT_S)
-        request = requests_groups.fetch_offsets(self.core.group_id, list(places), self.core.ref)
+        request = group_requests.fetch_offsets(self.core.group_id, list(places), self.core.ref)
         committed = await self._coordinators.ask(self.core.group_id, request, deadline)
         found = await self._start.find(self._asking, [where for where in places if where not in committed], deadline)
-        if lifecycle != self.core.lives:
+        if life != self.core.lives:
             return
         for where, key in places.items():
             offset = committed[where].offset if where in committed else found[where]

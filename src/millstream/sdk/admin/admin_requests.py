@@ -6,7 +6,7 @@ from typing import Any
 
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.admin_answers import (
+from millstream.sdk.admin.admin_results import (
     SOURCES,
     TYPES,
     BrokerEndpoint,
@@ -18,8 +18,8 @@ from millstream.sdk.admin.admin_answers import (
     TopicCursor,
     TopicRows,
 )
-from millstream.sdk.answers import refusal
 from millstream.sdk.requests import CONSUMER, checked_settings, topic_view
+from millstream.sdk.responses import refusal
 from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.messages import read_response, write_request
 

@@ -12,7 +12,7 @@ ACKS_ALL = -1
 ACKS_NONE = 0
 
 
-class Appended(Struct, frozen=True):
+class AppendResult(Struct, frozen=True):
     """Where a batch is. `committed` is None when it is durable (or need not be) already; otherwise it is over when it
     is, or with KAFKA_STORAGE_ERROR. `duplicate`: it was there before."""
 
@@ -23,7 +23,7 @@ class Appended(Struct, frozen=True):
     log_append_time_ms: int = NO_TIMESTAMP
 
 
-class Unwritten:
+class UnwrittenBatches:
     """Batches that the log has gathered (see `millstream.storage.log.write_buffer`) and the state does not know yet.
 
     Invariant: of one producer there is at most one, so that its next is checked against a state that knows the last.

@@ -15,7 +15,7 @@ def plain_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-class Registry:
+class PartitionRegistry:
     """Find. `version` changes whenever a topic, its settings or a leadership has changed."""
 
     def __init__(self) -> None:

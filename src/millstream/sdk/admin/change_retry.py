@@ -5,14 +5,14 @@ from typing import TypeVar
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.connection.connection import BrokerConnection, ConnectionLostError
-from millstream.sdk.connection.retry import Attempts, Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Attempts, Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.wire.client_connection import ApiRequest
 
 T = TypeVar("T")
 
 
-class DoneBeforeError(Exception):
+class AlreadyAppliedError(Exception):
     """A retry found done what the attempt before it, whose answer was lost, must have done."""
 
 
@@ -26,7 +26,7 @@ async def administer(
     """The answer of the broker that `find` gives, the controller or a coordinator.
 
     `done` is the refusal that says it is done: final, but fine after a lost answer. That case is raised as
-    DoneBeforeError, since only the caller can tell whether what is there is what was asked for.
+    AlreadyAppliedError, since only the caller can tell whether what is there is what was asked for.
     """
     attempts = Attempts(asking.entropy, deadline)
     in_doubt = False
@@ -37,7 +37,7 @@ async def administer(
         except MillstreamError as error:
             if error.code is done:
                 if in_doubt:
-                    raise DoneBeforeError from error
+                    raise AlreadyAppliedError from error
                 raise
             lost = isinstance(error, ConnectionLostError) or error.code is ErrorCode.REQUEST_TIMED_OUT
             in_doubt = in_doubt or lost

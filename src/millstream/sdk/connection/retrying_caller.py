@@ -8,7 +8,7 @@ from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.cluster import Cluster
-from millstream.sdk.connection.retry import Attempts, Deadline
+from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.seams.entropy import Entropy
 from millstream.seams.workers import Workers
 from millstream.wire.client_connection import ApiRequest

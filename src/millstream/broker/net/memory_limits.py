@@ -24,7 +24,7 @@ MEDIUM_FRAME_BYTES_MAX = 2 * 1024 * 1024
 """Two of the largest batch that a topic takes by default: what clients send unless they were told otherwise."""
 
 
-class Pool:
+class MemoryPool:
     """The memory for frames of one size."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -79,13 +79,13 @@ class Pool:
             when_free()
 
 
-class Memory:
+class MemoryLimits:
     def __init__(
         self, incoming_bytes_max: int = INCOMING_BYTES_MAX, outgoing_bytes_max: int = OUTGOING_BYTES_MAX
     ) -> None:
-        self.small = Pool(incoming_bytes_max // 8)
-        self.medium = Pool(incoming_bytes_max * 3 // 8)
-        self.large = Pool(incoming_bytes_max // 2)
+        self.small = MemoryPool(incoming_bytes_max // 8)
+        self.medium = MemoryPool(incoming_bytes_max * 3 // 8)
+        self.large = MemoryPool(incoming_bytes_max // 2)
         self._outgoing_max = outgoing_bytes_max
         self.outgoing_bytes = 0
 
@@ -97,7 +97,7 @@ class Memory:
     def is_waited_for(self) -> bool:
         return bool(self.small.waiting or self.medium.waiting or self.large.waiting)
 
-    def pool(self, frame_bytes: int) -> Pool:
+    def pool(self, frame_bytes: int) -> MemoryPool:
         """Where a frame of this size has its memory from."""
         if frame_bytes <= SMALL_FRAME_BYTES_MAX:
             return self.small

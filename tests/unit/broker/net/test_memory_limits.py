@@ -12,7 +12,7 @@ from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow, Dispatch
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.net.frame_progress import STALL_S
 from millstream.broker.net.listener import Listener
-from millstream.broker.net.memory import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, Memory
+from millstream.broker.net.memory_limits import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, MemoryLimits
 from millstream.model.limits import REQUEST_BYTES_MAX
 from millstream.testing.simulated.clock import SimulatedClock
 from millstream.testing.simulated.network import SimulatedNetwork
@@ -27,7 +27,7 @@ GIANT_BYTES = MEDIUM_FRAME_BYTES_MAX + 1_000_000
 class Stage:
     def __init__(self, network: SimulatedNetwork) -> None:
         self.network = network
-        self.memory = Memory(MEMORY_BYTES)
+        self.memory = MemoryLimits(MEMORY_BYTES)
         rows = [
             ApiRow(0, "Produce", 3, 13, ApiRight.NONE, self.size_of, bytes_max=REQUEST_BYTES_MAX),
             ApiRow(1, "Fetch", 4, 18, ApiRight.NONE, self.size_of, bytes_max=LIMIT_BYTES),

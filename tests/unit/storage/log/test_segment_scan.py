@@ -4,7 +4,7 @@ import pytest
 
 from builders.batches import batch
 from millstream.records.header import HEADER_BYTES, stamp
-from millstream.storage.log.scan import CHUNK_BYTES, walk
+from millstream.storage.log.segment_scan import CHUNK_BYTES, walk
 from millstream.testing.simulated.disk import SimulatedDisk, SimulatedFile
 
 COUNT = 20

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.answers import TopicView
+from millstream.sdk.responses import TopicView
 
 
 class ResourceKind(Enum):

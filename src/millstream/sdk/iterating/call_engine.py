@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeVar
 
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.groups import Coordinators
-from millstream.sdk.connection.retry import Deadline
-from millstream.sdk.connection.retrying import RetryingCaller
+from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.batch_opening import opened
 from millstream.sdk.iterating import requests
 from millstream.sdk.iterating.requests import (
@@ -32,7 +32,7 @@ class IteratorRequest(NamedTuple):
     start: int
 
 
-class CallEngine:
+class IteratorCallEngine:
     def __init__(self, asking: RetryingCaller) -> None:
         self._asking = asking
         self._coordinators = Coordinators(asking)

@@ -3,7 +3,7 @@
 import pytest
 
 from millstream.model.errors import ErrorCode
-from millstream.sdk.answers import refusal
+from millstream.sdk.responses import refusal
 
 
 @pytest.mark.parametrize(

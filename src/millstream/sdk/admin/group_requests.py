@@ -6,7 +6,7 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID, TopicPartition
-from millstream.sdk.admin.group_answers import (
+from millstream.sdk.admin.group_results import (
     CLASSIC,
     CONSUMER,
     NOBODY,
@@ -14,11 +14,11 @@ from millstream.sdk.admin.group_answers import (
     GroupDescription,
     GroupListing,
     GroupMember,
-    HeartbeatAnswer,
     HeartbeatRequest,
+    HeartbeatResponse,
     MemberRef,
 )
-from millstream.sdk.answers import Broker, refusal
+from millstream.sdk.responses import Broker, refusal
 from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.frame_reader import FrameReader
 from millstream.wire.messages import read_response, write_request
@@ -265,7 +265,7 @@ def delete_group(group_id: str) -> ApiRequest[None]:
     return _request(DELETE_GROUPS, {"groups_names": [group_id]}, decode)
 
 
-def heartbeat(beat: HeartbeatRequest) -> ApiRequest[HeartbeatAnswer]:
+def heartbeat(beat: HeartbeatRequest) -> ApiRequest[HeartbeatResponse]:
     """A member's sign of life in the newer protocol, which is also how it joins and leaves."""
     owned = None
     if beat.owned is not None:
@@ -284,7 +284,7 @@ def heartbeat(beat: HeartbeatRequest) -> ApiRequest[HeartbeatAnswer]:
         "topic_partitions": owned,
     }
 
-    def decode(answer: dict[str, Any]) -> HeartbeatAnswer | MillstreamError:
+    def decode(answer: dict[str, Any]) -> HeartbeatResponse | MillstreamError:
         if answer["error_code"]:
             text = answer["error_message"]
             return refusal(answer["error_code"], f"member {beat.member_id} of group {beat.group_id!r}", text)
@@ -292,6 +292,6 @@ def heartbeat(beat: HeartbeatRequest) -> ApiRequest[HeartbeatAnswer]:
         if answer["assignment"] is not None:
             topics = answer["assignment"]["topic_partitions"]
             assigned = frozenset((row["topic_id"], number) for row in topics for number in row["partitions"])
-        return HeartbeatAnswer(answer["member_epoch"], answer["heartbeat_interval_ms"], assigned)
+        return HeartbeatResponse(answer["member_epoch"], answer["heartbeat_interval_ms"], assigned)
 
     return _request(CONSUMER_GROUP_HEARTBEAT, fields, decode)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from millstream.groups.effects import Effects, GroupLogRecord, Now
 from millstream.groups.iterators.iterator import MEMBER_PREFIX, IteratorNotice
 from millstream.groups.iterators.records import (
-    Issued,
+    IssuedIterator,
     IssuedKey,
     issued_record,
     issued_tombstone,
@@ -24,25 +24,25 @@ Place = tuple[str, int]
 """Topic and partition."""
 
 
-class IssuedStore:
+class IssuedIterators:
     """By group, then by topic and partition. A group has a place here exactly as long as something is known of it."""
 
     __slots__ = ("_groups", "_held", "_until_ms")
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[Place, Issued]] = {}
+        self._groups: dict[str, dict[Place, IssuedIterator]] = {}
         self._held: dict[tuple[str, str], dict[Place, None]] = {}
         """Places of what is not over, by group and client."""
         self._until_ms: dict[IssuedKey, int] = {}
 
-    def get(self, key: IssuedKey) -> Issued | None:
+    def get(self, key: IssuedKey) -> IssuedIterator | None:
         return self._groups.get(key.group_id, {}).get((key.topic, key.partition))
 
     def left_ms(self, key: IssuedKey, now: Now) -> int:
         """For how long what was issued is still in flight, or could be if it is over; 0 when it no longer is."""
         return max(0, self._until_ms.get(key, 0) - now.monotonic_ms)
 
-    def of_group(self, group_id: str, client_id: str | None = None) -> Iterator[tuple[IssuedKey, Issued]]:
+    def of_group(self, group_id: str, client_id: str | None = None) -> Iterator[tuple[IssuedKey, IssuedIterator]]:
         """All, or what a client has that is not over. Nothing may be changed meanwhile."""
         issued = self._groups.get(group_id, {})
         for place in issued if client_id is None else self._held.get((group_id, client_id), ()):
@@ -58,13 +58,13 @@ class IssuedStore:
 
     # Changes, each with its record.
 
-    def put(self, key: IssuedKey, issued: Issued, now: Now, effects: Effects) -> None:
+    def put(self, key: IssuedKey, issued: IssuedIterator, now: Now, effects: Effects) -> None:
         """Its time in flight begins."""
         self._put(key, issued)
         self._until_ms[key] = now.monotonic_ms + issued.in_flight_ms
         effects.records.append(issued_record(key, issued))
 
-    def note(self, key: IssuedKey, issued: Issued, effects: Effects) -> None:
+    def note(self, key: IssuedKey, issued: IssuedIterator, effects: Effects) -> None:
         """What is known to be issued, with something new noted of it; its time goes on as it did."""
         until_ms = self._until_ms[key]
         self._put(key, issued)
@@ -113,7 +113,7 @@ class IssuedStore:
             for key, issued in self.of_group(group_id):
                 yield issued_record(key, issued)
 
-    def _put(self, key: IssuedKey, issued: Issued) -> None:
+    def _put(self, key: IssuedKey, issued: IssuedIterator) -> None:
         self._remove(key)
         place = (key.topic, key.partition)
         self._groups.setdefault(key.group_id, {})[place] = issued

@@ -67,7 +67,7 @@ class HeartbeatRequest(NamedTuple):
     owned: tuple[tuple[UUID, int], ...] | None = None
 
 
-class HeartbeatAnswer(NamedTuple):
+class HeartbeatResponse(NamedTuple):
     """What the coordinator wants: `assigned` is None where that has not changed."""
 
     epoch: int
