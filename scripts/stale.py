@@ -18,17 +18,31 @@ from pathlib import Path
 
 def clean(sources: Path) -> list[Path]:
     """Delete bytecode, metadata and compiled modules without a source, and the folders that this leaves empty."""
-    compiled = [path for path in sources.rglob("*.so") if not path.with_name(f"{path.name.split('.')[0]}.py").exists()]
-    made = [*sources.rglob("__pycache__"), *sources.glob("*.egg-info")]
+    compiled = [
+        path
+        for path in sources.rglob("*.cpython-*.so")
+        if path.is_file() and not path.with_name(_source_name(path)).exists()
+    ]
+    caches = [path for path in sources.rglob("__pycache__") if path.is_dir() and not path.is_symlink()]
+    made = [*caches, *sources.glob("*.egg-info")]
     for path in compiled:
         path.unlink()
     for path in made:
-        shutil.rmtree(path)
-    folders = sorted((path for path in sources.rglob("*") if path.is_dir()), reverse=True)
-    for path in folders:
-        if not any(path.iterdir()):
-            path.rmdir()
+        shutil.rmtree(path, ignore_errors=True)
+    for path in (*compiled, *caches):
+        _remove_empty(path.parent, sources)
     return [*compiled, *made]
+
+
+def _source_name(compiled: Path) -> str:
+    return f"{compiled.name.split('.')[0]}.py"
+
+
+def _remove_empty(folder: Path, sources: Path) -> None:
+    """Delete a folder and those above it, up to `sources`, while they are empty."""
+    while folder != sources and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 def other_names(root: Path, installed: Iterator[Distribution] | None = None) -> list[str]:
@@ -50,6 +64,8 @@ def main() -> int:
     if names:
         subprocess.run([sys.executable, "-m", "pip", "--quiet", "uninstall", "--yes", *names], check=True)
     clean(root / "src")
+    for built in (root / "build").glob("lib*"):  # a wheel would take over what an earlier one left here
+        shutil.rmtree(built, ignore_errors=True)
     return 0
 
 
