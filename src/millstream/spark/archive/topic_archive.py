@@ -43,6 +43,7 @@ from millstream.spark.archive.store import ArchiveStore, Entry, store_of
 
 T = TypeVar("T")
 
+HOME = "_millstream"
 FORMAT = 1
 """Of the index. A version that cannot read what is there says so; the files are Parquet whatever happens."""
 _RELISTED = 5
@@ -57,7 +58,7 @@ class TopicArchive:
         self.topic = topic
         self.store: ArchiveStore = store_of(path)
         self.data = f"data/topic={topic}"
-        self.home = f"_millstream/{topic}"
+        self.home = f"{HOME}/{topic}"
         self.staged = f"{self.home}/staged"
         self.index = f"{self.home}/index"
 
@@ -67,10 +68,11 @@ class TopicArchive:
         return self.store.full(f"{self.home}/checkpoint")
 
     def topic_id(self) -> UUID | None:
-        """None where nothing of the topic is archived. INVALID_REQUEST for an archive of another time."""
+        """None where nothing of the topic is archived. INVALID_REQUEST for an archive of another format."""
         try:
-            found = json.loads(self.store.read(f"{self.home}/archive.json"))
+            found = json.loads(self._manifest())
         except FileNotFoundError:
+            self._check_unknown()
             return None
         if found["format"] != FORMAT:
             text = f"the archive in {self.path} has format {found['format']}, and this version knows {FORMAT}"
@@ -80,25 +82,41 @@ class TopicArchive:
     def begin(self, topic_id: UUID) -> None:
         """Make it, unless it is there. UNKNOWN_TOPIC_ID when it is that of another topic of this name."""
         if self.topic_id() is None:
-            self._check_empty()
             for directory in (self.data, self.index, self.staged):
                 self.store.make_directory(directory)
             text = json.dumps({"format": FORMAT, "topic": self.topic, "id": str(topic_id)})
             with suppress(FileExistsError):  # Somebody else has begun it in the same moment.
                 self.store.create(f"{self.home}/archive.json", text.encode())
-            self.store.keep("", "_millstream", "data")
+            self.store.keep("", HOME, "data")
         found = self.topic_id()
         assert found is not None, "it was made just now"
         self.check_topic(found, topic_id)
 
-    def _check_empty(self) -> None:
-        """INVALID_REQUEST for files of another format: ours are moved there only after `archive.json` is written."""
-        if next(self.store.below(self.data), None) is not None:
-            text = (
-                f"{self.store.full(self.data)} has files, but there is no {self.home}/archive.json: the archive has an "
-                "unknown format; choose another directory"
-            )
-            raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
+    def _manifest(self) -> bytes:
+        return self.store.read(f"{self.home}/archive.json")
+
+    def _has_manifest(self, folder: str) -> bool:
+        return any(each.name == "archive.json" for each in self.store.names(f"{folder}/{self.topic}"))
+
+    def _check_unknown(self) -> None:
+        """INVALID_REQUEST for an archive that another program or version made here.
+
+        It shows by files of the topic without our `archive.json`, which is written before any of them, or by an
+        `archive.json` in a folder of another name.
+        """
+        others = (name for name in self.store.directories("") if name != HOME)
+        foreign = next((name for name in others if self._has_manifest(name)), None)
+        if foreign is None and next(self.store.below(self.data), None) is None:
+            return
+        with suppress(FileNotFoundError):
+            self._manifest()  # Another process has begun the archive meanwhile.
+            return
+        text = (
+            f"{self.path} has an archive of topic {self.topic!r} in an unknown format: there is no "
+            f"{self.home}/archive.json beside {f'{foreign}/{self.topic}' if foreign else self.data}; "
+            "choose another directory"
+        )
+        raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
 
     def check_topic(self, archived: UUID, found: UUID) -> None:
         if archived != found:
@@ -317,4 +335,4 @@ def kept(shelf: TopicArchive) -> Iterator[ArchiveWriter]:
 
 def topics_in(path: str) -> list[str]:
     """The topics that have an archive there."""
-    return store_of(path).directories("_millstream")
+    return store_of(path).directories(HOME)

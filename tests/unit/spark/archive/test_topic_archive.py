@@ -275,10 +275,21 @@ def test_a_directory_with_files_of_an_unknown_archive_format_is_refused(tmp_path
     made(tmp_path)
     (tmp_path / "_millstream").rename(tmp_path / "_other")
     (tmp_path / "data" / "topic=orders" / "one.parquet").touch()
-    with pytest.raises(MillstreamError, match="the archive has an unknown format") as error:
-        made(tmp_path)
-    assert error.value.code is ErrorCode.INVALID_REQUEST
-    assert not (tmp_path / "_millstream").exists()
+    _refused_as_unknown(tmp_path)
+
+
+def test_an_archive_whose_folder_has_another_name_is_refused_before_it_has_files(tmp_path: Path) -> None:
+    made(tmp_path)
+    (tmp_path / "_millstream").rename(tmp_path / "_other")
+    _refused_as_unknown(tmp_path)
+
+
+def _refused_as_unknown(path: Path) -> None:
+    for use in (lambda: made(path), lambda: TopicArchive(str(path), "orders").topic_id()):
+        with pytest.raises(MillstreamError, match="in an unknown format") as error:
+            use()
+        assert error.value.code is ErrorCode.INVALID_REQUEST
+    assert not (path / "_millstream").exists()
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: data[:60] + b"x" + data[61:]])
