@@ -188,7 +188,7 @@ def page(path: Path) -> str:
     """One page."""
     module = Module(path)
     name = path.stem
-    lines = [f"# {name.capitalize()}", ast.get_docstring(module.tree) or "", ""]
+    lines = [f"# {name.replace('_', ' ').capitalize()}", ast.get_docstring(module.tree) or "", ""]
     nodes = list(module.public())
     for node in nodes:
         if not isinstance(node, ast.ClassDef) and node.decorator_list:  # Those are made to be called by users.
@@ -231,7 +231,7 @@ here block. `millstream.connect_async` gives their twins for asyncio, `AsyncClie
 awaited, `async with` and `async for`.
 
 """
-    return head + "".join(f"- [{name.capitalize()}]({name}.md)\n" for name in names)
+    return head + "".join(f"- [{name.replace('_', ' ').capitalize()}]({name}.md)\n" for name in names)
 
 
 def expected() -> dict[Path, str]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.against.checkout import Checkout, Revision
-from bench.against.project import Project, read_project
+from bench.against.project import Project, ProjectError, read_project
 from bench.peers import ROOT
 
 KEPT_S = 7 * 24 * 3600.0
@@ -80,17 +80,23 @@ class Builds:
         return Build(directory, read_project((directory / "files" / "pyproject.toml").read_text()))
 
     def remove_unused(self) -> None:
-        """Remove the builds that no run has used for a week."""
-        for stamp in self._directory.glob(f"*/{STAMP}"):
-            if stamp.stat().st_mtime < time.time() - KEPT_S:
-                shutil.rmtree(stamp.parent, ignore_errors=True)
+        """Remove the builds that no run has used for a week, and those that failed before."""
+        for directory in (path for path in self._directory.iterdir() if path.is_dir()):
+            stamp = directory / STAMP
+            used = stamp if stamp.exists() else directory
+            if used.stat().st_mtime < time.time() - KEPT_S:
+                shutil.rmtree(directory, ignore_errors=True)
+                directory.with_suffix(".lock").unlink(missing_ok=True)
 
     def _make(self, revision: Revision, directory: Path) -> None:
         files = directory / "files"
         files.mkdir(parents=True)
         self._tell(f"{revision.title}: exporting")
         self._checkout.export(revision, files)
-        project = read_project((files / "pyproject.toml").read_text())
+        try:
+            project = read_project((files / "pyproject.toml").read_text())
+        except (FileNotFoundError, ProjectError) as error:
+            raise ProjectError(f"{revision.title} cannot be built: {error}") from error
         step = _Steps(revision, files, directory / "build.log")
         step("make the environment", sys.executable, "-m", "venv", "--without-pip", "../env")
         site = next((directory / "env" / "lib").glob("python*")) / "site-packages"

@@ -99,8 +99,14 @@ def test_a_test_name_over_the_maximum_is_found() -> None:
 
 
 def test_a_module_that_nothing_imports_is_found() -> None:
-    found = _modules("from package import module1\n", "x = 'package.module2'\n", "", "import package.module3\n", "")
-    assert tidy.dead_modules(found, [], ["entry = package.module0:main", "package.module4x"]) == [
+    found = _modules(
+        "from package import module1\n",
+        "x = 'package.module2'\n",
+        "",
+        "import package.module4\n",
+        "import package.module3\n",
+    )
+    assert tidy.dead_modules(found, [], ["entry = package.module0:main", "package.module3x"]) == [
         "package.module3",
         "package.module4",
     ]

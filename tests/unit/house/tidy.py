@@ -16,7 +16,7 @@ GENERATED = ("sdk/sync/", "gateway/grpc/v1/", "pipelines/templates/")
 
 TEST_NAME_MAX = 80
 _OPENINGS = re.compile(
-    r"(What|Who|Whoever|Whom|Whose|Whatever|Whether|Which|Where|When|Is|Are|Of|From|For who|How|So|As)\b"
+    r"(?i:What|Who|Whoever|Whom|Whose|Whatever|Whether|Which|Where|When|Is|Are|Of|From|For who|How|So|As)\b"
 )
 
 
@@ -121,12 +121,19 @@ def crowded_folders(found: Sequence[Module], over: int) -> dict[str, int]:
 
 
 def dead_modules(found: Sequence[Module], importers: Sequence[Module], texts: Sequence[str]) -> list[str]:
-    """The modules that no other module imports and no text (settings, scripts) names."""
+    """The modules that no package, no entry point and no module in use imports, and no text (settings) names."""
     known = {module.name for module in found}
-    used = {name for module in (*found, *importers) for name in _imports(module, known) if name != module.name}
     named = {name for name in known for text in texts if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.]*\w)", text)}
     roots = {module.name for module in found if module.path.endswith(("__init__.py", "__main__.py"))}
-    return sorted(known - used - named - roots)
+    by_name = {module.name: module for module in found}
+    reached: set[str] = set()
+    ahead = [*named, *roots, *(name for module in importers for name in _imports(module, known))]
+    while ahead:
+        name = ahead.pop()
+        if name in known and name not in reached:
+            reached.add(name)
+            ahead.extend(_imports(by_name[name], known))
+    return sorted(known - reached)
 
 
 def _imports(module: Module, known: set[str]) -> Iterator[str]:
