@@ -1,10 +1,12 @@
 """The comparison of two commits: names from pyproject.toml, ratios, spread, verdicts, and reuse of compiled modules."""
 
 import os
+import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
-from bench.against.builds import SUFFIX, copy_compiled
+from bench.against.builds import KEPT_S, STAMP, SUFFIX, Builds, copy_compiled
 from bench.against.measures import MEASURES
 from bench.against.outcome import Outcome
 from bench.against.project import ProjectError, read_project
@@ -136,3 +138,18 @@ def test_compiled_modules_are_copied_only_to_the_same_sources(change: str, tmp_p
         os.utime(compiled, (0, 0))
     assert copy_compiled(root, files) is (change == "nothing")
     assert (files / "src" / f"module{SUFFIX}").exists() is (change == "nothing")
+
+
+def test_builds_that_were_not_used_for_a_week_are_removed(tmp_path: Path) -> None:
+    builds = Builds(cast(Any, None), tmp_path, print)
+    old_s = time.time() - KEPT_S - 60
+    for name, is_built, is_old in (("used", True, False), ("unused", True, True), ("failed", False, True)):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"{name}.lock").touch()
+        stamp = tmp_path / name / STAMP
+        if is_built:
+            stamp.touch()
+        if is_old:
+            os.utime(stamp if is_built else tmp_path / name, (old_s, old_s))
+    builds.remove_unused()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["used", "used.lock"]
