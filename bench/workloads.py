@@ -39,7 +39,7 @@ class Scale:
     settles: bool = True
     """Whether the machine is brought to the same state before each run."""
     idle_s: float = 3.0
-    """How long after its start a broker counts as idle."""
+    """Time after its start at which a broker counts as idle."""
 
 
 FULL = Scale(6_000_000, 600_000, 2_000_000_000, 5_000, 20_000, 100, 4_000, 2_000_000, 10_000_000_000)

@@ -26,7 +26,7 @@ BESIDES: dict[str, dict[str, Sequence[str]]] = {
         "sdk/cluster_queries.py": ("DriftInfo",),
         "sdk/connection/clock_drift.py": ("ClockDrift",),
         "sdk/metrics.py": ("Metrics",),
-        "sdk/watching/read_result.py": ("Portion",),
+        "sdk/watching/read_result.py": ("ReadResult",),
     },
     "consumer": {
         "sdk/consuming/options.py": ("ConsumerOptions",),
@@ -34,11 +34,13 @@ BESIDES: dict[str, dict[str, Sequence[str]]] = {
         "sdk/consuming/message_batch.py": (),
         "sdk/consuming/decoding.py": ("UndecodableError",),
         "records/message.py": ("Message",),
+        "model/names.py": ("TopicPartition",),
     },
     "groups": {"sdk/admin/group_results.py": ("GroupListing", "GroupDescription", "GroupMember", "CommittedOffset")},
+    "iterator_calls": {"sdk/iterating/requests.py": ("GroupIterator", "IteratorBatch", "IteratorMembership")},
     "producer": {
-        "sdk/producing/chunk.py": ("Receipt", "Place"),
-        "sdk/producing/bulk.py": ("Receipts", "Places"),
+        "sdk/producing/chunk.py": ("Receipt", "PutResult"),
+        "sdk/producing/bulk.py": ("Receipts", "PutResults"),
         "sdk/producing/failures.py": ("OutcomeUnknownError", "UnstoredError"),
     },
     "subscription": {"sdk/subscribing/options.py": ()},
@@ -57,7 +59,13 @@ class Module:
         self.constants = _constants(self.tree)
 
     def public(self, names: Sequence[str] = ()) -> Iterator[ast.ClassDef | Function]:
-        """Its public functions and classes, in their order; those of these names, or all that say what they are."""
+        """Its public functions and classes, in their order; those of these names, or all that say what they are.
+
+        LookupError for a name that the file does not define.
+        """
+        missing = set(names) - {node.name for node in self.tree.body if isinstance(node, ast.ClassDef | Function)}
+        if missing:
+            raise LookupError(f"{self.path.relative_to(ROOT)} does not define {', '.join(sorted(missing))}")
         for node in self.tree.body:
             if not isinstance(node, ast.ClassDef | Function):
                 continue

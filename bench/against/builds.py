@@ -23,7 +23,7 @@ from bench.against.project import Project, ProjectError, read_project
 from bench.peers import ROOT
 
 KEPT_S = 7 * 24 * 3600.0
-"""How long a build is kept after its last use."""
+"""Age since its last use at which a build is removed."""
 
 LOG_LINES = 20
 STAMP = "built"

@@ -42,3 +42,21 @@ def test_what_the_package_names_lazily_is_what_it_names_to_tools_that_read_types
         name.asname: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in node.names
     }
     assert {name: home for name, home in imported.items() if name} == millstream._HOMES
+
+
+def test_a_class_that_its_file_does_not_define_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "ROOT", tmp_path)
+    path = tmp_path / "module.py"
+    path.write_text("class There: ...\n", encoding="utf-8")
+    module = reference.Module(path)
+    assert [node.name for node in module.public(("There",))] == ["There"]
+    with pytest.raises(LookupError, match=r"module\.py does not define Gone"):
+        list(module.public(("There", "Gone")))
+
+
+def test_every_public_class_of_the_package_is_in_the_reference() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in reference.TARGET.glob("*.md"))
+    public = {name for name in millstream._HOMES if not name.startswith("Async") and name[0].isupper()}
+    missing = {name for name in public if f"class `{name}`" not in pages}
+    assert missing == {"ErrorCode", "MillstreamError"}, "these two have a page without a section of their own"
+    assert "MillstreamError" in pages
