@@ -48,12 +48,14 @@ check: $(READY)
 	say $(PYTHON) scripts/wire_page.py --check; \
 	say $(PYTHON) scripts/verbs_page.py --check; \
 	say $(PYTHON) scripts/reference.py --check; \
+	say $(PYTHON) scripts/configuration_page.py --check; \
 	[ -z "$$failed" ] || { echo "Failed:$$failed" >&2; exit 1; }
 
 format: $(READY)
 	$(PYTHON) scripts/sync.py
 	$(PYTHON) scripts/proto.py
 	$(PYTHON) scripts/verbs_page.py
+	$(PYTHON) scripts/configuration_page.py
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 

@@ -1,4 +1,4 @@
-"""`python -m bench`: the same as `python -m bench.run`."""
+"""Runs `bench.run`: `python -m bench` is short for `python -m bench.run`."""
 
 import sys
 

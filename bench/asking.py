@@ -1,4 +1,4 @@
-"""A connection that asks a broker one thing after another, or several at once, for what the load tools do not do."""
+"""Provides a connection that sends requests to a broker, one by one or pipelined, which the load tools cannot send."""
 
 import socket
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ FETCH_VERSION = 11
 
 
 class Asking:
-    """Close it, or leave it open: an open one that asks nothing is an idle client."""
+    """A connection to a broker. An open connection without requests is an idle client."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
@@ -24,12 +24,18 @@ class Asking:
         return self.ask_all(api, version, [fields])[0]
 
     def ask_all(self, api: str, version: int, requests: Sequence[Fields]) -> list[Fields]:
-        """Send all of them, then take their answers, which come in the same order; ConnectionError when they do not."""
+        """Sends all requests, then returns their responses in the same order.
+
+        Raises ConnectionError if the broker closes the connection.
+        """
         bodies = [write_request(api, version, fields) for fields in requests]
         return [read_response(api, version, *answer) for answer in self._exchange(api, version, bodies)]
 
     def read_all(self, topic: str, offsets: Sequence[int], max_bytes: int) -> list[int]:
-        """Read from each of these offsets of partition 0; how many bytes came of each. RuntimeError when refused."""
+        """Reads at each of these offsets of partition 0; returns the number of bytes of each.
+
+        Raises RuntimeError for an error code.
+        """
         bodies = []
         for offset in offsets:
             wanted = FetchPartition(0, offset, max_bytes)
@@ -43,9 +49,15 @@ class Asking:
         return sizes
 
     def _exchange(self, api: str, version: int, bodies: Sequence[bytes]) -> list[tuple[memoryview, int]]:
-        """The frame of each answer, and where its body begins."""
+        """Returns the frame of each response, and the position of its body."""
         for number, body in enumerate(bodies):
-            self._socket.sendall(b"".join(frame_request(api, key_of(api), version, number, "bench", [body])))
+            self._socket.sendall(
+                b"".join(
+                    frame_request(
+                        api, key_of(api), version=version, correlation_id=number, client_id="bench", body=[body]
+                    )
+                )
+            )
         frames = [self._frame() for _ in bodies]
         return [(frame, read_response_header(api, version, frame)[1]) for frame in frames]
 
@@ -68,7 +80,7 @@ class Asking:
 
 
 def check(answer: Fields, what: str) -> Fields:
-    """The answer, unless it is an error: RuntimeError."""
+    """Returns the response, or raises RuntimeError if it has an error code."""
     if answer["error_code"]:
         raise RuntimeError(f"{what} was refused with error {answer['error_code']}")
     return answer

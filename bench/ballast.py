@@ -1,9 +1,9 @@
-"""Memory that is warm for every broker alike, on virtual machines that hand free memory back to their host.
+"""Provides warm memory for every broker, on virtual machines that return free memory to their host.
 
-Such a machine can pay for the first touch of every page anew: a plain write of 1 GB into the page cache was seen to
-take 0.2 or 1.6 seconds of system time, by whether its pages had been in use a moment before. That would be charged to
-whichever broker comes first. Ballast holds memory before a load and lets go of it, a little at a time and faster than
-the load can take it, so that there are always warm pages to grow into. On a machine without that habit it does nothing.
+On such a machine, the first access of every page can be expensive: a plain write of 1 GB into the page cache took 0.2
+or 1.6 seconds of system time, depending on whether its pages had been in use a moment before. The broker that runs
+first would be charged for that. Ballast allocates memory before a load and frees it gradually, faster than the load can
+allocate it, so there are always warm pages. On other machines it has no effect.
 """
 
 import mmap
@@ -17,7 +17,7 @@ _GAP_S = 0.05
 
 
 class Ballast:
-    """Taken on when made, as many bytes as a load will write; let go of inside the `with` block."""
+    """Allocates as many bytes as a load will write; frees them gradually inside the `with` block."""
 
     def __init__(self, size_bytes: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE

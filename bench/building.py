@@ -1,5 +1,4 @@
-"""Where programs that this environment cannot hold, and what they need, are put: into a folder of it, once for each
-state of their sources."""
+"""Builds programs that need an environment of their own, into a folder of this one, once per state of their sources."""
 
 import fcntl
 import shutil
@@ -12,10 +11,9 @@ _HOME = Path(sys.prefix) / "share" / "millstream-clients"
 
 
 def built(sources: Path, tools: Sequence[str], make: Callable[[Path, Path], None], *others: Path) -> Path:
-    """The directory with the program, made by `make(sources, directory)` unless it is there already, from the sources
-    as they are now, and the `others`.
+    """Returns the directory of the program, and builds it with `make(sources, directory)` if it is missing or outdated.
 
-    It is made before the tests, or else by the first that needs it.
+    It is outdated if the sources or the `others` have changed. It is built before the tests, or else at first use.
     """
     name = sources.name
     directory = _HOME / name
@@ -36,7 +34,7 @@ def built(sources: Path, tools: Sequence[str], make: Callable[[Path, Path], None
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> None:
-    """A step of making something; what it says is shown when it fails."""
+    """Runs one step of a build. Raises RuntimeError with its output if it fails."""
     done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
         raise RuntimeError(f"{command[0]} failed:\n{done.stdout.decode(errors='replace')[-4000:]}")

@@ -1,12 +1,12 @@
-"""The codec beside aiokafka's: `python -m bench.codec [--quick] [--rounds N]`.
+"""Compares the codec with aiokafka's: `python -m bench.codec [--quick] [--rounds N]`.
 
-All contenders do the same work on the same records in one process and one thread, in turns and round after round, so
-that a slow moment of the machine hits them alike; what is counted is the thread's CPU time. Before anything is measured
-they must give the same batches and the same records.
+All contenders do the same work on the same records in one process and one thread, in alternating turns, so that a slow
+moment of the machine affects all of them. The thread's CPU time counts. Before the measurements, they must produce the
+same batches and the same records.
 
-To encode is to make batches, checksum included, of what each one's user has at hand: bytes, one call a record for
-aiokafka, lists for us, an Arrow table in one piece. To decode is to take the batches of a fetch of about a megabyte,
-check their checksums, and have every record with every field looked up, or all of them as Arrow columns.
+Encoding creates batches, with checksum, from each codec's natural input: one call per record for aiokafka, lists for
+ours, or an Arrow table in one chunk. Decoding takes the batches of a fetch of about 1 MB, verifies their checksums, and
+accesses every field of every record, or creates Arrow columns.
 """
 
 import argparse
@@ -33,7 +33,7 @@ END = "<!-- codec:end -->"
 
 COMPILED_MIN = 1.0
 ARROW_MIN = 5.0
-"""How many times as fast as aiokafka; Arrow only where decoding is not mostly the decompressor's work."""
+"""Minimum speed relative to aiokafka. For Arrow only if decompression does not dominate."""
 
 _COMPRESSED = tuple(
     Shape(1000, size_bytes, compression=compression)
@@ -58,14 +58,14 @@ TINY_SHAPES = (Shape(2, 10, has_headers=True), Shape(3, 10, has_keys=False, comp
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Millions of records a second, for each contender one figure a round."""
+    """Millions of records per second, for each contender one figure per round."""
 
     work: str
     shape: Shape
     rates: Mapping[str, Sequence[float]]
 
     def ratios(self, contender: str) -> list[float]:
-        """How many times as fast as aiokafka, round by round."""
+        """Returns the speed relative to aiokafka, round by round."""
         pairs = zip(self.rates[contender], self.rates[RIVAL], strict=True)
         return [ours / theirs for ours, theirs in pairs]
 
@@ -73,7 +73,7 @@ class Found:
 def main() -> int:
     arguments = _parse()
     load_before = os.getloadavg()[0]
-    keep_freed_memory()  # Else it is a matter of luck who gets fresh pages from the kernel, and pays for them.
+    keep_freed_memory()  # Otherwise chance decides which contender pays for fresh pages from the kernel.
     shapes = TINY_SHAPES if arguments.tiny else SHAPES
     found = []
     for work, contenders in (("encode", encoders), ("decode", decoders)):
@@ -116,8 +116,8 @@ def measure(work: str, shape: Shape, contenders: Mapping[str, Work], rounds: int
 
 
 def _rate(work: Callable[[], object], count: int, turn_s: float) -> float:
-    """Million records a second, over about `turn_s`."""
-    gc.collect()  # Everybody begins with as little to be collected.
+    """Returns millions of records per second, measured over about `turn_s`."""
+    gc.collect()  # Every contender begins with the same amount of garbage.
     begun = now = time.thread_time()
     calls = 0
     while now - begun < turn_s:
@@ -153,11 +153,15 @@ def _verdict(found: Found) -> str:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.codec", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="three short rounds, printed only")
-    parser.add_argument("--tiny", action="store_true", help="one round of next to nothing: whether it works at all")
-    parser.add_argument("--rounds", type=int, help="how often each is measured (7, with --quick 3)")
-    parser.add_argument("--only", default="", help="part of a row's name, such as: decode, 1000 × 100 B, zstd")
-    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick, --tiny or --only none)")
+    parser.add_argument("--quick", action="store_true", help="three short rounds; results are only printed")
+    parser.add_argument("--tiny", action="store_true", help="one minimal round, to test the bench itself")
+    parser.add_argument("--rounds", type=int, help="number of rounds (default: 7; 3 with --quick)")
+    parser.add_argument(
+        "--only", default="", help="run only rows whose name contains this, such as: decode, 1000 × 100 B, zstd"
+    )
+    parser.add_argument(
+        "--output", help="page to rewrite (default: bench/RESULTS.md; none with --quick, --tiny, --only)"
+    )
     arguments = parser.parse_args()
     arguments.rounds = arguments.rounds or (1 if arguments.tiny else 3 if arguments.quick else 7)
     arguments.turn_s = 0.0005 if arguments.tiny else 0.02 if arguments.quick else 0.05

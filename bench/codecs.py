@@ -1,4 +1,4 @@
-"""Who takes part in `bench.codec`: aiokafka's Cython codec, and ours compiled, uncompiled, and with Arrow columns."""
+"""Defines the contenders of `bench.codec`: aiokafka's Cython codec, and ours compiled, uncompiled, and with Arrow."""
 
 import importlib.util
 import random
@@ -26,7 +26,7 @@ Work = Callable[[], Any]
 _SOME_TIME_MS = 1_700_000_000_000
 _FETCH_BYTES = 1 << 20
 _LEVELS = {"gzip": 9, "lz4": 9, "zstd": 3}
-"""What aiokafka compresses with, so that both have the same to do."""
+"""Compression levels that aiokafka uses, so that both codecs do the same work."""
 
 _HEADERS: list[RecordHeader] = [("trace", b"4bf92f3577b34da6"), ("type", b"order")]
 _fields = attrgetter("offset", "timestamp", "key", "value", "headers")
@@ -34,7 +34,7 @@ _fields = attrgetter("offset", "timestamp", "key", "value", "headers")
 
 @dataclass(frozen=True)
 class Shape:
-    """What the records of a batch are like, and how many make a batch."""
+    """The records of a batch, and how many form one."""
 
     records: int
     size_bytes: int
@@ -54,12 +54,12 @@ class Shape:
 
     @property
     def batches(self) -> int:
-        """How many make about a megabyte."""
+        """Number of batches in about a megabyte."""
         return max(1, _FETCH_BYTES // (HEADER_BYTES + self.records * self.size_bytes))
 
 
 class Material:
-    """The records of one batch: half of a value is text that all have, half is of its own."""
+    """The records of one batch. Half of each value is common text, the other half is unique."""
 
     def __init__(self, shape: Shape) -> None:
         chance = random.Random(0)
@@ -74,7 +74,7 @@ class Material:
         self.timestamps = [_SOME_TIME_MS + number // 10 for number in count]
 
     def table(self, times: int) -> pa.Table:
-        """All records, that often, as a table in one piece."""
+        """Returns all records, repeated `times` times, as a table in one chunk."""
         headers = [[{"key": key, "value": value} for key, value in each] for each in self.headers]
         columns = {"key": self.keys, "value": self.values, "headers": headers, "timestamp": self.timestamps}
         once = pa.table({name: pa.array(each, arrow.SCHEMA.field(name).type) for name, each in columns.items()})
@@ -82,6 +82,7 @@ class Material:
 
 
 def encoders(shape: Shape) -> dict[str, Work]:
+    """Returns the encoding work of each contender, after checking that all results are equal."""
     made, table = Material(shape), Material(shape).table(shape.batches)
     keys = made.keys if shape.has_keys else None
     headers = made.headers if shape.has_headers else None
@@ -111,6 +112,7 @@ def encoders(shape: Shape) -> dict[str, Work]:
 
 
 def decoders(shape: Shape) -> dict[str, Work]:
+    """Returns the decoding work of each contender, after checking that all results are equal."""
     made = Material(shape)
     one = batch.encode_batch(
         made.values,
@@ -134,7 +136,7 @@ def decoders(shape: Shape) -> dict[str, Work]:
 
 
 def _packing(shape: Shape) -> dict[str, Any]:
-    """The arguments that make the encoders compress."""
+    """Returns the arguments that enable compression in our encoders."""
     if shape.compression == "none":
         return {}
     return {"compression": shape.compression, "level": _LEVELS.get(shape.compression)}
@@ -169,10 +171,10 @@ def _rival_decode(fetched: bytes) -> list[Any]:
 
 
 def _rival(name: str, module: ModuleType) -> Any:
-    """A class of aiokafka's, which must be the compiled one."""
+    """Returns a class of aiokafka, which must be the compiled one."""
     chosen = getattr(module, name)
     if "_crecords" not in chosen.__module__:
-        raise SystemExit("aiokafka runs without its Cython extension here: there is nothing to compare with")
+        raise SystemExit("aiokafka is installed without its Cython extension: nothing to compare with")
     return chosen
 
 
@@ -195,11 +197,11 @@ def _rows_of_columns(columns: pa.RecordBatch) -> list[tuple[Any, ...]]:
 def _check_alike(results: Mapping[str, object]) -> None:
     for name, result in results.items():
         if result != results[RIVAL]:
-            raise SystemExit(f"{name} and {RIVAL} do not give the same")
+            raise SystemExit(f"{name} and {RIVAL} produce different results")
 
 
 def _uncompiled_batch() -> ModuleType:
-    """`millstream.records.batch` on the codec's source, run as Python."""
+    """Returns `millstream.records.batch` loaded from source, as plain Python."""
     if not IS_COMPILED:
         raise SystemExit("the codec is not compiled here: run make test, or setup.py build_ext --inplace, first")
     whole = _from_source(batch)

@@ -1,7 +1,7 @@
-"""The load that Python programs make: `python -m bench.confluent produce|consume`, on confluent-kafka.
+"""Generates the load of Python programs on confluent-kafka: `python -m bench.confluent produce|consume`.
 
-It prints one JSON object, as the tools in C do. The client spends several times what a broker does on a message, so
-only the broker's CPU tells brokers apart here.
+It prints one JSON object, as the tools in C do. The client uses several times the broker's CPU per message, so here
+only the broker's CPU distinguishes brokers.
 """
 
 import argparse
@@ -20,13 +20,16 @@ from confluent_kafka.cimpl import (
 )
 
 TAKE = 10_000
-"""Messages taken from the consumer at once."""
+"""Maximum number of messages per call of `consume`."""
 
 TIMEOUT_S = 60.0
 
 
 def produce(brokers: str, topic: str, messages: int, size: int) -> int:
-    """Bytes of what was acknowledged; KafkaException for the first message that was not."""
+    """Returns the number of acknowledged bytes.
+
+    Raises KafkaException for the first message that was not acknowledged.
+    """
     failed: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -58,13 +61,13 @@ def produce(brokers: str, topic: str, messages: int, size: int) -> int:
 
 
 def consume(brokers: str, topic: str, messages: int) -> int:
-    """Bytes of the first `messages` of partition 0; KafkaException when they do not come."""
+    """Returns the bytes of the first `messages` of partition 0. Raises KafkaException if they do not arrive."""
     consumer = Consumer(
         {
             "bootstrap.servers": brokers,
             "group.id": "bench",
             "enable.auto.commit": False,
-            "fetch.queue.backoff.ms": 0,  # Else it pauses for a second whenever enough is queued.
+            "fetch.queue.backoff.ms": 0,  # The default pauses for a second whenever the queue is full.
         }
     )
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
@@ -72,7 +75,7 @@ def consume(brokers: str, topic: str, messages: int) -> int:
     while count < messages:
         taken = consumer.consume(min(TAKE, messages - count), TIMEOUT_S)
         if not taken:
-            raise KafkaException(f"only {count} of {messages} messages came")
+            raise KafkaException(f"only {count} of {messages} messages arrived")
         for message in taken:
             if message.error():
                 raise KafkaException(message.error())
@@ -88,7 +91,7 @@ def main() -> int:
     parser.add_argument("--brokers", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--messages", type=int, required=True)
-    parser.add_argument("--size", type=int, default=100, help="bytes of a message that is produced")
+    parser.add_argument("--size", type=int, default=100, help="message size in bytes (produce only)")
     given = parser.parse_args()
     begun_s = time.monotonic()
     if given.mode == "produce":

@@ -1,4 +1,4 @@
-"""Drives one running broker: makes topics, runs the load tools, reads what it cost the broker, removes the topics."""
+"""Drives one running broker: creates topics, runs the load tools, measures the broker's cost, deletes the topics."""
 
 import json
 import os
@@ -25,12 +25,14 @@ LOAD = WORK / "load"
 RAW = WORK / "raw"
 LEADERS_TIMEOUT_S = 120.0
 _NOT_YET = ("error 6", "error 3")
-"""What the raw tool says where a leader does not know of its partition: Kafka says that topics are made before that,
-and of a thousand new partitions leaders come and go for some seconds."""
+"""Errors of the raw tool while a partition has no leader.
+
+Kafka reports topics as created before that. Leaders of a thousand new partitions come and go for some seconds.
+"""
 
 TOOL_TIMEOUT_S = 300.0
 FIRST_WRITES = 4
-"""Batches that each partition gets before it is measured; enough for a first entry in Kafka's indexes."""
+"""Number of batches written to each partition before it is measured; enough for a first entry in Kafka's indexes."""
 
 MILLION = 1e6
 GIGABYTE = 1e9
@@ -38,28 +40,28 @@ GIGABYTE = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One workload, one broker, one round."""
+    """The measurement of one workload on one broker in one round."""
 
     workload: str
     peer: str
     metrics: Mapping[str, float]
-    """The figures that are compared; by name, which carries the unit."""
+    """Figures to compare. Each name contains the unit."""
     usage: Usage | None = None
     load: Mapping[str, Any] | None = None
     round: int = 0
-    """The number of the round; samples of one round met the same machine."""
+    """Number of the round. Samples of one round were taken under similar conditions."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 Parse = Callable[[str], Mapping[str, Any]]
-"""What a tool printed, as what it measured: messages, bytes, seconds, and more where it has more."""
+"""Parses a tool's output into what it measured: messages, bytes, seconds, and tool-specific figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a load tool reports, and what the broker spent meanwhile."""
+    """The output of a load tool, and what the broker used meanwhile."""
 
     load: Mapping[str, Any]
     cost: Usage
@@ -69,7 +71,7 @@ class Ran:
         return int(self.load["messages"])
 
     def throughput(self) -> dict[str, float]:
-        """Speed, and the broker's CPU per message: both in the units that suit the message's size."""
+        """Returns the throughput and the broker's CPU per message, in units that suit the message size."""
         if self.load["bytes"] / self.messages < 500:
             many, per, speed = self.messages / MILLION, "million", "M messages/s"
         else:
@@ -80,19 +82,21 @@ class Ran:
         }
 
     def latency(self) -> dict[str, float]:
-        """What the tool tells of it, and the broker's CPU."""
+        """Returns the latencies that the tool measured, and the broker's CPU."""
         told = {"mean_us": "mean µs", "p50_us": "p50 µs", "p99_us": "p99 µs"}
         figures = {name: float(self.load[key]) for key, name in told.items() if key in self.load}
         return {**figures, "CPU ms per 1,000": self.cost.cpu_s * MILLION / self.messages}
 
 
 class Driver:
+    """Runs load tools against one broker."""
+
     def __init__(self, peer: Peer, *, settles: bool = True) -> None:
         """With `settles`, the machine is brought to the same state before each run, which takes a while."""
         self.peer = peer
         self._settles = settles
         self.profiler: Profiler | None = None
-        """Watches the broker while a load tool runs."""
+        """Profiles the broker while a load tool runs, if set."""
         self._topics = 0
 
     @cached_property
@@ -100,7 +104,7 @@ class Driver:
         return AdminClient({"bootstrap.servers": self.peer.bootstrap, "log_level": 2})
 
     def first_acknowledgement(self) -> float:
-        """Make a topic, write one message, and tell when, by the monotonic clock, it was acknowledged."""
+        """Creates a topic, writes one message, and returns the monotonic time of its acknowledgement."""
         self._admin.create_topics([NewTopic("first", num_partitions=1, replication_factor=1)])["first"].result(120)
         self.raw("produce", ["first"], settled=False, batch=batch_file(1, 100), records=1, requests=1)
         return time.monotonic()
@@ -112,7 +116,7 @@ class Driver:
 
     @contextmanager
     def topics(self, count: int, partitions: int, settings: Mapping[str, str] | None = None) -> Iterator[list[str]]:
-        """New topics of which nothing is left afterwards."""
+        """Creates topics, and deletes them at the end of the block."""
         names = [f"bench-{self._topics + number}" for number in range(count)]
         self._topics += count
         new = [
@@ -126,7 +130,7 @@ class Driver:
         except Exception:
             self._delete(names)
             raise
-        # An interrupt is passed on at once: the broker ends, and all its data goes with it.
+        # After an interrupt, nothing is deleted here: the broker stops, and its data is removed.
         self._delete(names)
 
     def _delete(self, names: list[str]) -> None:
@@ -134,10 +138,10 @@ class Driver:
             gone.result(120)
 
     def write_first(self, topics: list[str], partitions: int = 1, writes: int = FIRST_WRITES) -> None:
-        """Write a little to every partition, so that what only the first messages of a partition cost is not measured.
+        """Writes a little to every partition, so that one-time costs of a new partition are not measured.
 
-        That can be far more than all the rest: Kafka maps two index files of 10 MB for each partition, and the first
-        touch of each reads ahead as much as the block device is set to.
+        These can exceed all the rest: Kafka maps two index files of 10 MB per partition, and the first access of each
+        triggers the block device's full readahead.
         """
         total = len(topics) * partitions
         spread = 10 if total % 10 == 0 else 1
@@ -145,13 +149,13 @@ class Driver:
         self.raw("produce", topics, settled=False, requests=total * writes // spread, inflight=1, **options)
 
     def load(self, mode: str, topic: str, **arguments: Any) -> Ran:
-        """The tool on librdkafka."""
+        """Runs the load tool on librdkafka."""
         command = [str(LOAD), mode, "--brokers", self.peer.bootstrap, "--topic", topic]
         writes_bytes = arguments["messages"] * arguments["size"] if mode == "produce" else 0
         return self.run([*command, *options(arguments)], writes_bytes=writes_bytes)
 
     def raw(self, mode: str, topics: list[str], *, settled: bool = True, **arguments: Any) -> Ran:
-        """The tool on bare sockets."""
+        """Runs the load tool on bare sockets."""
         command = [str(RAW), mode, "--port", str(self.peer.port), "--topics", ",".join(topics)]
         writes_bytes = arguments["requests"] * arguments["batch"].stat().st_size if mode == "produce" else 0
         return self.run([*command, *options(arguments)], settled=settled, writes_bytes=writes_bytes)
@@ -159,10 +163,10 @@ class Driver:
     def run(
         self, command: Sequence[str], parse: Parse = json.loads, *, settled: bool = True, writes_bytes: int = 0
     ) -> Ran:
-        """Run a tool, again where a leader was not there yet: what counts is the run that went through.
+        """Runs a tool, and again if a partition had no leader yet: only the run that succeeds counts.
 
-        Warm memory is kept ready for the bytes that it will write. RuntimeError when the tool fails, with what it and
-        the broker said.
+        `writes_bytes` of warm memory are kept ready for the run. Raises RuntimeError with the output of the tool and
+        the broker's log if the tool fails.
         """
         give_up_s = time.monotonic() + LEADERS_TIMEOUT_S
         while True:
@@ -197,12 +201,12 @@ class Driver:
 
 
 def options(arguments: Mapping[str, object]) -> list[str]:
-    """`batch_bytes=5` as `--batch-bytes 5`."""
+    """Formats arguments as command-line options: `batch_bytes=5` becomes `--batch-bytes 5`."""
     return [text for name, value in arguments.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def batch_file(records: int, size: int, compression: str = "none") -> Path:
-    """A batch for the raw tool: the same bytes in every run, of values that compress about as well as text does."""
+    """Writes a batch for the raw tool: the same bytes in every run, with values that compress about as well as text."""
     path = WORK / f"batch-{records}-{size}-{compression}"
     random = Random(7)
     words = [bytes(random.choices(b"abcdefghijklmnopqrstuvwxyz", k=random.randint(3, 9))) for _ in range(500)]
@@ -210,7 +214,7 @@ def batch_file(records: int, size: int, compression: str = "none") -> Path:
     for _ in range(records):
         text = b" ".join(random.choices(words, k=size // 4))
         values.append(text[:size].ljust(size, b"."))
-    # Put in place whole: somebody else's run may be reading the one before.
+    # Replaced atomically: another run may be reading the previous file.
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.write_bytes(encode_batch(values, timestamps=int(time.time() * 1000), compression=compression))
     fresh.replace(path)
@@ -218,6 +222,6 @@ def batch_file(records: int, size: int, compression: str = "none") -> Path:
 
 
 def settle(directory: Path) -> None:
-    """Write out what earlier work left in this file system's page cache, so that no round pays for another's."""
+    """Flushes this file system's page cache, so that no round pays for an earlier one."""
     subprocess.run(["sync", "-f", str(directory)], check=True)
     time.sleep(0.2)

@@ -1,11 +1,11 @@
-/* What no broker can be cheaper than: a server that only moves the bytes. It answers the requests of the raw tool,
- * one after another with a blocking thread for each connection, and knows nothing of them but where the batch lies.
+/* The floor, which no broker can undercut: a server that only moves the bytes. It answers the requests of the raw tool,
+ * one after another, with a blocking thread per connection, and knows only the position of the batch in them.
  *
  *   floor --port P --file F --batch-bytes B --records R --send sendfile|copy
  *
- * produce  receives the frame into a buffer, writes the batch behind the last one with one pwrite, and answers.
- * fetch    answers with the batch (of R records) that holds the asked offset: by sendfile, or by pread and one send.
- * Anything else is answered as if it were Metadata with one broker, so that it counts as started.
+ * produce  receives the frame into a buffer, writes the batch after the last one with one pwrite, and answers.
+ * fetch    answers with the batch (of R records) that has the requested offset: by sendfile, or by pread and one send.
+ * Every other request gets a Metadata response with one broker, so that the server counts as started.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -49,7 +49,7 @@ static size_t put32(unsigned char *at, int32_t value) {
     return 4;
 }
 
-/* The offsets that the broker would give are stamped, so that the file can be read back by offset. */
+/* Writes the offsets that a broker would assign, so that the file can be read back by offset. */
 static int produce(int to, unsigned char *frame, uint32_t size) {
     unsigned char *batch = frame + size - batch_bytes, answer[12];
     int64_t number = __sync_fetch_and_add(&batches, 1);
@@ -62,7 +62,7 @@ static int produce(int to, unsigned char *frame, uint32_t size) {
     return send(to, answer, sizeof answer, 0) == sizeof answer;
 }
 
-/* An answer of Fetch version 11 up to the records: one topic without a name, its partition 0. */
+/* A response of Fetch version 11 up to the records: one topic without a name, its partition 0. */
 static size_t fetch_head(unsigned char *head, const unsigned char *correlation) {
     size_t size = 4;
     memset(head, 0, 128);

@@ -1,7 +1,7 @@
-"""What no broker can be cheaper than: a server in C that only moves the bytes of the raw tool's requests.
+"""Measures the floor: a server in C that only moves the bytes of the raw tool's requests.
 
-Its cost is the kernel's: to receive and write, or to read and send, and to wake who waits. Beside it a broker's own
-work shows, which is what a broker can do something about.
+No broker can be cheaper. Its cost is the kernel's: receive and write, or read and send, and wake the waiting thread.
+The difference to it is a broker's own work, which a broker can reduce.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,9 @@ FLOOR = WORK / "floor"
 
 
 class Floor(Peer):
-    """The server, for batches of one kind; `send` is how it answers readers: `sendfile`, or `copy` through a buffer."""
+    """The floor server for batches of one kind; `send` is how it answers readers: `sendfile`, or `copy` through a
+    buffer.
+    """
 
     flush_settings: Mapping[str, str] = {}
 
@@ -44,7 +46,7 @@ class Floor(Peer):
 
 
 class FloorDriver(Driver):
-    """Has no topics: each is a server of its own, with a file of its own."""
+    """A driver without topics: each topic is a server with a file of its own."""
 
     @contextmanager
     def topics(self, count: int, partitions: int, settings: Mapping[str, str] | None = None) -> Iterator[list[str]]:
@@ -55,11 +57,11 @@ class FloorDriver(Driver):
             self.peer.stop()
 
     def write_first(self, topics: list[str], partitions: int = 1, writes: int = 1) -> None:
-        """There is nothing that only a first message would cost."""
+        """Does nothing: the floor server has no one-time costs."""
 
 
 def floors(directory: Path, size: int, records: int, *, settles: bool) -> list[FloorDriver]:
-    """One for each way of answering readers."""
+    """Returns one driver for each way of answering readers."""
     batch = batch_file(records, size)
     return [
         FloorDriver(Floor(directory / f"floor-{send}", send, batch, records), settles=settles)

@@ -1,6 +1,6 @@
-"""What grows, and the work whose cost must not grow with it.
+"""Defines what grows, and the work whose cost must not grow with it.
 
-Each case prepares one broker with a given amount and gives pieces of work to measure; the growth bench runs them on a
+Each case prepares one broker with a given amount and returns kinds of work to measure. The growth bench runs them on a
 broker with little and on one with much.
 """
 
@@ -19,15 +19,15 @@ from bench.driver import Driver, batch_file
 from millstream.wire.schema_readers import Fields
 
 RECORDS = 10
-"""Messages in a measured batch: small, so that what is paid per request is most of the cost."""
+"""Messages in a measured batch: few, so that the cost per request dominates."""
 
 STORED_RECORDS = 100
-"""Messages in a stored batch: of 10 kB, so that what is stored needs an index as long as real logs have."""
+"""Messages in a stored batch of 10 kB, so that the index of the stored data is as long as in real logs."""
 
 SIZE = 100
 FETCH_BYTES = 65_536
 SESSION_MS = 1_800_000
-"""Longer than anything here: members need not be heard of while others are measured."""
+"""Session timeout, longer than any run: members need not send heartbeats while others are measured."""
 
 PIPELINED = 50
 READ_THROUGH_BYTES = 1_048_576
@@ -37,20 +37,22 @@ HEARTBEAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class GrowthScale:
+    """The amounts of a case, and how much work a measurement does."""
+
     messages: tuple[int, int]
     partitions: tuple[int, int]
     connections: tuple[int, int]
     groups: tuple[int, int]
     requests: int
-    """How many batches a measurement writes."""
+    """Number of batches that a measurement writes."""
     read_messages: int
-    """How many messages a measurement reads."""
+    """Number of messages that a measurement reads."""
     asked: int
-    """How many requests of other kinds a measurement makes."""
+    """Number of requests of other kinds that a measurement sends."""
     rest_s: float
-    """How long a broker is left alone to see what it costs at rest."""
+    """Idle time over which a broker's cost at rest is measured."""
     settles: bool = True
-    """Whether what was prepared is on the disk before anything is measured."""
+    """True if prepared data is flushed to disk before the measurements."""
 
 
 FULL = GrowthScale((1_000_000, 50_000_000), (1, 1_000), (0, 5_000), (1, 1_000), 20_000, 1_000_000, 4_000, 31)
@@ -58,14 +60,14 @@ QUICK = GrowthScale((200_000, 5_000_000), (1, 200), (0, 1_000), (1, 100), 5_000,
 TINY = GrowthScale((10_000, 50_000), (1, 10), (0, 20), (1, 5), 50, 10_000, 50, 0.1, settles=False)
 
 Work = Callable[[], int]
-"""Does a fixed amount of work and tells how many messages, or whatever is counted, that was."""
+"""Does a fixed amount of work and returns the number of messages or requests."""
 
 Works = Mapping[str, Work]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What the only member of a group says."""
+    """Requests of the only member of a group."""
 
     commit: Fields
     heartbeat: Fields
@@ -73,6 +75,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Case:
+    """One thing that grows, such as the number of partitions."""
+
     name: str
     amounts: Callable[[GrowthScale], tuple[int, int]]
     prepare: Callable[[Driver, int, GrowthScale], AbstractContextManager[Works]]
@@ -123,7 +127,7 @@ def idle_connections(driver: Driver, connections: int, scale: GrowthScale) -> It
 
 @contextmanager
 def many_groups(driver: Driver, groups: int, scale: GrowthScale) -> Iterator[Works]:
-    """Each with a member, which is silent, and a committed offset."""
+    """Prepares groups with one silent member and one committed offset each."""
     with driver.topic() as topic, closing(Asking(driver.peer.port)) as asking:
         members: list[Member] = []
         for first in range(0, groups, PIPELINED):
@@ -148,7 +152,7 @@ CASES = (
 
 
 def _store(driver: Driver, topic: str, messages: int, partitions: int = 1) -> None:
-    """Fill so many partitions in turn."""
+    """Fills the partitions in turn."""
     options = {"batch": batch_file(STORED_RECORDS, SIZE), "records": STORED_RECORDS, "partitions": partitions}
     driver.raw("produce", [topic], settled=False, requests=max(1, messages // STORED_RECORDS), **options)
 
@@ -186,7 +190,7 @@ def _consuming(driver: Driver, topic: str, scale: GrowthScale, from_offset: int 
 
 
 def _reading(driver: Driver, asking: Asking, topic: str, end: int, scale: GrowthScale) -> Work:
-    """Reads of one batch each, at places that nobody read before or after; all from memory."""
+    """Returns work that reads single batches at random offsets that are not read otherwise, all from memory."""
     random = Random(7)
 
     def work() -> int:
@@ -195,7 +199,7 @@ def _reading(driver: Driver, asking: Asking, topic: str, end: int, scale: Growth
         while done < scale.asked:
             offsets = [random.randrange(end) for _ in range(PIPELINED)]
             if not all(asking.read_all(topic, offsets, max_bytes=1)):
-                raise RuntimeError("a read gave nothing")
+                raise RuntimeError("a read returned no messages")
             done += len(offsets)
         return done
 
@@ -203,8 +207,11 @@ def _reading(driver: Driver, asking: Asking, topic: str, end: int, scale: Growth
 
 
 def _read_through(directory: Path) -> None:
-    """Have the kernel hold all logs: it may let go of what nobody touched for a while, and of a long log more than of a
-    short one. A read that waits for the disk costs several times as much, which is not what is measured."""
+    """Reads all logs, so that they are in the page cache.
+
+    The kernel may evict pages that were not accessed for a while, more of a long log than of a short one. A read from
+    disk costs several times as much, which is not to be measured.
+    """
     room = bytearray(READ_THROUGH_BYTES)
     for path in directory.rglob("*.log"):
         with path.open("rb", buffering=0) as file:
@@ -236,7 +243,7 @@ def _heartbeat_all(asking: Asking, heartbeats: Sequence[Fields]) -> None:
 
 
 def _join(asking: Asking, topic: str, numbers: range) -> list[Member]:
-    """Make groups of one member each, and commit an offset in each."""
+    """Creates groups of one member each, and commits an offset in each."""
     joins = [
         {
             "group_id": f"group-{number}",

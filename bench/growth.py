@@ -1,12 +1,13 @@
-"""Millstream against itself, with little and with much: `python -m bench.growth [--quick] [--only PARTS] [--page]`.
+"""Compares Millstream with itself, with little and with much data: `python -m bench.growth [--quick] [--only PARTS]
+[--page]`.
 
-Two brokers run side by side, one with a little of what grows and one with a lot of it, and the same work is done on
-both in alternating rounds, every other round in the other order. What counts is the CPU time of the broker per message,
-to the nanosecond as the scheduler counts it; flat within ten percent is the target. Then both are left alone, to see
-what they cost at rest. Last, a broker is started again and again on ten gigabytes, see `restarting`.
+Two brokers run side by side, one with little of what grows (messages, partitions, connections, groups) and one with
+much of it. Both do the same work in alternating rounds. The figure is the broker's CPU time per message, from the
+scheduler in nanoseconds; the target is growth within ten percent. Then both brokers are idle, to measure their cost at
+rest. Finally, a broker with ten gigabytes is restarted many times, see `restarting`.
 
-Each part keeps its samples; a whole run writes its part of the page, and `--page` does so from the samples of parts
-that ran one at a time.
+Each part stores its samples. A complete run writes its section of the page; `--page` writes it from the stored samples
+of parts that ran separately.
 """
 
 import argparse
@@ -48,7 +49,7 @@ PARTS = (*(case.name for case in growing.CASES), *(case.name for case in restart
 
 
 class GrowingMillstream(Millstream):
-    """Groups form at once here: how long a broker waits for more members is not what is measured."""
+    """A broker whose groups form without delay: the initial rebalance delay is not to be measured."""
 
     def command(self, *, flush_always: bool) -> Sequence[str]:
         return [*super().command(flush_always=flush_always), "--group-initial-rebalance-delay-ms", "0"]
@@ -71,7 +72,7 @@ def main() -> int:
 
 
 def write(path: Path, lines: Sequence[str], costs: Sequence[Cost]) -> None:
-    """Rewrite this part of the page, with a plot where there is something to draw."""
+    """Rewrites this section of the page, with a plot if there are costs."""
     if costs:
         plot = path.parent / PLOT
         plot.parent.mkdir(exist_ok=True)
@@ -97,7 +98,7 @@ def run_part(name: str, arguments: argparse.Namespace, directory: Path) -> None:
 
 
 def _samples(arguments: argparse.Namespace) -> Path:
-    """Where samples are kept: those of a short look never in place of real ones."""
+    """Returns the file for samples. Quick and tiny runs have files of their own."""
     size = "-tiny" if arguments.tiny else "-quick" if arguments.quick else ""
     return Path(arguments.data, f"samples{size}.json")
 
@@ -119,7 +120,7 @@ def _restarts(case: RestartCase, scale: RestartScale, rounds: int, directory: Pa
 
 
 def measure(case: Case, scale: GrowthScale, rounds: int, directory: Path) -> Found:
-    """Rounds of one case on a broker with little and one with much, both running all the time."""
+    """Runs the rounds of one case on a broker with little and one with much, both running all the time."""
     amounts = case.amounts(scale)
     with ExitStack() as stack:
         sides: dict[int, tuple[Driver, Works]] = {}
@@ -166,7 +167,7 @@ def _at_rest(case: Case, drivers: dict[int, Driver], scale: GrowthScale) -> list
 
 
 def page(parts: dict[str, Part]) -> list[str]:
-    """The growth part of the page, of the parts that there are."""
+    """Returns the section for the parts that were measured."""
     found = sum((part.found for part in parts.values()), Found())
     lines = ["", f"Machine: {machine()}.", ""]
     lines += [
@@ -185,19 +186,21 @@ def page(parts: dict[str, Part]) -> list[str]:
 def _names(text: str) -> list[str]:
     names = text.split(",")
     if not set(names) <= set(PARTS):
-        raise argparse.ArgumentTypeError(f"not all of {names} are parts")
+        raise argparse.ArgumentTypeError(f"unknown part in {names}; --help lists them")
     return names
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two rounds of less, printed only")
-    parser.add_argument("--tiny", action="store_true", help="one round of next to nothing: whether it works at all")
-    parser.add_argument("--rounds", type=int, help="how often each is measured (7, with --quick 2)")
-    parser.add_argument("--only", type=_names, help=f"a comma-separated choice of: {', '.join(PARTS)}")
-    parser.add_argument("--page", action="store_true", help="measure nothing; write the page from what was kept")
-    parser.add_argument("--data", default=str(WORK / "growth"), help="where brokers keep data, and samples are kept")
-    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick, --tiny or --only none)")
+    parser.add_argument("--quick", action="store_true", help="two short rounds; results are only printed")
+    parser.add_argument("--tiny", action="store_true", help="one minimal round, to test the bench itself")
+    parser.add_argument("--rounds", type=int, help="number of rounds (default: 7; 2 with --quick)")
+    parser.add_argument("--only", type=_names, help=f"comma-separated parts to run, of: {', '.join(PARTS)}")
+    parser.add_argument("--page", action="store_true", help="measure nothing; write the page from the stored samples")
+    parser.add_argument("--data", default=str(WORK / "growth"), help="directory for the brokers' data and the samples")
+    parser.add_argument(
+        "--output", help="page to rewrite (default: bench/RESULTS.md; none with --quick, --tiny, --only)"
+    )
     arguments = parser.parse_args()
     arguments.rounds = arguments.rounds or (1 if arguments.tiny else 2 if arguments.quick else 7)
     if arguments.output is None and not (arguments.quick or arguments.tiny or arguments.only):

@@ -1,4 +1,4 @@
-"""What the growth bench found, kept as samples and turned into the tables of its part of RESULTS.md."""
+"""Stores the samples of the growth bench and formats them as the tables of its section of RESULTS.md."""
 
 import json
 import statistics
@@ -16,7 +16,7 @@ RATIO_MAX = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One piece of work, one round: broker CPU per message, with little or with much."""
+    """Broker CPU per message for one kind of work in one round, with little or with much data."""
 
     case: str
     work: str
@@ -26,7 +26,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A broker with little or with much that nobody asks for anything."""
+    """Memory and CPU of an idle broker with little or with much data."""
 
     case: str
     amount: int
@@ -39,7 +39,7 @@ T = TypeVar("T", Cost, Standing)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the parts of one run, or of several, have measured."""
+    """The measurements of the parts of one run, or of several."""
 
     costs: Sequence[Cost] = field(default_factory=list)
     standing: Sequence[Standing] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a run: how it came about, and what it found."""
+    """One part of a run: its conditions and its measurements."""
 
     command: str
     version: str
@@ -61,13 +61,13 @@ class Part:
 
 
 def keep(path: Path, name: str, part: Part) -> None:
-    """Put a part's samples beside those of the others, in place of what it had before."""
+    """Stores a part's samples in the file, in place of its earlier ones."""
     kept = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**kept, name: asdict(part)}, indent=1))
 
 
 def kept_parts(path: Path) -> dict[str, Part]:
-    """The samples that were kept, by part."""
+    """Returns the stored samples by part."""
     kept: Mapping[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return {name: Part(**{**part, "found": _found(part["found"])}) for name, part in kept.items()}
 
@@ -81,7 +81,7 @@ def _found(kept: Mapping[str, Any]) -> Found:
 
 
 def growth_plot(costs: Sequence[Cost]) -> str:
-    """A line for each piece of work: its cost as a share of what it is with little."""
+    """Plots a line for each kind of work: its cost relative to the cost with little data."""
     series: dict[str, list[tuple[float, float]]] = {}
     for case, work in dict.fromkeys((cost.case, cost.work) for cost in costs):
         by_amount: dict[int, list[float]] = {}
@@ -101,7 +101,7 @@ def growth_table(costs: Sequence[Cost]) -> list[str]:
     for case, work in dict.fromkeys((cost.case, cost.work) for cost in costs):
         chosen = [cost for cost in costs if (cost.case, cost.work) == (case, work)]
         little, much, small, large = _sides(chosen, lambda cost: cost.cpu_us)
-        # Of rounds that followed one another: a machine that is slower for a while is so for both.
+        # Ratios within a round: a machine that is slow for a while affects both sides.
         ratio = statistics.median(much_us / little_us for little_us, much_us in zip(small, large, strict=True))
         verdict = f"≤ {RATIO_MAX:g}: {_verdict(ratio <= RATIO_MAX)}"
         lines.append(
@@ -145,7 +145,7 @@ def restart_table(restarts: Sequence[Restart]) -> list[str]:
 
 
 def samples_table(found: Found) -> list[str]:
-    """Every round by itself: what the tables above were made of."""
+    """Returns every round: the figures behind the tables above."""
     lines = ["| what | with | rounds |", "|---|---|---|"]
     for case, work, amount in dict.fromkeys((one.case, one.work, one.amount) for one in found.costs):
         rounds = [one.cpu_us for one in found.costs if (one.case, one.work, one.amount) == (case, work, amount)]

@@ -1,8 +1,8 @@
-"""What gRPC's batched stream of writes carries: `python -m bench.grpc_streams [--quick]`.
+"""Measures the throughput of gRPC's batched write stream: `python -m bench.grpc_streams [--quick]`.
 
-A broker, a gateway and a writer, each a process of its own. The writer sends batches that were encoded before, so that
-it costs little, over one stream, and has at most a set number of them unacknowledged. Every message is durable as the
-broker's `flush` says when its batch is acknowledged; each is counted when that has come.
+A broker, a gateway and a writer each run as a process. The writer sends batches that were encoded before, to cost
+little, over one stream, with a fixed maximum of unacknowledged batches. When a batch is acknowledged, its messages are
+durable according to the broker's `flush`, and count.
 """
 
 import argparse
@@ -38,7 +38,7 @@ VALUE_BYTES = 100
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a batch is like."""
+    """The contents of a batch."""
 
     title: str
     columns: bool
@@ -48,7 +48,7 @@ class Case:
 
 @dataclass(slots=True)
 class Found:
-    """Messages a second of each round, and microseconds of the gateway's time for each message."""
+    """Messages per second of each round, and microseconds of the gateway's CPU per message."""
 
     rates: list[float] = field(default_factory=list)
     gateway_us: list[float] = field(default_factory=list)
@@ -146,10 +146,10 @@ def table(found: Iterable[tuple[Case, Found]]) -> list[str]:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.grpc_streams", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round, printed only")
-    parser.add_argument("--tiny", action="store_true", help="next to nothing: whether it works at all")
-    parser.add_argument("--flush-always", action="store_true", help="let the broker flush before it acknowledges")
-    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick or --tiny none)")
+    parser.add_argument("--quick", action="store_true", help="one round; results are only printed")
+    parser.add_argument("--tiny", action="store_true", help="minimal work, to test the bench itself")
+    parser.add_argument("--flush-always", action="store_true", help="flush before every acknowledgement")
+    parser.add_argument("--output", help="page to rewrite (default: bench/RESULTS.md; none with --quick or --tiny)")
     arguments = parser.parse_args()
     arguments.rounds = 1 if arguments.tiny or arguments.quick else 5
     arguments.batches = 3 if arguments.tiny else 1_000 if arguments.quick else 3_000

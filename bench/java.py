@@ -1,4 +1,4 @@
-"""Kafka's own load tools, from its own jars: how they are called, and what they print."""
+"""Runs Kafka's own load tools from its jars: builds their command lines and parses their output."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ HEAP = "512m"
 
 
 def tool(name: str, brokers: str, topic: str, records: int, *arguments: str) -> list[str]:
-    """The command line of one of `org.apache.kafka.tools`."""
+    """Returns the command line of one of `org.apache.kafka.tools`."""
     named = ["--bootstrap-server", brokers, "--topic", topic, "--num-records", str(records)]
     return ["java", f"-Xmx{HEAP}", "-cp", f"{LIBS}/*", f"org.apache.kafka.tools.{name}", *named, *arguments]
 
@@ -29,14 +29,14 @@ def end_to_end(brokers: str, topic: str, records: int, size: int) -> list[str]:
 
 
 def produced(said: str, size: int) -> Mapping[str, float]:
-    """From `1000 records sent, 500.0 records/sec (...), ...`, the last line that says so."""
+    """Parses `1000 records sent, 500.0 records/sec (...), ...`, the last such line."""
     words = _last_line(said, "records sent").split()
     messages, rate = int(words[0]), float(words[3])
     return {"messages": messages, "bytes": messages * size, "seconds": messages / rate}
 
 
 def consumed(said: str) -> Mapping[str, float]:
-    """From a table of one row: the time in which records came, without that in which the group gathered."""
+    """Parses a table of one row: the time in which records arrived, without the time in which the group formed."""
     names, values = ([cell.strip() for cell in line.split(",")] for line in said.strip().splitlines()[-2:])
     row = dict(zip(names, values, strict=True))
     return {
@@ -47,7 +47,7 @@ def consumed(said: str) -> Mapping[str, float]:
 
 
 def echoed(said: str, messages: int, size: int) -> Mapping[str, float]:
-    """From `Avg latency: 0.9 ms`; the percentiles beside it are whole milliseconds, too coarse to compare."""
+    """Parses `Avg latency: 0.9 ms`. The percentiles beside it are whole milliseconds, too coarse to compare."""
     return {
         "messages": messages,
         "bytes": messages * size,
@@ -58,5 +58,5 @@ def echoed(said: str, messages: int, size: int) -> Mapping[str, float]:
 def _last_line(said: str, wanted: str) -> str:
     lines: Sequence[str] = [line for line in said.splitlines() if wanted in line]
     if not lines:
-        raise RuntimeError(f"no '{wanted}' in what the tool said:\n{said}")
+        raise RuntimeError(f"no '{wanted}' in the output of the tool:\n{said}")
     return lines[-1]

@@ -1,5 +1,5 @@
-/* The load tool of the bench: one small program on librdkafka, so that the same client in the same
- * build meets every broker under test. It prints one JSON object on standard output.
+/* The load tool on librdkafka: every broker under test gets the same client in the same build. It prints one JSON
+ * object on standard output.
  *
  *   load produce  --brokers B --topic T --messages N --size S [--partitions P] [--producers K] ...
  *   load consume  --brokers B --topic T --messages N [--partitions P]
@@ -7,10 +7,10 @@
  *   load single   --brokers B --topic T --seconds X --size S --producers K
  *   load mixed    --brokers B --topic T --messages N --size S --rate R --partitions P --consumers C
  *
- * produce  sends as fast as the broker takes it; consume reads assigned partitions from their start;
+ * produce  sends as fast as the broker accepts; consume reads assigned partitions from their start;
  * latency  sends single messages at a fixed rate and times each acknowledgement;
- * single   has K producers that each wait for the acknowledgement of one message before the next;
- * mixed    has C members of one group read what is sent at a fixed rate, and times each message from send to receipt.
+ * single   runs K producers that each wait for the acknowledgement of one message before the next;
+ * mixed    sends at a fixed rate to C members of one group, and times each message from send to receipt.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -37,7 +37,7 @@ static struct options options = {
 
 static char *payload;
 
-/* What one producing thread did. Latencies are kept whole: a percentile from buckets would hide the tail. */
+/* Results of one producing thread. It keeps every latency: a percentile from buckets would hide the tail. */
 struct worker {
     pthread_t thread;
     rd_kafka_t *client;
@@ -70,7 +70,7 @@ static void set(rd_kafka_conf_t *conf, const char *name, const char *value) {
     if (rd_kafka_conf_set(conf, name, value, error, sizeof error) != RD_KAFKA_CONF_OK) die("bad setting", error);
 }
 
-/* The statistics carry, per broker connection, how many requests of each kind were sent. */
+/* The statistics contain the number of requests of each kind per broker connection. */
 static int64_t sum_of(const char *json, const char *name) {
     int64_t sum = 0;
     for (const char *at = strstr(json, name); at; at = strstr(at + 1, name)) {
@@ -128,7 +128,7 @@ static rd_kafka_t *client(rd_kafka_type_t type, rd_kafka_conf_t *conf) {
     return made;
 }
 
-/* Throughput does not ask for a report per message: what was stored is counted at the end, in the broker. */
+/* For throughput there are no delivery reports: the stored messages are counted at the end, in the broker. */
 static void open_producer(struct worker *worker, int report_each) {
     rd_kafka_conf_t *conf = settings(worker);
     set(conf, "acks", options.acks);
@@ -196,7 +196,7 @@ static void *poll_deliveries(void *opaque) {
     return NULL;
 }
 
-/* A thread of its own takes the reports, so that a time ends when the report comes, not at the next send. */
+/* A separate thread polls delivery reports, so that a latency ends when the report arrives, not at the next send. */
 static void *run_latency(void *opaque) {
     struct worker *worker = opaque;
     pthread_t poller;
@@ -276,7 +276,7 @@ static int produce_with(void *(*run)(void *), int report_each) {
     int64_t delivered = 0, failed = 0, requests = 0, arrived = strcmp(options.acks, "0") ? stored(&workers[0]) - before : -1;
     const char *first_error = "";
     for (int i = 0; i < count; i++) {
-        int64_t end = now_ns() + 450000000; /* Long enough for a last report of the statistics. */
+        int64_t end = now_ns() + 450000000; /* Long enough for a last statistics report. */
         while (now_ns() < end) rd_kafka_poll(workers[i].client, 50);
         delivered += report_each ? workers[i].delivered : workers[i].messages - workers[i].failed;
         failed += workers[i].failed;
@@ -321,11 +321,11 @@ static int consume(void) {
     print_common(count, bytes, seconds, worker.requests, worker.first_error);
     printf("}\n");
     fflush(stdout);
-    /* What librdkafka fetched ahead need not be given back piece by piece: the process ends here. */
+    /* Messages that librdkafka has prefetched need not be freed: the process ends here. */
     _Exit(0);
 }
 
-/* The members of a group; each knows how many partitions it has, and keeps the time of every message it got. */
+/* The members of a group; each knows how many partitions it has, and keeps the latency of every message. */
 static volatile int mixed_over;
 
 static void *run_member(void *opaque) {
@@ -336,8 +336,8 @@ static void *run_member(void *opaque) {
             if (!message->err && message->len >= sizeof(int64_t) && worker->delivered < worker->latency_room) {
                 int64_t sent, now = now_ns();
                 memcpy(&sent, message->payload, sizeof sent);
-                /* What is not timed is marked with a time far ahead; what was in the topic before begins with letters,
-                 * which make one, too. */
+                /* Messages that are not timed carry a time far in the future. Messages that were in the topic before
+                 * begin with letters, which read as such a time too. */
                 if (sent <= now) worker->latency_ns[worker->delivered++] = now - sent;
             }
             rd_kafka_message_destroy(message);
@@ -387,7 +387,7 @@ static int mixed(void) {
         pthread_create(&members[i].thread, NULL, run_member, &members[i]);
     }
     wait_for(members, partitions_of, options.partitions, "the group did not gather");
-    /* Half a second that is not timed: until its first fetch is answered, a member is some tens of milliseconds late. */
+    /* The first half second is not timed: until its first fetch returns, a member is some tens of milliseconds late. */
     int64_t start = now_ns(), gap = 1000000000 / options.rate, untimed = options.rate / 2;
     for (int64_t i = 0; i < options.messages + untimed; i++) {
         int64_t due = start + i * gap, sent;
@@ -448,7 +448,7 @@ static void parse(int argc, char **argv) {
         die("usage", "size, partitions, producers, consumers and rate must be positive");
 }
 
-/* Half random, half repeated: compresses about as well as text does, and is the same in every run. */
+/* Fills a value, half random and half repeated: it compresses about as well as text, and is the same in every run. */
 static void fill_payload(void) {
     payload = allocate((size_t)options.size, 1);
     uint32_t state = 12345;

@@ -1,4 +1,4 @@
-"""What a run leaves: its part of the page of results, the plots, and beside them every single round."""
+"""Writes the results of a run: its part of the results page, the plots, and a file with every round."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ EVERY_ROUND = "samples.md"
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What was known before anything ran."""
+    """The conditions of a run, recorded before it begins."""
 
     command: str
     date: str
@@ -35,7 +35,7 @@ def conditions(peers: Sequence[Peer]) -> Conditions:
 
 
 class Page:
-    """The results of one run as text; `ran` is how far it came, in words."""
+    """The results of one run as text; `ran` describes how much of it completed."""
 
     def __init__(self, samples: Sequence[Sample], failures: Sequence[Failure], known: Conditions, ran: str) -> None:
         self._samples = samples
@@ -59,7 +59,7 @@ class Page:
         return "\n".join([*self._head, *self._judged, *self._all])
 
     def write(self, path: Path, peers: Sequence[Peer], data: str) -> None:
-        """Rewrite the page's part between its markers, the plots and the file with every round."""
+        """Rewrites the page between its markers, the plots, and the file with every round."""
         plots = write_ratios(path.parent / "plots", rows(self._samples))
         shown = [line for title, plot in plots for line in (f"![{title}]({plot.relative_to(path.parent)})", "")]
         link = f"Every round, and the exact commands: [{EVERY_ROUND}]({EVERY_ROUND})."
@@ -85,7 +85,7 @@ class Page:
 
 
 def _tools(samples: Sequence[Sample]) -> list[str]:
-    """Those that were used, with their versions."""
+    """Returns the load tools that were used, with their versions."""
     used = " ".join(str(sample.load["command"]) for sample in samples if sample.load)
     linked = next((one.load["librdkafka"] for one in samples if one.load and "librdkafka" in one.load), None)
     tools = []

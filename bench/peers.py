@@ -1,4 +1,4 @@
-"""The brokers under test, each a real process: Millstream from this work tree, and Apache Kafka from Maven's jars."""
+"""Runs the brokers under test as real processes: Millstream from this working tree, and Kafka from Maven's jars."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ READY_TIMEOUT_S = 120.0
 
 
 class Peer(ABC):
-    """One broker: where it keeps its files, how it is started, and the process while it runs."""
+    """One broker: its files, its command line, and its process while it runs."""
 
     name: str
     flush_settings: Mapping[str, str]
@@ -30,23 +30,23 @@ class Peer(ABC):
         self.directory = directory
         self.port = 0
         self.begun_s = 0.0
-        """When, by the monotonic clock, the process was started."""
+        """Monotonic time at which the process was started."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
     def prepare(self) -> None:
-        """Lay out an empty data directory; not part of the time to start."""
+        """Prepares an empty data directory; not part of the start time."""
 
     @abstractmethod
     def command(self, *, flush_always: bool) -> Sequence[str]:
-        """The command line that starts the broker on `self.port`."""
+        """Returns the command line that starts the broker on `self.port`."""
 
     @abstractmethod
     def version(self) -> str:
-        """The version, as it is written into the results."""
+        """Returns the version for the results page."""
 
     def environment(self) -> dict[str, str]:
-        """The environment variables of the process."""
+        """Returns the environment variables of the process."""
         return dict(os.environ, LOG_DIR=str(self.directory))
 
     @property
@@ -64,7 +64,7 @@ class Peer(ABC):
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, flush_always: bool = False) -> float:
-        """Start on an empty directory; the seconds from the start of the process to its first Metadata answer."""
+        """Starts with an empty directory; returns the seconds from process start to the first Metadata response."""
         self.end()
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
@@ -73,7 +73,7 @@ class Peer(ABC):
         return self.launch(flush_always=flush_always)
 
     def launch(self, *, flush_always: bool = False) -> float:
-        """Start on what is there; the seconds from the start of the process to its first Metadata answer."""
+        """Starts with the existing data; returns the seconds from process start to the first Metadata response."""
         log = (self.directory / "broker.log").open("ab")
         begin = self.begun_s = time.monotonic()
         with log:
@@ -92,13 +92,13 @@ class Peer(ABC):
         return time.monotonic() - begin
 
     def stop(self) -> None:
-        """End the process and throw its data away."""
+        """Stops the process and deletes its data."""
         self.end()
         for data in self.directory.glob("data*"):
             shutil.rmtree(data, ignore_errors=True)
 
     def end(self) -> None:
-        """End the process; what it stored stays. Interrupted, it can be called again."""
+        """Stops the process and keeps its data. After an interrupt, it can be called again."""
         process = self._process
         if process is not None:
             process.send_signal(signal.SIGTERM)
@@ -111,16 +111,16 @@ class Peer(ABC):
 
 
 class Millstream(Peer):
-    """This work tree, started as its users start it."""
+    """The broker of this working tree, started by its command."""
 
     name = "Millstream"
     flush_settings: Mapping[str, str] = {}
     program: Sequence[str] = (str(Path(sys.executable).with_name("millstream")),)
-    """The command line of the installed command, without arguments."""
+    """Path of the installed command."""
 
     def prepare(self) -> None:
-        # As an installation does: a start would otherwise compile every module again where Python is told not to keep
-        # what it compiled.
+        # An installation compiles the modules too. Without this, every start would compile all modules if Python is
+        # configured not to write byte code.
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(ROOT / "src")], check=True)
         (self.directory / "data").mkdir()
 
@@ -138,13 +138,13 @@ class Millstream(Peer):
 
     def version(self) -> str:
         commit = _git("rev-parse", "--short", "HEAD") or "unknown"
-        # The results of the run before may lie there, changed.
+        # Ignore changed results of an earlier run.
         changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/*.md", ":!bench/plots")
         return f"Millstream, commit {commit}, {'with changes' if changed else 'nothing changed'}"
 
 
 class Kafka(Peer):
-    """Apache Kafka in KRaft mode, one process that is broker and controller."""
+    """Apache Kafka in KRaft mode, as one process that is both broker and controller."""
 
     name = "Kafka"
     flush_settings: Mapping[str, str] = {"flush.messages": "1"}
@@ -157,7 +157,7 @@ class Kafka(Peer):
         self.advertised_host = host
 
     def fetch(self) -> None:
-        """Get the jars; quick when they are there already."""
+        """Downloads the jars unless they exist."""
         if list(self.libs.glob(f"kafka_2.13-{KAFKA_VERSION}.jar")):
             return
         for tool in ("java", "mvn"):
@@ -216,7 +216,7 @@ class Kafka(Peer):
 
 
 def _git(*arguments: str) -> str:
-    """What git says of this work tree; nothing where there is no git, or no history."""
+    """Returns git's output for this working tree; empty if git or the history is missing."""
     try:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -225,7 +225,7 @@ def _git(*arguments: str) -> str:
 
 
 def unused_port() -> int:
-    """A port that was free a moment ago."""
+    """Returns a port that is currently free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -233,7 +233,7 @@ def unused_port() -> int:
 
 
 def answers_metadata(port: int) -> bool:
-    """Whether a Metadata request of version 1, for no topic, is answered with at least one broker."""
+    """True if a Metadata request (version 1, no topic) is answered with at least one broker."""
     body = struct.pack(">hhih5si", 3, 1, 7, 5, b"bench", 0)
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:

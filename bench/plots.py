@@ -1,7 +1,7 @@
-"""Small plots as SVG, written by hand: the same figures give the same bytes, and they read well on light and dark.
+"""Draws small SVG plots that are readable on light and dark backgrounds. Equal figures give equal bytes.
 
-`ratios` shows figures as a share of Kafka's on a logarithmic scale, so that twice and half look alike; `lines` shows
-how a cost changes as something grows.
+`ratios` shows figures relative to Kafka's on a logarithmic scale, so that twice and half look alike. `lines` shows how
+a cost changes as something grows.
 """
 
 import math
@@ -21,7 +21,7 @@ PLOTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("MB", "s to first acknowledgement"),
     ),
 )
-"""File, title, and the figures it shows."""
+"""File name, title, and figures of each plot."""
 
 WIDTH, LABELS, RIGHT, TOP, STEP = 1060, 490, 60, 58, 22
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
@@ -40,11 +40,11 @@ text { fill: #e6edf3 } .small { fill: #9198a1 }
 }
 """.strip()
 COLOURS = ("#0969da", "#bf8700", "#8250df", "#1a7f37", "#cf222e", "#0a7f8c")
-"""Of lines; each stands out on white and on black."""
+"""Line colours, with contrast on white and on black."""
 
 
 def write_ratios(directory: Path, rows: Sequence[Row]) -> list[tuple[str, Path]]:
-    """A plot for each kind of figure that there is; gives their titles and files."""
+    """Writes a plot for each kind of figure that was measured; returns their titles and files."""
     written = []
     for name, title, metrics in PLOTS:
         chosen = [row for row in rows if row.metric in metrics and row.ratio is not None]
@@ -57,7 +57,9 @@ def write_ratios(directory: Path, rows: Sequence[Row]) -> list[tuple[str, Path]]
 
 
 def ratios(title: str, rows: Sequence[Row]) -> str:
-    """A bar for each row, from 1 (that is Kafka) to its ratio; the spread of its rounds; the target if it has one."""
+    """Draws a bar for each row, from 1 (Kafka) to its ratio, with the spread of the rounds and the target if there is
+    one.
+    """
     seen = [1.0, *(value for row in rows for value in (row.ratio or 1.0, *row.ratios))]
     seen += [row.target[1] for row in rows if row.target]
     low = max((tick for tick in TICKS if tick <= min(seen)), default=TICKS[0])
@@ -98,9 +100,10 @@ def _bar(row: Row, y: float, x: Callable[[float], float]) -> list[str]:
 
 
 def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], limit: float) -> str:
-    """A line for each series of (amount, cost as a share of the cost at its smallest amount); `limit` is marked.
+    """Draws a line for each series of (amount, cost relative to the cost at the smallest amount), and marks the
+    `limit`.
 
-    Amounts are spread by order of magnitude, from the smallest of each series at the left to its largest at the right.
+    Amounts are on a logarithmic scale, from the smallest of each series at the left to its largest at the right.
     """
     height, left, right = 260, 60, WIDTH - 400
     top = max([limit, *(share for points in series.values() for _, share in points)]) * 1.08

@@ -1,4 +1,4 @@
-"""What a broker costs, read from /proc: CPU of all its threads, memory, page faults, context switches."""
+"""Reads the resource usage of a process from /proc: CPU of all its threads, memory, page faults, context switches."""
 
 import os
 import signal
@@ -9,18 +9,18 @@ from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _WHOLE_PROCESS = 2
-"""With the process id above it, the kernel's number for the clock that counts all CPU time of a process."""
+"""Number that, combined with a process id, identifies the kernel's CPU clock of the whole process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Totals since the process began; subtract two to know what a piece of work cost."""
+    """Totals since process start. Subtract two to get the cost of a piece of work."""
 
     cpu_s: float
-    """To the nanosecond, as the scheduler counts it."""
+    """Precise to the nanosecond, from the scheduler."""
     user_s: float
     system_s: float
-    """These two in hundredths of a second, and split by what the kernel sampled."""
+    """User and system time are sampled by the kernel, in hundredths of a second."""
     minor_faults: int
     major_faults: int
     voluntary_switches: int
@@ -45,7 +45,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """The usage of a process and of every process it started."""
+    """Returns the usage of a process and of all its descendants."""
     total = _usage_of_one(pid)
     for child in _descendants(pid):
         total = total + _usage_of_one(child)
@@ -53,7 +53,7 @@ def usage(pid: int) -> Usage:
 
 
 def running_s(pid: int) -> float:
-    """CPU time of the threads that a process has now, to the nanosecond: for work of less than many clock ticks."""
+    """Returns the CPU time of a process's current threads, precise to the nanosecond: for work of a few clock ticks."""
     total_ns = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -64,12 +64,12 @@ def running_s(pid: int) -> float:
 
 
 def resident_mb(pid: int) -> float:
-    """Resident memory of a process and of every process it started, in MB of a million bytes."""
+    """Returns the resident memory of a process and of all its descendants, in units of a million bytes."""
     return sum(_status_number(Path(f"/proc/{one}/status"), "VmRSS") for one in (pid, *_descendants(pid))) * 1024 / 1e6
 
 
 def end_children() -> None:
-    """End every process that this one has started, also one that an interrupt has kept from being noted anywhere."""
+    """Ends every descendant of this process, also one that an interrupt kept from being recorded."""
     for child in _descendants(os.getpid()):
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGTERM)
@@ -87,7 +87,7 @@ def _usage_of_one(pid: int) -> Usage:
             voluntary += _status_number(task / "status", "voluntary_ctxt_switches")
             involuntary += _status_number(task / "status", "nonvoluntary_ctxt_switches")
         except (FileNotFoundError, ProcessLookupError):
-            continue  # The thread ended while we were looking.
+            continue  # The thread ended meanwhile.
     return Usage(
         cpu_s=time.clock_gettime(~pid << 3 | _WHOLE_PROCESS),
         user_s=int(fields[11]) / _TICKS_PER_S,

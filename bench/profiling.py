@@ -1,6 +1,6 @@
-"""Where the broker's time goes, seen by py-spy from outside: the functions that most samples found at work.
+"""Profiles the broker with py-spy from outside: lists the functions that most samples found running.
 
-Sampling slows the process down a little, so profiles are taken in runs of their own, which measure nothing.
+Sampling slows the process down a little, so profiles are taken in separate runs, which measure nothing.
 """
 
 import re
@@ -20,14 +20,14 @@ from bench.peers import ROOT
 PROFILES = ROOT / "bench" / "profiles"
 RATE_HZ = 500
 BEGIN_S = 1.0
-"""What the sampler needs to find its way around a process."""
+"""Time that the sampler needs before it can sample a process."""
 
 TOP = 15
 _WAITS_FOR_WORK = "ThreadWorkers._work (millstream/seams/workers.py)"
 
 
 class Profiler:
-    """Keeps the stacks of the last process that was watched; RuntimeError when py-spy is missing or not allowed."""
+    """Stores the stacks of the last profiled process. Raises RuntimeError if py-spy is missing or not permitted."""
 
     def __init__(self, directory: Path = PROFILES) -> None:
         self._directory = directory
@@ -52,11 +52,11 @@ class Profiler:
                 sampler.send_signal(signal.SIGINT)
                 said, _ = sampler.communicate(timeout=60)
             if not output.exists():
-                raise RuntimeError(f"bench: py-spy gave no profile (it needs root, or to be allowed to trace):\n{said}")
+                raise RuntimeError(f"bench: py-spy wrote no profile (it needs root, or permission to trace):\n{said}")
             self._folded = output.read_text().splitlines()
 
     def save(self, workload: str, version: str) -> Path:
-        """Write down what was found most often; gives the file."""
+        """Writes the most frequent functions to a file; returns the file."""
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{re.sub(r'[^a-z0-9]+', '-', workload.lower()).strip('-')}.txt"
         path.write_text("\n".join([f"{workload} ({version})", "", *summary(self._folded)]) + "\n")
@@ -64,10 +64,10 @@ class Profiler:
 
 
 def summary(folded: Sequence[str], top: int = TOP) -> list[str]:
-    """The functions in which most samples ended, then those that most samples were anywhere in.
+    """Ranks functions by their own time, and by the time in them and everything they call.
 
-    Samples of threads that only wait are left out: for events, or for work.
-    A line of `folded` is a stack, outermost function first, separated by semicolons, and how often it was seen.
+    Samples of threads that wait for events or for work are ignored. A line of `folded` is a stack, outermost function
+    first, separated by semicolons, and its number of samples.
     """
     at_work: Counter[str] = Counter()
     within: Counter[str] = Counter()
@@ -94,5 +94,5 @@ def _is_waiting(functions: Sequence[str]) -> bool:
 
 
 def _short(function: str) -> str:
-    """`name (file)` with the file from its package on."""
+    """Returns `name (file)` with the file's path relative to its package root."""
     return re.sub(r"\((?:.*/)?(?:src|site-packages|lib/python[\d.]+)/", "(", function)

@@ -1,16 +1,16 @@
-/* The lightest load there is: whole requests over bare sockets, so that the broker is what is measured and not the
- * client. The batches come from a file that the bench has encoded; every broker gets the very same bytes. It prints one
- * JSON object on standard output.
+/* The cheapest load tool: whole requests over bare sockets, so that the broker is measured and not the client. The
+ * batches come from a file that the bench has encoded; every broker gets the same bytes. It prints one JSON object on
+ * standard output.
  *
  *   raw produce --port P --topics T1,T2 --partitions N --batch FILE --records R --requests Q
  *               [--connections C] [--inflight K] [--spread S] [--acks A] [--rate H]
  *   raw consume --port P --topics T --partitions N --messages M [--connections C] [--fetch-bytes B] [--from-offset O]
  *
- * produce  Q requests in all, each with the batch (of R records) for S partitions, the next ones in turn; K of them are
- *          under way on each of C connections. With a rate, each connection sends H of them a second. Produce version 7.
- * consume  each connection reads M messages of the whole topic, from offset O of each partition, and throws them away.
- *          Bytes are those of whole batches: what is cut off at the end of an answer comes again, and counts as received
- *          only. Fetch version 11.
+ * produce  sends Q requests in total, each with the batch (of R records) for S partitions, round-robin; each of C
+ *          connections has K requests in flight. With a rate, each connection sends H per second. Produce version 7.
+ * consume  each connection reads M messages of the whole topic, from offset O of each partition, and discards them.
+ *          Bytes are those of whole batches: a batch cut off at the end of a response is fetched again, and its first
+ *          part counts as received only. Fetch version 11.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -155,7 +155,7 @@ static void receive(int from, unsigned char *into, size_t size) {
     }
 }
 
-/* One request: the head of each topic and partition, and between them the batch, which is never copied. */
+/* Sends one request: the header of each topic and partition, and between them the batch, which is never copied. */
 static void send_produce(int to, int32_t correlation, int64_t turn) {
     struct out out = {0};
     size_t *cuts = allocate((size_t)spread * sizeof *cuts);
@@ -205,7 +205,8 @@ static void receive_produced(int from) {
     free(body);
 }
 
-/* Waits until a request is due; when it is counted from: late because of the answer before it, from when it was due. */
+/* Waits until a request is due. Returns the time from which its latency counts: the due time if that has already
+ * passed, else the time after the wait. */
 static int64_t when_due(int64_t due) {
     if (now_ns() >= due) return due;
     struct timespec at = {due / 1000000000, due % 1000000000};
@@ -238,12 +239,12 @@ static void *run_produce(void *opaque) {
 static void send_fetch(int to, const int64_t *offsets) {
     struct out out = {0};
     put_header(&out, 1, 11, 1);
-    put32(&out, -1);      /* no replica */
-    put32(&out, 500);     /* longest wait */
-    put32(&out, 1);       /* fewest bytes */
+    put32(&out, -1);      /* replica id: none */
+    put32(&out, 500);     /* max_wait_ms */
+    put32(&out, 1);       /* min_bytes */
     put32(&out, 52428800);
-    put(&out, "\0", 1);   /* everything */
-    put32(&out, 0);       /* no session */
+    put(&out, "\0", 1);   /* isolation level: read uncommitted */
+    put32(&out, 0);       /* session id: none */
     put32(&out, -1);
     put32(&out, 1);
     put_string(&out, topics[0]);
@@ -264,7 +265,7 @@ static void send_fetch(int to, const int64_t *offsets) {
     free(out.data);
 }
 
-/* The whole batches of one partition's answer; moves on to the offset behind the last of them. */
+/* Counts the whole batches of one partition's response; advances to the offset after the last of them. */
 static void count_records(struct worker *worker, const unsigned char *at, int32_t size, int64_t *offset) {
     while (size >= HEADER) {
         int32_t whole = get32(at + 8) + 12;

@@ -1,4 +1,4 @@
-"""Turns samples into the tables of RESULTS.md, which it rewrites between its two markers."""
+"""Formats samples as the tables of RESULTS.md, and rewrites the page between its markers."""
 
 import platform
 import statistics
@@ -12,11 +12,11 @@ BEGIN = "<!-- peers:begin (written by bench/run.py) -->"
 END = "<!-- peers:end -->"
 FLOOR = "floor, "
 LONG = 600
-"""Characters of a command; a hundred names of topics say no more than ten."""
+"""Maximum length of a command that is shown; a long list of topic names is cut."""
 
 
 def verdicts(samples: Sequence[Sample]) -> list[str]:
-    """How many targets are met, and a row for each of them."""
+    """Returns the number of targets met, and a row for each target."""
     judged = [row for row in rows(samples) if row.is_met is not None]
     if not judged:
         return ["Nothing here has a target, or there was nothing to compare with."]
@@ -46,9 +46,9 @@ def _verdict(row: Row) -> str:
 
 
 def comparison(samples: Sequence[Sample]) -> list[str]:
-    """One row per figure: the median and spread of both brokers and their ratio.
+    """Returns one row per figure: median and spread of both brokers, and their ratio.
 
-    Without Kafka there is nothing to compare with; then the figures stand alone.
+    Without Kafka, only Millstream's figures are shown.
     """
     lines = ["| workload | figure | Kafka | Millstream | Millstream / Kafka |", "|---|---|---|---|---|"]
     for row in rows(samples):
@@ -59,7 +59,7 @@ def comparison(samples: Sequence[Sample]) -> list[str]:
 
 
 def floor_table(samples: Sequence[Sample]) -> list[str]:
-    """What the bare loops cost, and how many times that each broker costs; nothing where no floor was measured."""
+    """Returns the cost of the floor servers, and each broker's cost as a multiple; empty if no floor was measured."""
     metric = "CPU-s per GB"
     cells: dict[tuple[str, str], list[float]] = {}
     for sample in samples:
@@ -84,7 +84,7 @@ def floor_table(samples: Sequence[Sample]) -> list[str]:
 
 
 def causes(samples: Sequence[Sample]) -> list[str]:
-    """One row per round of each workload: where the broker's CPU went, and what the load tool took."""
+    """Returns one row per round of each workload: the broker's CPU by kind, and the load tool's CPU."""
     lines = [
         "| workload | broker | CPU s | of it user | system | minor faults | major | voluntary switches | involuntary "
         "| load tool CPU s | seconds |",
@@ -105,7 +105,7 @@ def causes(samples: Sequence[Sample]) -> list[str]:
 
 
 def commands(found: Mapping[str, str], shorten: Sequence[tuple[str, str]]) -> list[str]:
-    """Command lines by what they are for, without what is long and differs from machine to machine."""
+    """Returns the command of each workload or broker, with long and machine-specific parts shortened."""
     lines = []
     for what, command in found.items():
         for long, short in shorten:
@@ -115,7 +115,7 @@ def commands(found: Mapping[str, str], shorten: Sequence[tuple[str, str]]) -> li
 
 
 def machine() -> str:
-    """What the bench ran on."""
+    """Returns a description of the machine."""
     model = "unknown processor"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -126,7 +126,7 @@ def machine() -> str:
 
 
 def rewrite(path: Path, lines: Iterable[str], begin: str = BEGIN, end: str = END) -> None:
-    """Replace what stands between the markers; the rest of the page is written by people."""
+    """Replaces the text between the markers. The rest of the page is maintained by hand."""
     text = path.read_text() if path.exists() else f"# Measured\n\n{begin}\n{end}\n"
     if begin not in text or end not in text:
         text = f"{text.rstrip()}\n\n{begin}\n{end}\n"
@@ -136,7 +136,7 @@ def rewrite(path: Path, lines: Iterable[str], begin: str = BEGIN, end: str = END
 
 
 def spread(values: Sequence[float]) -> str:
-    """The median, and in brackets the smallest and the largest."""
+    """Returns the median, with the smallest and the largest value in brackets."""
     middle = figure(statistics.median(values))
     return middle if len(values) == 1 else f"{middle} ({figure(min(values))} to {figure(max(values))})"
 

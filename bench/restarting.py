@@ -1,9 +1,9 @@
-"""How long a broker takes to be of use again on a lot of data, by how its process ended and what was in memory.
+"""Measures how long a broker with much data takes to restart, by how its process ended and what was in the page cache.
 
-Of use means: one message on every partition is acknowledged. Each way is measured on a log that was last written to in
-small batches, up to the moment the process ended; the first kill comes right after all of the data was written, when
-most of it lies unflushed in the page cache. "Cold" starts follow after the data was written to disk and dropped from
-the page cache; the program's own files stay there.
+A restart is complete when one message on every partition is acknowledged. Before each one, the log was written in small
+batches until the process ended. The first kill follows right after all data was written, when most of it is unflushed
+in the page cache. Before "cold" starts, the data is flushed to disk and dropped from the page cache; the program's own
+files stay there.
 """
 
 import os
@@ -30,9 +30,11 @@ LIMITS_S = {CLEAN: 1.0, CLEAN_COLD: 1.0, KILLED: 3.0, KILLED_COLD: 3.0, KILLED_A
 
 @dataclass(frozen=True, slots=True)
 class RestartScale:
+    """Amounts of data for restarts."""
+
     data_bytes: int
     unsettled_bytes: int
-    """What is written just before the process ends."""
+    """Bytes written just before the process ends."""
 
 
 FULL = RestartScale(10_000_000_000, 100_000_000)
@@ -42,6 +44,8 @@ TINY = RestartScale(20_000_000, 1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class RestartCase:
+    """One broker configuration to restart."""
+
     name: str
     partitions: int
     flush_always: bool
@@ -56,15 +60,18 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Restart:
+    """The measurement of one restart."""
+
     case: str
     how: str
     data_bytes: int
     ready_s: float
     acknowledged_s: float
-    """Until a message on every partition was."""
+    """Seconds until a message on every partition was acknowledged."""
 
 
 def measure_restarts(case: RestartCase, scale: RestartScale, rounds: int, directory: Path) -> list[Restart]:
+    """Restarts a broker without data and then with data, in every way, and returns the measurements."""
     with _started(case, directory) as driver, driver.topic(case.partitions) as topic:
         run = _Run(case, driver, topic)
         for _ in range(rounds):
@@ -92,7 +99,7 @@ def _started(case: RestartCase, directory: Path) -> Iterator[Driver]:
 
 
 class _Run:
-    """Restarts of one broker, whose data grows."""
+    """Restarts of one broker while its data grows."""
 
     def __init__(self, case: RestartCase, driver: Driver, topic: str) -> None:
         self._case = case
@@ -128,7 +135,7 @@ class _Run:
 
 
 def drop_from_page_cache(peer: Peer) -> None:
-    """Write out what a broker that has ended left, and let the kernel forget it."""
+    """Flushes the data of a stopped broker and drops it from the page cache."""
     subprocess.run(["sync", "-f", str(peer.directory)], check=True)
     for path in peer.directory.rglob("*"):
         if path.is_file():

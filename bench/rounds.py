@@ -1,4 +1,4 @@
-"""Runs workloads against brokers in alternating rounds, and keeps what came of it whatever happens on the way."""
+"""Runs workloads against brokers in alternating rounds; an interrupted run keeps its samples and failures."""
 
 import signal
 import subprocess
@@ -18,14 +18,14 @@ from bench.workloads import FLOORED_SIZE, GLIMPSE, QUICK, TINY, WARM, Scale, Wor
 from confluent_kafka.cimpl import KafkaException
 
 GUESS_S = 8.0
-"""What one run of one workload takes, before any has shown it."""
+"""Assumed duration of a run of one workload, until some have been measured."""
 
 FAILURES = (RuntimeError, OSError, subprocess.SubprocessError, KafkaException)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A workload that one broker did not get through in one round, not even when it was tried again."""
+    """A workload that failed twice on one broker in one round."""
 
     workload: str
     peer: str
@@ -33,7 +33,7 @@ class Failure:
 
 
 class Progress:
-    """Says on standard error how far the run is, and how long it will go on if it goes on like this."""
+    """Reports the progress and the estimated remaining time on standard error."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -57,7 +57,7 @@ class Progress:
 
 
 class Interrupts:
-    """Signals that end a run, as exceptions. An exception can be lost in somebody's clean-up, so it is remembered."""
+    """Turns signals into KeyboardInterrupt, and remembers them: clean-up code may swallow the exception."""
 
     def __init__(self) -> None:
         self._came = False
@@ -76,7 +76,7 @@ class Interrupts:
 
 
 class Rounds:
-    """Samples and failures pile up here, so that an interrupted run still has what it had."""
+    """Runs all rounds. Samples and failures accumulate here, so an interrupted run still has results."""
 
     def __init__(
         self, peers: Sequence[Peer], rounds: int, scale: Scale, directory: Path, interrupts: "Interrupts"
@@ -92,7 +92,7 @@ class Rounds:
         self._drivers: dict[str, Driver] = {driver.peer.name: driver for driver in bare}
 
     def run(self, workloads: Sequence[Workload], *, starts: bool, memory: bool) -> None:
-        """Everything, in an order that lets a broker run as long as its settings suit."""
+        """Runs everything, ordered so that each broker runs as long as possible with the same settings."""
         runs = self._rounds * starts + memory
         runs += sum(min(self._rounds, workload.rounds_max) + workload.warms_up for workload in workloads)
         bare = sum(self._rounds * len(self._floors) for workload in workloads if workload.has_floor)
@@ -130,7 +130,7 @@ class Rounds:
             self._attempt(workload.name, peer, run, flush=None)
 
     def _warm_up(self, workloads: Sequence[Workload], *, flush: bool) -> None:
-        """Each workload once on each broker, which brings it (and a JVM above all) to its usual speed."""
+        """Runs each workload once on each broker, to bring it to its usual speed; a JVM above all needs that."""
         scale = {TINY: TINY, QUICK: GLIMPSE}.get(self._scale, WARM)
         kept = len(self.samples)
         for peer in self._peers:
@@ -144,7 +144,10 @@ class Rounds:
     def _attempt(
         self, what: str, peer: Peer, work: Callable[[Driver], Iterable[Sample]], *, flush: bool | None
     ) -> None:
-        """Try once more what failed, on a broker that runs; `flush` is how to start it again, none: not at all."""
+        """Runs the work, and retries it once on a running broker.
+
+        `flush` is how to restart the broker; None: do not restart.
+        """
         self._progress.step(f"{what}, {peer.name}")
         for is_last in (False, True):
             self._interrupts.check()
@@ -159,7 +162,7 @@ class Rounds:
                 if is_last:
                     self.failures.append(Failure(what, peer.name, str(error).partition("\n")[0]))
             else:
-                self.samples += samples  # Before anything is said of them: whoever reads it may interrupt the run.
+                self.samples += samples  # Before they are reported: the report may make a user interrupt the run.
                 for sample in samples:
                     self._progress.sample(sample)
                 return
@@ -178,7 +181,7 @@ class Rounds:
 
 
 def _start(driver: Driver, *, number: int, idle_s: float) -> list[Sample]:
-    """From the start of the process to the first acknowledged message, and memory a moment later with nothing to do."""
+    """Measures the time from process start to the first acknowledged message, and the memory of the idle broker."""
     peer = driver.peer
     ready_s = peer.start()
     try:
@@ -194,7 +197,7 @@ def _start(driver: Driver, *, number: int, idle_s: float) -> list[Sample]:
 
 
 def _memory_after_load(driver: Driver, scale: Scale) -> Sample:
-    """Resident memory after many gigabytes more than everything that ran before."""
+    """Measures resident memory after many more gigabytes than all earlier workloads."""
     batch = batch_file(8_000, 100)
     with driver.topic(16) as topic:
         requests = scale.memory_bytes // batch.stat().st_size

@@ -1,11 +1,11 @@
-"""Millstream beside Apache Kafka on one machine in one run: `python -m bench [--quick] [--rounds N]`.
+"""Compares Millstream with Apache Kafka on one machine in one run: `python -m bench [--quick] [--rounds N]`.
 
-Both are real processes. Rounds alternate between them, and every other round swaps who goes first, so that
-neither always gets the machine in the better state. Broker CPU is taken from the kernel, not from the clock: on a
-machine of two cores the load tool and the broker share them, and time alone would measure both.
+Both brokers are real processes. Rounds alternate between them, and the order changes every round, so that neither
+always gets the machine in a better state. Broker CPU is read from the kernel: on a machine of two cores the load tool
+and the broker share them, and elapsed time would measure both.
 
-A workload that fails is tried again, and then noted as failed; the run goes on. Interrupted, it writes what it has to
-the page that `--output` names. In every case the brokers are ended and their data is removed.
+A failing workload is retried once and then reported as failed; the run continues. An interrupted run writes the results
+so far to the page that `--output` names. The brokers are always stopped, and their data is deleted.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main() -> int:
         try:
             rounds.run(workloads, starts="start" in only, memory="memory" in only)
         except KeyboardInterrupt:
-            print("bench: interrupted; ending the brokers", file=sys.stderr, flush=True)
+            print("bench: interrupted; stopping the brokers", file=sys.stderr, flush=True)
             ran, arguments.output = "interrupted before its end", arguments.given_output
     keep(rounds, Path(arguments.data, "samples.json"))
     page = Page(rounds.samples, rounds.failures, known, ran)
@@ -67,7 +67,7 @@ def keep(rounds: Rounds, path: Path) -> None:
 
 
 def profile(peer: Peer, scale: Scale, workloads: Sequence[Workload], directory: Path) -> int:
-    """Each workload once more with somebody looking on; what was seen goes into files beside the results."""
+    """Runs each workload once under a profiler and writes the profiles to files; nothing is measured."""
     profiler = Profiler(directory)
     for flush in (False, True):
         chosen = [workload for workload in workloads if workload.flush is flush]
@@ -87,15 +87,15 @@ def profile(peer: Peer, scale: Scale, workloads: Sequence[Workload], directory: 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two rounds of less, printed only")
-    parser.add_argument("--tiny", action="store_true", help="one round of next to nothing: whether it works at all")
-    parser.add_argument("--rounds", type=int, help="how often each broker runs each workload (5, with --quick 2)")
-    parser.add_argument("--only", help=f"a comma-separated choice of {', '.join(PARTS)}")
-    parser.add_argument("--alone", action="store_true", help="without Kafka: to look for the cause of a figure")
+    parser.add_argument("--quick", action="store_true", help="two short rounds; results are only printed")
+    parser.add_argument("--tiny", action="store_true", help="one minimal round, to test the bench itself")
+    parser.add_argument("--rounds", type=int, help="number of rounds (default: 5; 2 with --quick)")
+    parser.add_argument("--only", help=f"comma-separated parts to run, of: {', '.join(PARTS)}")
+    parser.add_argument("--alone", action="store_true", help="run Millstream only, to analyse a figure")
     parser.add_argument("--profile", action="store_true", help="measure nothing; write profiles")
-    parser.add_argument("--profiles", default=str(ROOT / "bench" / "profiles"), help="where profiles are written")
-    parser.add_argument("--data", default=str(WORK / "run"), help="where the brokers keep their data meanwhile")
-    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; unless complete, none)")
+    parser.add_argument("--profiles", default=str(ROOT / "bench" / "profiles"), help="directory for profiles")
+    parser.add_argument("--data", default=str(WORK / "run"), help="data directory of the brokers")
+    parser.add_argument("--output", help="page to rewrite (default: bench/RESULTS.md for a complete run)")
     arguments = parser.parse_args()
     partial = arguments.quick or arguments.tiny or arguments.alone or arguments.only
     arguments.given_output = arguments.output

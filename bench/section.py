@@ -1,4 +1,4 @@
-"""A part of the page that one bench writes: its command, the machine, and its tables."""
+"""Writes one bench's section of the results page: its command, the machine, and its tables."""
 
 import os
 import sys
@@ -11,16 +11,16 @@ from bench.report import machine, rewrite
 
 
 class Section:
-    """Made before anything is measured: it notes how busy the machine was."""
+    """One section. Create it before the measurements: it records the load average."""
 
     def __init__(self, module: str, begin: str, end: str, arguments: Sequence[str] | None = None) -> None:
-        """`arguments` are those of the process unless said otherwise; `begin` and `end` mark the place on the page."""
+        """`begin` and `end` mark the section on the page. `arguments` default to those of the process."""
         self._command = " ".join(["python -m", module, *(sys.argv[1:] if arguments is None else arguments)])
         self._marks = begin, end
         self._load_average = os.getloadavg()[0]
 
     def publish(self, conditions: str, tables: Sequence[str], output: str | None) -> None:
-        """Print it, and write it to the page where there is one."""
+        """Prints the section, and writes it to the page if `output` is set."""
         lines = [
             "",
             f"`{self._command}` on {time.strftime('%Y-%m-%d', time.gmtime())}: {conditions}. "

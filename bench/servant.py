@@ -1,5 +1,7 @@
-"""A process that takes orders: a line of JSON on its standard input for each, a line of JSON on its standard output for
-what came of it. It serves many, since starting it costs more than most of them."""
+"""Runs functions in another process, with one line of JSON per request and per response.
+
+The process serves many requests, since starting it costs more than most of them.
+"""
 
 import json
 import os
@@ -11,20 +13,23 @@ from typing import Any
 
 
 class Process:
-    """Started when it is given its first order."""
+    """A child process that starts at its first request."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def give(self, command: Sequence[str], order: Mapping[str, Any], patience_s: float) -> Mapping[str, Any]:
-        """Give one order, and take its answer. A process that says nothing for so long is ended, and that raises
-        AssertionError, as it does when it ends by itself."""
+        """Sends one request and returns the response.
+
+        A process that does not respond within `patience_s` is killed. Raises AssertionError if the process ends before
+        it responds.
+        """
         if self._process is None:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         given, told = self._process.stdin, self._process.stdout
         assert given is not None
         assert told is not None
-        # One that hangs is ended, which ends the reading below, rather than holding everything.
+        # Killing a process that hangs ends the read below.
         watch = threading.Timer(patience_s, self._process.kill)
         watch.start()
         try:
@@ -46,7 +51,7 @@ class Process:
 
 
 class Servant:
-    """A process of `serve`."""
+    """The client of a process that runs `serve`."""
 
     def __init__(self, command: Sequence[str], patience_s: float) -> None:
         self._command = command
@@ -54,7 +59,7 @@ class Servant:
         self._process = Process()
 
     def ask(self, do: str, **operands: object) -> Any:
-        """RuntimeError with what was said of an order that failed."""
+        """Calls a function in the process. Raises RuntimeError with the error's text if the function fails."""
         told = self._process.give(self._command, {"do": do, "with": operands}, self._patience_s)
         if "failed" in told:
             raise RuntimeError(told["failed"])
@@ -65,9 +70,9 @@ class Servant:
 
 
 def serve(start: Callable[[], Mapping[str, Callable[..., Any]]]) -> None:
-    """Be such a process: functions by their names, with operands by theirs, until standard input ends.
+    """Serves requests for these functions until standard input ends. Operands are passed by name.
 
-    Whatever else writes to standard output from `start` on, Java included, writes to standard error.
+    From `start` on, all other output to standard output, including Java's, goes to standard error.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -76,6 +81,6 @@ def serve(start: Callable[[], Mapping[str, Callable[..., Any]]]) -> None:
         order = json.loads(line)
         try:
             told = {"answer": orders[order["do"]](**order["with"])}
-        except Exception as error:  # Whoever gave the order is told, whatever it is.
+        except Exception as error:  # The client gets every error.
             told = {"failed": f"{type(error).__name__}: {error}"}
         print(json.dumps(told), file=answers, flush=True)

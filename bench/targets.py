@@ -1,4 +1,4 @@
-"""Targets as a share of Kafka's figures in the same run, and how each measured figure compares."""
+"""Defines targets relative to Kafka's figures in the same run, and compares each measured figure with its target."""
 
 import statistics
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ SPEEDS = ("M messages/s", "GB/s", "messages/s")
 COSTS = ("CPU-s per million", "CPU-s per GB", "CPU ms per 1,000")
 LATENCIES = ("p50 µs", "p99 µs", "mean µs")
 BUSY = 0.6
-"""A broker that works less than this share of the time is not what limits the rate."""
+"""Share of CPU time below which a broker does not limit the rate."""
 
 TARGETS: tuple[tuple[str, tuple[str, ...], str, float], ...] = (
     ("produce 100 B*", SPEEDS, LEAST, 1.15),
@@ -37,12 +37,12 @@ TARGETS: tuple[tuple[str, tuple[str, ...], str, float], ...] = (
     ("idle memory", ("MB",), MOST, 0.15),
     ("memory after*", ("MB",), MOST, 0.15),
 )
-"""Workload, figures, and which way round."""
+"""Workload pattern, figures, direction and limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of one workload, of both brokers; Kafka's are empty when it was not measured."""
+    """One figure of one workload on both brokers; Kafka's values are empty if it was not measured."""
 
     workload: str
     metric: str
@@ -50,7 +50,7 @@ class Row:
     millstream: Sequence[float]
     kafka_busy: float | None
     millstream_busy: float | None
-    """CPU seconds of the broker per second of the run, the median."""
+    """CPU seconds of the broker per second of the run (median)."""
 
     @property
     def ratio(self) -> float | None:
@@ -59,7 +59,7 @@ class Row:
 
     @property
     def ratios(self) -> list[float]:
-        """Round by round: the brokers take turns, so those of one round met the same machine."""
+        """Millstream's figure divided by Kafka's, round by round: both were measured under similar conditions."""
         return [millstream / kafka for millstream, kafka in zip(self.millstream, self.kafka, strict=False) if kafka]
 
     @property
@@ -71,7 +71,7 @@ class Row:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the target is reached; none where there is none, or nothing to compare with."""
+        """True if the target is met; None if there is no target or nothing to compare with."""
         ratio, target = self.ratio, self.target
         if ratio is None or target is None:
             return None
@@ -80,7 +80,7 @@ class Row:
 
     @property
     def is_limited_by_the_client(self) -> bool:
-        """Whether both brokers waited for the load tool most of the time, so that their rates are the tool's."""
+        """True if both brokers were mostly idle, so that their rates are those of the load tool."""
         return (
             self.metric in SPEEDS
             and self.kafka_busy is not None
@@ -90,7 +90,7 @@ class Row:
 
 
 def rows(samples: Sequence[Sample]) -> list[Row]:
-    """One for each figure of each workload, in the order in which they were first seen."""
+    """Returns one row for each figure of each workload, in the order in which they first occur."""
     found = []
     for workload, metric in dict.fromkeys((sample.workload, metric) for sample in samples for metric in sample.metrics):
         kafka = _chosen(samples, "Kafka", workload, metric)

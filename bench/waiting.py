@@ -1,8 +1,8 @@
-"""How soon a read that waits is woken, and what the others cost that wait: `python -m bench.waiting [--quick]`.
+"""Measures how soon a waiting read is woken, and what idle waiting reads cost: `python -m bench.waiting [--quick]`.
 
 One program writes messages, one after the other, to a topic that it also reads with `client.read(..., wait=...)`.
-Beside it others wait, with the same client, at topics that nobody writes to. For each message three moments are taken,
-by one clock: put, acknowledged (it is committed then, or a moment before), and handed to the reader.
+Meanwhile other reads of the same client wait on topics that receive no messages. For each message, three moments are
+taken from one clock: put, acknowledged (the message is committed then, or a moment before), and returned to the reader.
 """
 
 import argparse
@@ -28,12 +28,12 @@ END = "<!-- waiting:end -->"
 TOPIC = "read"
 WAIT_S = 3_600.0
 TARGET_MS = 5.0
-"""From the commit to the reader, for 99 of 100."""
+"""Maximum time from the commit to the reader, for 99 of 100 messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Who else waits."""
+    """The other waiting reads."""
 
     title: str
     readers: int
@@ -42,7 +42,7 @@ class Case:
 
 @dataclass(slots=True)
 class Found:
-    """Milliseconds of each message, and what those cost who wait."""
+    """Milliseconds of each message, and the cost of the waiting reads."""
 
     put_ms: list[float] = field(default_factory=list)
     committed_ms: list[float] = field(default_factory=list)
@@ -87,13 +87,13 @@ async def measure(bootstrap: str, case: Case, messages: int, idle_s: float) -> F
             asyncio.create_task(client.read(topics[number % case.topics], 0, 0, wait=WAIT_S))
             for number in range(case.readers)
         ]
-        await _read_all(client, producer, 10, Found())  # Behind all of these questions, and warm.
+        await _read_all(client, producer, 10, Found())  # Warm-up, and all other reads have arrived at the broker.
         found.reader_bytes = (_resident_bytes() - before_bytes) / max(1, case.readers)
         before_s = time.process_time()
         await asyncio.sleep(idle_s)
         found.idle_percent = (time.process_time() - before_s) / idle_s * 100
         await _read_all(client, producer, messages, found)
-        assert not any(task.done() for task in others), "nobody else was woken"
+        assert not any(task.done() for task in others), "no other read was woken"
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
@@ -103,7 +103,7 @@ async def measure(bootstrap: str, case: Case, messages: int, idle_s: float) -> F
 async def _read_all(
     client: millstream.AsyncClient, producer: millstream.AsyncProducer, messages: int, found: Found
 ) -> None:
-    """One message after the other, each read when it comes."""
+    """Writes one message after the other, and reads each as it arrives."""
     offset = (await client.offsets({(TOPIC, 0): "latest"}))[millstream.TopicPartition(TOPIC, 0)].offset
     for _ in range(messages):
         reading = asyncio.create_task(_read(client, offset))
@@ -154,10 +154,10 @@ def _resident_bytes() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.waiting", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few messages, printed only")
-    parser.add_argument("--tiny", action="store_true", help="next to nothing: whether it works at all")
-    parser.add_argument("--flush-always", action="store_true", help="let the broker flush before it acknowledges")
-    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick or --tiny none)")
+    parser.add_argument("--quick", action="store_true", help="few messages; results are only printed")
+    parser.add_argument("--tiny", action="store_true", help="minimal work, to test the bench itself")
+    parser.add_argument("--flush-always", action="store_true", help="flush before every acknowledgement")
+    parser.add_argument("--output", help="page to rewrite (default: bench/RESULTS.md; none with --quick or --tiny)")
     arguments = parser.parse_args()
     arguments.part = 100 if arguments.tiny else 1
     arguments.messages = 5 if arguments.tiny else 300 if arguments.quick else 2_000

@@ -1,10 +1,10 @@
-"""What is measured: each workload gives samples of one broker's speed and cost.
+"""Defines the workloads: each yields samples of one broker's speed and cost.
 
-The same work is driven by several tools. "librdkafka" is what people's programs do, "Python" and "Java" are
-confluent-kafka and Kafka's own tools: on a machine of two cores the client is what limits their rate. "raw" sends and
-receives whole requests over bare sockets: it costs next to nothing itself, so the rate is the broker's.
+Several tools drive the same work. "librdkafka" is what user programs run; "Python" and "Java" are confluent-kafka and
+Kafka's own tools. On a machine of two cores these clients limit the rate. "raw" sends and receives whole requests over
+bare sockets and costs almost nothing itself, so the rate is the broker's.
 
-Every partition has been written to before it is measured.
+Every partition is written before it is measured.
 """
 
 import sys
@@ -18,12 +18,12 @@ from bench.driver import Driver, Sample, batch_file, options
 
 WIDE_REPEATS = 3
 BATCH_BYTES = 950_000
-"""What a batch of the raw tool is filled up to, within what every broker takes by default."""
+"""Size of a full batch of the raw tool, within every broker's default limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much each workload sends; enough that CPU, counted in hundredths of a second, is told apart."""
+    """Amount of work of each workload: enough that CPU, counted in hundredths of a second, is precise."""
 
     small_messages: int
     large_messages: int
@@ -33,11 +33,11 @@ class Scale:
     wide_topics: int
     wide_requests: int
     client_messages: int
-    """For the clients in Java and Python, which are slow."""
+    """Messages for the clients in Java and Python, which are slow."""
     memory_bytes: int
-    """After so much load memory is looked at."""
+    """Bytes to write before the memory is measured."""
     settles: bool = True
-    """Whether the machine is brought to the same state before each run."""
+    """True if the machine is brought to the same state before each run."""
     idle_s: float = 3.0
     """Time after its start at which a broker counts as idle."""
 
@@ -45,38 +45,40 @@ class Scale:
 FULL = Scale(6_000_000, 600_000, 2_000_000_000, 5_000, 20_000, 100, 4_000, 2_000_000, 10_000_000_000)
 QUICK = Scale(2_000_000, 200_000, 500_000_000, 1_000, 5_000, 100, 2_000, 300_000, 2_000_000_000)
 WARM = Scale(2_000_000, 200_000, 500_000_000, 4_000, 2_000, 10, 4_000, 0, 0)
-"""What a broker does before it is measured, above all for a JVM."""
+"""Warm-up before the measurements, above all for a JVM."""
 
 GLIMPSE = Scale(500_000, 50_000, 200_000_000, 4_000, 500, 10, 1_000, 0, 0)
-"""The same before a short look, which is then not as fair to a JVM."""
+"""Warm-up of a quick run, which is less fair to a JVM."""
 
 TINY = Scale(20_000, 5_000, 10_000_000, 100, 256, 100, 20, 1_000, 20_000_000, settles=False, idle_s=0.1)
 
 
 class Run(Protocol):
-    """Does the work once on a broker."""
+    """Runs the work once on a broker."""
 
     def __call__(self, driver: Driver, scale: Scale) -> Iterator[Sample]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
+    """One workload, and how it is run."""
+
     part: str
-    """What `--only` chooses by."""
+    """Name for `--only`."""
     flush: bool
-    """Whether the brokers flush before they acknowledge."""
+    """True if the brokers flush before they acknowledge."""
     run: Run
     name: str
-    """What it is called while it runs; its samples have names of their own."""
+    """Name while it runs. Its samples have names of their own."""
     rounds_max: int = 1000
     warms_up: bool = True
-    """Whether it runs once before it counts; not where it takes long, and others have gone the same ways."""
+    """True if it runs once before the measurements. Long ones do not, if others warm up the same code."""
     has_floor: bool = False
-    """Whether the server that only moves bytes does the same work."""
+    """True if the floor server runs it too."""
 
 
 def stream(size: int) -> Run:
-    """Produce a topic at full speed with librdkafka, then read it back while the page cache holds it."""
+    """Produces to a topic at full speed with librdkafka, then consumes it from the page cache."""
     label = f"{size} B" if size < 1000 else f"{size // 1000} KB"
 
     def run(driver: Driver, scale: Scale) -> Iterator[Sample]:
@@ -91,7 +93,7 @@ def stream(size: int) -> Run:
 
 
 def raw_stream(size: int, partitions: int, compression: str = "none", *, many_readers: bool = True) -> Run:
-    """The same over bare sockets; of one partition it is also read, by one reader and by ten at once."""
+    """Produces over bare sockets; a single partition is also consumed, by one reader and by ten concurrent ones."""
     label = f"{size} B" if size < 1000 else f"{size // 1000} KB"
     label += f" {compression}" if compression != "none" else ""
     label += f", {partitions} partitions" if partitions > 1 else ""
@@ -117,12 +119,12 @@ def raw_stream(size: int, partitions: int, compression: str = "none", *, many_re
 
 
 def records_of(size: int) -> int:
-    """How many messages of a size the raw tool puts into a batch."""
+    """Returns how many messages of a size fit into a batch of the raw tool."""
     return BATCH_BYTES // (size + 10)
 
 
 def acknowledge(driver: Driver, scale: Scale) -> Iterator[Sample]:
-    """Single messages at a thousand a second: as a program sends them, and with next to no client."""
+    """Sends single messages at a thousand per second, with librdkafka and over bare sockets."""
     with driver.topic() as topic:
         driver.write_first([topic])
         ran = driver.load("latency", topic, messages=scale.latency_messages, size=100, rate=1000)
@@ -131,7 +133,7 @@ def acknowledge(driver: Driver, scale: Scale) -> Iterator[Sample]:
 
 
 def acknowledge_raw(driver: Driver, scale: Scale) -> Iterator[Sample]:
-    """The same, over bare sockets only."""
+    """Sends single messages at a thousand per second, over bare sockets only."""
     with driver.topic() as topic:
         driver.write_first([topic])
         yield _acknowledge_raw(driver, topic, scale)
@@ -144,7 +146,7 @@ def _acknowledge_raw(driver: Driver, topic: str, scale: Scale) -> Sample:
 
 
 def mixed(rate: int, note: str = "") -> Run:
-    """A producer that waits for nothing and a group of three; the time from send to receipt."""
+    """Runs a producer without linger and a group of three consumers; measures the time from send to receipt."""
 
     def run(driver: Driver, scale: Scale) -> Iterator[Sample]:
         with driver.topic(3) as topic:
@@ -160,7 +162,7 @@ def mixed(rate: int, note: str = "") -> Run:
 
 
 def java_tools(driver: Driver, scale: Scale) -> Iterator[Sample]:
-    """Kafka's ProducerPerformance, ConsumerPerformance and EndToEndLatency."""
+    """Runs Kafka's ProducerPerformance, ConsumerPerformance and EndToEndLatency."""
     messages, brokers = scale.client_messages, driver.peer.bootstrap
     with driver.topic() as topic:
         driver.write_first([topic])
@@ -177,7 +179,7 @@ def java_tools(driver: Driver, scale: Scale) -> Iterator[Sample]:
 
 
 def confluent(driver: Driver, scale: Scale) -> Iterator[Sample]:
-    """confluent-kafka, which Python programs use."""
+    """Runs confluent-kafka, the usual client of Python programs."""
     with driver.topic() as topic:
         driver.write_first([topic])
         for mode in ("produce", "consume"):
@@ -187,9 +189,10 @@ def confluent(driver: Driver, scale: Scale) -> Iterator[Sample]:
 
 
 def wide(driver: Driver, scale: Scale) -> Iterator[Sample]:
-    """A hundred topics of ten partitions, each request with a small batch for ten of them.
+    """Writes to a hundred topics of ten partitions; each request has a small batch for ten partitions.
 
-    Measured several times at once: to write a thousand partitions first takes Kafka longer than everything after it.
+    It is measured several times in a row: writing first to a thousand partitions takes Kafka longer than everything
+    else.
     """
     batch = batch_file(20, 100)
     with driver.topics(scale.wide_topics, 10) as topics:
@@ -209,12 +212,12 @@ def wide(driver: Driver, scale: Scale) -> Iterator[Sample]:
 
 
 def singles(partitions: int) -> Run:
-    """Sixty-four producers that each wait for their message to be flushed before they send the next."""
+    """Runs 64 producers that each wait until their message is flushed before they send the next one."""
     label = f"flush before ack, 64 producers, {partitions} partition{'s' if partitions > 1 else ''}, raw"
 
     def run(driver: Driver, scale: Scale) -> Iterator[Sample]:
         batch = batch_file(1, 100)
-        # A thousand files to flush make even a good broker slow: fewer messages say as much.
+        # A thousand files to flush make every broker slow: fewer messages are enough.
         requests = scale.singles if partitions < 100 else scale.singles // 4
         with driver.topic(partitions, driver.peer.flush_settings) as topic:
             driver.write_first([topic], partitions, writes=1)
@@ -235,7 +238,7 @@ def singles(partitions: int) -> Run:
 
 
 def full_batches(driver: Driver, scale: Scale) -> Iterator[Sample]:
-    """One producer of full batches, flushed before each acknowledgement."""
+    """Runs one producer of full batches, flushed before each acknowledgement."""
     records = records_of(100)
     batch = batch_file(records, 100)
     requests = max(20, scale.raw_bytes // 2 // BATCH_BYTES)
@@ -269,7 +272,7 @@ WORKLOADS = (
     Workload("flush", True, full_batches, "flushed full batches"),
 )
 LIBRDKAFKA_PARTS = ("stream", "latency", "mixed")
-"""The parts that need the load tool on librdkafka."""
+"""Parts that need the load tool on librdkafka."""
 JAVA_PARTS = ("java",)
-"""The parts that need Kafka's jars, whether or not Kafka is measured."""
+"""Parts that need Kafka's jars, whether or not Kafka is measured."""
 PARTS = ("start", *dict.fromkeys(workload.part for workload in WORKLOADS), "memory")

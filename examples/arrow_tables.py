@@ -1,4 +1,4 @@
-"""Arrow in and out: a table becomes messages, messages become a table, and no Python object is made for any of them.
+"""Writes an Arrow table as messages and reads them back as a table, without a Python object per message.
 
 pip install millstream[arrow]
 python examples/arrow_tables.py [HOST:PORT]

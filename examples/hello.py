@@ -1,6 +1,6 @@
-"""Hello world: put a few messages into a topic, and read them back.
+"""Writes a few messages to a topic and reads them back.
 
-python examples/hello.py [HOST:PORT]        the broker; `make run` starts one on 127.0.0.1:9092
+python examples/hello.py [HOST:PORT]        default: 127.0.0.1:9092, where `make run` starts a broker
 """
 
 import sys
@@ -10,9 +10,9 @@ import millstream
 
 def main(bootstrap: str = "127.0.0.1:9092") -> None:
     with millstream.connect(bootstrap) as client:
-        with client.producer() as producer:  # Closing it sends what is left.
+        with client.producer() as producer:  # Closing sends the remaining messages.
             receipt = producer.put("hello", "Hello, world!", key="greeting")
-            print("stored at", receipt.result())  # It is on the broker's disk now.
+            print("stored at", receipt.result())  # The message is on the broker's disk now.
             producer.put_many("hello", ["How are you?", "Goodbye!"])
 
         with client.consumer("hello", start="beginning", stop="latest", values=str) as consumer:

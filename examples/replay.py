@@ -1,4 +1,4 @@
-"""Replay from a time: what happened since a moment, or between two of them, however long ago it was read first.
+"""Replays the messages of a topic from a time on, or between two times.
 
 python examples/replay.py [HOST:PORT]
 """
@@ -16,7 +16,7 @@ def main(bootstrap: str = "127.0.0.1:9092") -> None:
         with client.producer() as producer:
             for minutes in range(0, 60, 10):
                 at = noon + timedelta(minutes=minutes)
-                # Under an id, so that running this twice does not put it twice.
+                # With a message id, a second run of this program stores no duplicates.
                 producer.put("visits", f"visit at {at:%H:%M}", timestamp=at, message_id=f"visit-{at.isoformat()}")
 
         print("since 12:30:")

@@ -1,10 +1,10 @@
-"""An asyncio service: answers each order with an invoice, and ends cleanly on Ctrl-C or SIGTERM.
+"""Runs an asyncio service that writes an invoice for each order, and shuts down on Ctrl-C or SIGTERM.
 
     python examples/service.py [HOST:PORT]
 
-To end it is to cancel it. On the way out the consumer commits what is finished and leaves its group, so that another
-instance goes on at once; the producer sends what it has. An order whose invoice was not stored yet is not finished: the
-next instance gets it again, and the invoice's message id sees to it that it is written once.
+A signal cancels the service. At shutdown the consumer commits finished orders and leaves its group, so another instance
+continues immediately. The producer sends its buffered messages. An order is finished when its invoice is stored. The
+next instance receives unfinished orders again, and the message id prevents a second copy of an invoice.
 """
 
 import asyncio
@@ -29,7 +29,9 @@ async def serve(bootstrap: str) -> None:
     ):
         print("ready", flush=True)
         async for message in consumer:
-            order: Order = message.value
+            order = message.value
+            if order is None:
+                continue  # A tombstone.
             invoice = f"invoice for order {order.number}: {order.amount:.2f}"
             await producer.put("invoices", invoice, message_id=f"invoice-{order.number}")
             print(invoice, flush=True)

@@ -1,9 +1,9 @@
-"""A group of workers: three processes share a topic of jobs. One is killed, and the others do what it had not done.
+"""Shares the jobs of a topic among three worker processes. One is killed, and the others complete its jobs.
 
     python examples/workers.py [HOST:PORT]
 
-A message counts as done when its worker asks for the next one. So a worker that dies leaves its last messages to be
-done once more, after the broker's `consumer_session_timeout_ms`: it should do no harm to do a job twice.
+A message is finished when its worker asks for the next one. If a worker dies, other workers receive its unfinished
+messages after the broker's `consumer_session_timeout_ms`. Some jobs run twice, so jobs must be idempotent.
 """
 
 import multiprocessing
@@ -14,20 +14,20 @@ from collections import Counter
 import millstream
 
 JOBS = [f"job {number}" for number in range(60)]
-PARTITIONS = 6  # No more workers than that have something to do.
+PARTITIONS = 6  # The maximum number of workers that receive messages.
 WORKERS = 3
 DIES_AFTER = 5
 
 
 def work(bootstrap: str) -> None:
-    """What each worker does, until somebody ends it."""
+    """Processes jobs until the process is ended."""
     with millstream.connect(bootstrap) as client, client.producer() as producer:
         for job in client.consumer("jobs", group="workers", start="beginning"):
             producer.put("done", value=job.value, key=str(os.getpid())).result()
 
 
 def main(bootstrap: str = "127.0.0.1:9092") -> None:
-    processes = multiprocessing.get_context("spawn")  # After a fork a client cannot be used.
+    processes = multiprocessing.get_context("spawn")  # A client cannot be used after a fork.
     workers = [processes.Process(target=work, args=[bootstrap], daemon=True) for _ in range(WORKERS)]
     with millstream.connect(bootstrap) as client:
         client.create_topic("jobs", partitions=PARTITIONS, exist_ok=True)

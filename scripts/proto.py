@@ -1,10 +1,10 @@
-"""Write what Python needs of the published contract: proto/millstream_api/v1 -> src/millstream/gateway/grpc/v1.
+"""Generates Python modules from the published gRPC contract: proto/millstream_api/v1 -> src/millstream/gateway/grpc/v1.
 
-    scripts/proto.py           write it
-    scripts/proto.py --check   fail, naming the files, when they are not what this would write
+    scripts/proto.py           write the modules
+    scripts/proto.py --check   fail and name the files that are out of date
 
-The generated modules import one another from the package they lie in, not from the one that the contract names, so
-that this one may have all of the name to itself.
+The generated modules import one another from the package that contains them, not from the package that the contract
+names. So code that users generate from the contract can use that name.
 """
 
 import re
@@ -27,16 +27,16 @@ _SERVICE = re.compile(r"^service ", flags=re.MULTILINE)
 
 
 def run_protoc(*arguments: str) -> None:
-    """Over all of the contract; RuntimeError when that is refused, and standard error says why."""
+    """Run protoc on the whole contract. Raise RuntimeError if it fails; standard error has the reason."""
     names = [str(path.relative_to(PROTO)) for path in sorted(SOURCE.glob("*.proto"))]
     with as_file(files("grpc_tools") / "_proto") as well_known:
         command = ["protoc", f"--proto_path={PROTO}", f"--proto_path={well_known}", *arguments, *names]
         if protoc.main(command):
-            raise RuntimeError("protoc refused the contract")
+            raise RuntimeError("protoc rejected the contract; see its output above")
 
 
 def expected() -> dict[Path, str]:
-    """What should be there, by path."""
+    """The expected content of each generated file."""
     programs = Path(sys.executable).parent
     plugins = [f"--plugin=protoc-gen-{name}={programs / f'protoc-gen-{name}'}" for name in _PLUGINS]
     with TemporaryDirectory() as made:
@@ -45,18 +45,18 @@ def expected() -> dict[Path, str]:
         return {
             TARGET / path.name: _IMPORT.sub("from millstream.gateway.grpc.v1 import ", path.read_text(encoding="utf-8"))
             for path in sorted(Path(made, "millstream_api", "v1").iterdir())
-            if _is_of_use(path)
+            if _is_needed(path)
         }
 
 
-def _is_of_use(path: Path) -> bool:
-    """Where there is no service, there is nothing to call."""
+def _is_needed(path: Path) -> bool:
+    """Return False for gRPC modules of files without a service, which have nothing to call."""
     source, kind = path.stem.rsplit("_pb2", 1)
     return not kind or bool(_SERVICE.search((SOURCE / f"{source}.proto").read_text(encoding="utf-8")))
 
 
 def stale() -> list[Path]:
-    """The files that are not what they should be, and those that should not be at all."""
+    """The files that are missing, out of date or obsolete."""
     wanted = expected()
     there = {path for path in TARGET.glob("*.py*") if path.is_file() and path.name not in BY_HAND}
     changed = {path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text}
@@ -67,7 +67,7 @@ def main() -> int:
     if sys.argv[1:] == ["--check"]:
         found = stale()
         for path in found:
-            print(f"{path.relative_to(ROOT)} is not fresh: run scripts/proto.py", file=sys.stderr)
+            print(f"{path.relative_to(ROOT)} is out of date: run scripts/proto.py", file=sys.stderr)
         return 1 if found else 0
     for path, text in expected().items():
         path.write_text(text, encoding="utf-8")

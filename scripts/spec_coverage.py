@@ -1,7 +1,7 @@
-"""Hold docs/spec-coverage.md to the truth: every row is there, and every test it names exists.
+"""Checks docs/spec-coverage.md: every row must exist, and so must every test that it names.
 
-The table is what tells users how far Millstream is, so it must not promise by itself. This script runs in `make check`;
-`make test` then fails if a named test was skipped or did not run (tests/conftest.py).
+Users rely on the table to see what works, so it must not claim anything without a test. This script runs in `make
+check`. `make test` then fails if a named test was skipped or did not run (tests/conftest.py).
 """
 
 import ast
@@ -22,7 +22,7 @@ _TEST = re.compile(r"`([^`]+)`")
 
 
 class Row(NamedTuple):
-    """One line of the table."""
+    """One row of the table."""
 
     id: str
     state: str
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 def read_rows(text: str) -> list[Row]:
-    """The lines of the table that begin with a row's id."""
+    """Parse the rows of the table; other lines are ignored."""
     found = []
     for line in text.splitlines():
         if match := _ROW.match(line):
@@ -39,7 +39,7 @@ def read_rows(text: str) -> list[Row]:
 
 
 def problems(rows: list[Row], tests_there: Mapping[str, set[str]]) -> list[str]:
-    """What is wrong with the table; `tests_there` has the test names of each file."""
+    """Find the errors in the table; `tests_there` has the test names of each file."""
     expected = [f"{area}{number}" for area, count in ROWS_PER_AREA.items() for number in range(1, count + 1)]
     listed = [row.id for row in rows]
     found = [f"{id_} is missing" for id_ in expected if id_ not in listed]
@@ -47,22 +47,22 @@ def problems(rows: list[Row], tests_there: Mapping[str, set[str]]) -> list[str]:
     found += [f"{id_} is listed more than once" for id_ in sorted(set(listed)) if listed.count(id_) > 1]
     for row in rows:
         if not row.state.startswith(STATES):
-            found.append(f"{row.id}: the state {row.state!r} begins with none of {', '.join(STATES)}")
+            found.append(f"{row.id}: the state {row.state!r} must begin with one of {', '.join(STATES)}")
         if row.state.startswith("partly") and len(row.state) <= len("partly: "):
-            found.append(f"{row.id}: 'partly' must say what is missing")
+            found.append(f"{row.id}: 'partly' must name what is missing")
         if row.state.startswith("not yet") == bool(row.tests):
             found.append(
-                f"{row.id}: {row.state!r} with {len(row.tests)} tests; what works has tests, what does not has none"
+                f"{row.id}: {row.state!r} with {len(row.tests)} tests; only what works may and must have tests"
             )
         for test in row.tests:
             path, _, name = test.partition("::")
             if name not in tests_there.get(path, set()):
-                found.append(f"{row.id}: there is no test {test}")
+                found.append(f"{row.id}: the test {test} does not exist")
     return found
 
 
 def names_of_tests(source: str) -> set[str]:
-    """Names of the tests in a file: `test_x`, or `TestY::test_x` within a class."""
+    """The names of the tests in a file: `test_x`, or `TestY::test_x` within a class."""
     names = set()
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
@@ -74,7 +74,7 @@ def names_of_tests(source: str) -> set[str]:
 
 
 def unproven(named: Iterable[str], outcomes: Mapping[str, set[str]]) -> list[str]:
-    """Named tests that a run did not prove; `outcomes` has what happened to each test, its parameters left out."""
+    """Find named tests that a run did not prove; `outcomes` has the results per test, without parameters."""
     found = []
     for test in sorted(set(named)):
         seen = outcomes.get(test, set())
@@ -86,7 +86,7 @@ def unproven(named: Iterable[str], outcomes: Mapping[str, set[str]]) -> list[str
 
 
 def named_tests() -> set[str]:
-    """Every test the table names."""
+    """All tests that the table names."""
     return {test for row in read_rows(TABLE.read_text(encoding="utf-8")) for test in row.tests}
 
 

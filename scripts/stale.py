@@ -1,9 +1,9 @@
-"""Remove the build products of an earlier source layout, so that its modules can no longer be imported.
+"""Removes the build products of an earlier source layout, so that its modules can no longer be imported.
 
     python scripts/stale.py [ROOT]
 
-Git removes sources that moved, but not their products: compiled modules, bytecode, and the metadata of an editable
-installation. Each of these keeps an old name importable.
+Git removes sources that moved, but not their build products: compiled modules, bytecode, and the metadata of an
+editable installation. Each of these keeps an old module name importable.
 """
 
 import json
@@ -46,7 +46,7 @@ def _remove_empty(folder: Path, sources: Path) -> None:
 
 
 def other_names(root: Path, installed: Iterator[Distribution] | None = None) -> list[str]:
-    """The names, except today's, under which this environment has an editable installation of `root`."""
+    """Other distribution names under which this environment has an editable installation of `root`."""
     name = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
     found = {each.name for each in installed or distributions() if _source(each) == root.as_uri()}
     return sorted(found - {name})
@@ -64,7 +64,7 @@ def main() -> int:
     if names:
         subprocess.run([sys.executable, "-m", "pip", "--quiet", "uninstall", "--yes", *names], check=True)
     clean(root / "src")
-    for built in (root / "build").glob("lib*"):  # a wheel would take over what an earlier one left here
+    for built in (root / "build").glob("lib*"):  # Otherwise a wheel would include what an earlier build left here.
         shutil.rmtree(built, ignore_errors=True)
     return 0
 

@@ -1,10 +1,10 @@
-"""Write the classes that block from those with `async` and `await`: src/millstream/sdk/aio -> src/millstream/sdk/sync.
+"""Generates the blocking classes from the asynchronous ones: src/millstream/sdk/aio -> src/millstream/sdk/sync.
 
-    scripts/sync.py           write them, and the reference that is written from them (scripts/reference.py)
-    scripts/sync.py --check   fail, naming the files, when they are not what this would write
+    scripts/sync.py           write the classes, and the reference that is generated from them (scripts/reference.py)
+    scripts/sync.py --check   fail and name the files that are out of date
 
-Only words change: `async` and `await` go, `AsyncX` becomes `X`, in texts too. What differs in more than words (how to
-wait) is in facade.py of both sides, which are written by hand.
+Only words change: `async` and `await` are removed, and `AsyncX` becomes `X`, also in texts. Larger differences, such as
+how to wait, are in facade.py of both packages, which is written by hand.
 """
 
 import io
@@ -36,24 +36,24 @@ WORDS = {
 }
 _GONE = ("async", "await")
 _PROSE = {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", -1)}
-"""Newer Pythons have tokens of their own for the text in f-strings."""
+"""Newer versions of Python have separate tokens for the text in f-strings."""
 
 _ASYNC_NAME = re.compile(r"^Async(?=[A-Z])")
 _WORD = re.compile(r"\b(?:async |await )|\b\w+\b")
 
 
 def word(text: str) -> str:
-    """A name on the other side."""
+    """Translate one name."""
     return WORDS.get(text) or _ASYNC_NAME.sub("", text)
 
 
 def prose(text: str) -> str:
-    """A comment or a string on the other side, code in it included."""
+    """Translate a comment or a string, including code in it."""
     return _WORD.sub(lambda found: "" if found[0].rstrip() in _GONE and found[0][-1] == " " else word(found[0]), text)
 
 
 def translate(source: str, name: str) -> str:
-    """The module `name` of the other side, not yet formatted."""
+    """Translate the source of module `name`, without formatting."""
     out: list[str] = []
     row, column = 1, 0
     lines = source.splitlines(keepends=True)
@@ -83,7 +83,7 @@ def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> 
 
 
 def formatted(text: str, path: Path) -> str:
-    """As `make format` leaves it."""
+    """Format the text as `make format` does."""
     ruff = [str(Path(sys.executable).with_name("ruff"))]
     for arguments in (["check", "--fix-only", "--quiet", "--select", "I"], ["format", "--quiet"]):
         command = [*ruff, *arguments, "--stdin-filename", str(path), "-"]
@@ -92,7 +92,7 @@ def formatted(text: str, path: Path) -> str:
 
 
 def expected() -> dict[Path, str]:
-    """What should be there, by path."""
+    """The expected content of each generated file."""
     wanted = {}
     for source in sorted(SOURCE.glob("*.py")):
         if source.name not in BY_HAND:
@@ -102,7 +102,7 @@ def expected() -> dict[Path, str]:
 
 
 def stale() -> list[Path]:
-    """The files that are not what they should be, and those that should not be at all."""
+    """The files that are missing, out of date or obsolete."""
     wanted = expected()
     there = {path for path in TARGET.glob("*.py") if path.name not in BY_HAND}
     changed = {path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text}
@@ -113,7 +113,7 @@ def main() -> int:
     if sys.argv[1:] == ["--check"]:
         found = stale()
         for path in found:
-            print(f"{path.relative_to(ROOT)} is not fresh: run scripts/sync.py", file=sys.stderr)
+            print(f"{path.relative_to(ROOT)} is out of date: run scripts/sync.py", file=sys.stderr)
         return 1 if found else 0
     for path, text in expected().items():
         path.write_text(text, encoding="utf-8")

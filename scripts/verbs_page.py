@@ -1,7 +1,7 @@
-"""Write docs/verbs.md from the table of verbs that the tests walk.
+"""Generates docs/verbs.md from the table of verbs in the tests.
 
 scripts/verbs_page.py           write it
-scripts/verbs_page.py --check   fail when it is not what this would write
+scripts/verbs_page.py --check   fail if the page is out of date
 """
 
 import sys
@@ -13,23 +13,24 @@ PAGE = ROOT / "docs" / "verbs.md"
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-from integration.verbs.beside import LATER  # noqa: E402 - it lies with the tests, which are not installed
+from integration.verbs.beside import LATER  # noqa: E402 - the tests are not installed
 from integration.verbs.table import INTERFACES, VERBS, Missing, Verb  # noqa: E402
 
 _TITLES = {"wire": "wire", "sdk": "SDK", "http": "web API", "grpc": "gRPC", "cli": "command line"}
 _HEADINGS = {"T": "Topics", "W": "Writing", "R": "Reading and groups", "C": "Clusters", "P": "Tools"}
 _HEAD = """\
-# What can be asked, and how on each interface
+# Operations on each interface
 
-The same verb does the same on every interface, and a failure has the same name on all of them: each row is called by
-the tests wherever it is, and what comes back is compared. The row's number is that of
-[what is done](spec-coverage.md). This page is written by `scripts/verbs_page.py` from the table that the tests walk.
+This page lists every operation (verb) of Millstream and its name on each interface. A verb behaves the same on every
+interface, and an error has the same code on all of them. The tests call each verb on every interface that has it and
+compare the results. `scripts/verbs_page.py` generates this page from the tests' table.
 
-- *wire*: the API's name; [wire.md](wire.md) has Millstream's own, the others are Kafka's.
-- *SDK*: methods of the [client](sdk.md) (`client`, `client.admin`, `client.groups`) and of what it makes; those that
-  block and those that are awaited have the same names.
-- *web API*: method and path, see [gateway.md](gateway.md); *gRPC*: service and method, see [grpc.md](grpc.md).
-- *command line*: what follows `millstream`, see [command-line.md](command-line.md).
+- *row*: the number of the row in [spec-coverage.md](spec-coverage.md).
+- *wire*: the name of the API. [wire.md](wire.md) describes Millstream's own APIs; the others are Kafka's.
+- *SDK*: methods of the [client](sdk.md) (`client`, `client.admin`, `client.groups`) and of its objects. The blocking
+  and the asyncio methods have the same names.
+- *web API*: method and path, see [gateway.md](gateway.md). *gRPC*: service and method, see [grpc.md](grpc.md).
+- *command line*: the words after `millstream`, see [command-line.md](command-line.md).
 """
 
 
@@ -49,13 +50,13 @@ def _sections() -> Iterator[str]:
             yield f"| {verb.does} | {verb.row} | " + " | ".join(cells) + " |"
         yield ""
         for number, reason in enumerate(reasons, 1):
-            yield f"{number}. Not there: {reason}."
+            yield f"{number}. Not available: {reason}."
         if reasons:
             yield ""
 
 
 def _cell(verb: Verb, interface: str, reasons: list[str]) -> str:
-    """The names, or the number of the reason why there are none."""
+    """The verb's names, or the number of the reason why it is missing."""
     place = verb.at(interface)
     if isinstance(place, Missing):
         if place.reason not in reasons:
@@ -66,7 +67,7 @@ def _cell(verb: Verb, interface: str, reasons: list[str]) -> str:
 
 def _later() -> str:
     rows = ", ".join(f"{what} ({row})" for row, what in LATER.items())
-    return f"## Not yet\nNowhere so far: {rows}."
+    return f"## Planned\nNot available yet on any interface: {rows}."
 
 
 def main() -> int:
@@ -74,7 +75,7 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         is_fresh = PAGE.exists() and PAGE.read_text(encoding="utf-8") == fresh
         if not is_fresh:
-            print(f"{PAGE.relative_to(ROOT)} is not fresh: run scripts/verbs_page.py", file=sys.stderr)
+            print(f"{PAGE.relative_to(ROOT)} is out of date: run scripts/verbs_page.py", file=sys.stderr)
         return int(not is_fresh)
     PAGE.write_text(fresh, encoding="utf-8")
     return 0

@@ -1,10 +1,10 @@
-"""Write the tables of fields in docs/wire.md from the schemas of Millstream's own calls.
+"""Generates the tables of fields in docs/wire.md from the schemas of Millstream's own APIs.
 
-    scripts/wire_page.py           write them
-    scripts/wire_page.py --check   fail when they are not what this would write
+    scripts/wire_page.py           write the tables
+    scripts/wire_page.py --check   fail if the page is out of date
 
-What stands between `<!-- fields of Puts -->` and `<!-- end -->` is written here; everything else on the page by hand. A
-call that the page does not have is a failure. A struct that several calls share is described where it comes first.
+The script writes what is between `<!-- fields of Puts -->` and `<!-- end -->`; the rest of the page is written by hand.
+An API that the page lacks is an error. A struct that several APIs share is described at its first use.
 """
 
 import json
@@ -25,7 +25,7 @@ _PLACE = re.compile(r"<!-- fields of (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def schemas() -> dict[str, tuple[Schema, Schema]]:
-    """Request and response of each of our own calls, by its name."""
+    """The request and response schema of each of Millstream's own APIs, by name."""
     found: dict[str, tuple[Schema, Schema]] = {}
     for path in sorted(SCHEMAS.glob("*Request.json")):
         request = _load(path)
@@ -41,11 +41,11 @@ def _load(path: Path) -> Schema:
 
 
 def written(page: str) -> str:
-    """The page with fresh tables; KeyError for a call that is not ours, LookupError for one that it lacks."""
+    """The page with new tables. Raise KeyError for an unknown API, and LookupError for one that the page lacks."""
     calls = schemas()
     lacking = sorted(calls.keys() - set(_PLACE.findall(page)))
     if lacking:
-        raise LookupError(f"{PAGE.name} has no place for the fields of {', '.join(lacking)}")
+        raise LookupError(f"{PAGE.name} has no markers for the fields of {', '.join(lacking)}")
     described: set[str] = set()
 
     def replace(found: re.Match[str]) -> str:
@@ -53,7 +53,7 @@ def written(page: str) -> str:
         shared = {
             each["name"]: each for each in [*request.get("commonStructs", ()), *response.get("commonStructs", ())]
         }
-        tables = [_table("request", request["fields"]), _table("answer", response["fields"])]
+        tables = [_table("request", request["fields"]), _table("response", response["fields"])]
         tables += [_table(name, shared[name]["fields"]) for name in shared if name not in described]
         described.update(shared)
         return "\n".join([f"<!-- fields of {found[1]} -->", *tables, "<!-- end -->"])
@@ -62,7 +62,7 @@ def written(page: str) -> str:
 
 
 def _table(name: str, fields: list[Schema]) -> str:
-    head = f"| {name} | type | what it is |\n|---|---|---|\n"
+    head = f"| {name} | type | meaning |\n|---|---|---|\n"
     return head + "".join(f"| `{path}` | {kind} | {about} |\n" for path, kind, about in _rows(fields, ""))
 
 
@@ -74,7 +74,7 @@ def _rows(fields: list[Schema], before: str) -> Iterator[tuple[str, str, str]]:
         shown = "struct" if "fields" in field else kind.removeprefix("[]")
         null = "" if "nullableVersions" not in field else "; the array may be null" if is_array else " or null"
         default = field.get("default", "null")
-        yield path, f"{shown}{null}", field["about"] + (f" Usually {default}." if default != "null" else "")
+        yield path, f"{shown}{null}", field["about"] + (f" Default: {default}." if default != "null" else "")
         yield from _rows(field.get("fields", []), f"{path}.")
 
 
@@ -83,7 +83,7 @@ def main() -> int:
     fresh = written(page)
     if "--check" in sys.argv[1:]:
         if fresh != page:
-            print(f"{PAGE.relative_to(ROOT)} is not fresh: run scripts/wire_page.py", file=sys.stderr)
+            print(f"{PAGE.relative_to(ROOT)} is out of date: run scripts/wire_page.py", file=sys.stderr)
         return int(fresh != page)
     PAGE.write_text(fresh, encoding="utf-8")
     return 0

@@ -1,5 +1,8 @@
-"""What holds for the whole suite: a whole run proves every test that docs/spec-coverage.md names, and a test's verdict
-depends on the code alone, not on chance or on how busy the machine is."""
+"""Configures the whole suite.
+
+A complete run must pass every test that docs/spec-coverage.md names. The verdict of a test depends on the code only,
+not on chance or on the load of the machine.
+"""
 
 import faulthandler
 import gc
@@ -15,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from spark.quick_java import QUICK_JAVA
 from spec_coverage import named_tests, unproven
 
-# The same examples every time, however long they take; `EXAMPLES=random` in the environment looks for new ones.
+# The same examples in every run, without a time limit; `EXAMPLES=random` in the environment generates new ones.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("steady", settings.get_profile("random"), derandomize=True, database=None)
 settings.load_profile(os.environ.get("EXAMPLES", "steady"))
@@ -27,7 +30,7 @@ _SPARK = ("tests/spark/", "tests/faults/test_spark.py")
 
 
 class _AtOnce:
-    """A failure is told when it happens: a run that is ended from outside tells nothing at its end."""
+    """Reports each failure when it happens, because a run that is killed prints no summary."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._terminal: pytest.TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
@@ -54,17 +57,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell ignores Ctrl-C in what it starts in the background, and children inherit that; some are ended by it here.
+    # A shell sets SIGINT to ignored in background jobs, and children inherit that; some tests end processes by SIGINT.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Of every driver of Spark that a test starts, and of what starts its Java.
+    # Environment of every Spark driver that a test starts, and of the launcher of its Java process.
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
         os.environ.setdefault(name, QUICK_JAVA)
     config.pluginmanager.register(_AtOnce(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest piece of work that cannot be divided is begun first, so that all processes end at about one time."""
+    """Start the longest indivisible group of tests first, so that all processes end at about the same time."""
     items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
 
 
@@ -92,8 +95,10 @@ def _freeze_what_stays() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """All tests of Spark run in one process: its session takes long to start, and is shared; and one Spark by itself
-    keeps two cores busy. Tests are handed out in the order in which they were collected."""
+    """Run all Spark tests in one process, and distribute tests in collection order.
+
+    The Spark tests share one session, which is slow to start, and one Spark already uses two cores.
+    """
     if config.getoption("dist") != "loadscope":
         return None
     from xdist.scheduler import LoadScopeScheduling
@@ -108,14 +113,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
-    """Pytest lets go of a test that has failed, for those who would look into it; its teardown may still hang."""
+    """Arm the hang timeout again: pytest disarms it for a failed test, whose teardown may still hang."""
     limit_s = float(node.config.getini("faulthandler_timeout") or 0)
     if limit_s and isinstance(node, pytest.Item) and not node.config.getoption("usepdb"):
         faulthandler.dump_traceback_later(limit_s, exit=True, file=_STDERR)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    # A test has passed when its call did; a skip or an error may happen in any phase.
+    # A test has passed if its call phase has; a skip or an error may happen in any phase.
     if report.when == "call" or not report.passed:
         _outcomes[report.nodeid.partition("[")[0]].add(report.outcome)
 

@@ -72,7 +72,7 @@ def _compare(arguments: argparse.Namespace, interrupts: Interrupts) -> int:
 
 
 def _sides(commit: str, data: Path) -> tuple[Side, Side]:
-    """Build both sides, and check that they can be compared."""
+    """Builds both sides, and checks that they can be compared."""
     checkout = Checkout(ROOT)
     builds = Builds(checkout, WORK / "against", _tell)
     builds.remove_unused()
@@ -108,9 +108,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="three rounds of less work, for a first look")
     parser.add_argument("--tiny", action="store_true", help="one round of next to no work, to test the tool itself")
     parser.add_argument("--json", metavar="PATH", help="also write the outcome with every round to this file")
-    parser.add_argument(
-        "--data", default=str(WORK / "against-data"), help="where the brokers keep their data meanwhile"
-    )
+    parser.add_argument("--data", default=str(WORK / "against-data"), help="data directory of the brokers")
     arguments = parser.parse_args()
     arguments.rounds = arguments.rounds or (1 if arguments.tiny else 3 if arguments.quick else 9)
     if arguments.json and not Path(arguments.json).absolute().parent.is_dir():

@@ -48,12 +48,14 @@ class BuildError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Build:
+    """A finished build: its directory and its project."""
+
     directory: Path
     project: Project
 
     @property
     def program(self) -> Sequence[str]:
-        """The argument vector that runs the project's command."""
+        """Argument vector that runs the project's command."""
         return str(self.directory / "env" / "bin" / "python"), str(self.directory / self.project.command)
 
 
@@ -67,7 +69,7 @@ class Builds:
         directory.mkdir(parents=True, exist_ok=True)
 
     def build(self, revision: Revision) -> Build:
-        """Build a revision unless its build exists. BuildError or ProjectError when that fails."""
+        """Builds a revision unless its build exists. Raises BuildError or ProjectError when that fails."""
         directory = self._directory / revision.object_id[:16]
         with _locked(directory.with_suffix(".lock")):
             stamp, wanted = directory / STAMP, "\n".join([sys.version, *PACKAGES, str(directory)])
@@ -80,7 +82,7 @@ class Builds:
         return Build(directory, read_project((directory / "files" / "pyproject.toml").read_text()))
 
     def remove_unused(self) -> None:
-        """Remove the builds that no run has used for a week, and those that failed before."""
+        """Removes the builds that no run has used for a week, and failed builds of that age."""
         for directory in (path for path in self._directory.iterdir() if path.is_dir()):
             stamp = directory / STAMP
             used = stamp if stamp.exists() else directory
@@ -147,7 +149,7 @@ class _Steps:
 
 
 def copy_compiled(root: Path, files: Path) -> bool:
-    """Copy the compiled modules of a source tree into another if both would compile the same; True when copied.
+    """Copies the compiled modules of a source tree into another if both would compile the same. True if it copied them.
 
     They are copied only if they are newer than everything they are compiled from.
     """

@@ -14,7 +14,7 @@ BUILT_FROM = ("src", "scripts/codec", "pyproject.toml", "setup.py")
 
 
 def git_environment() -> dict[str, str]:
-    """The environment without the variables that point git at another repository, as its hooks set them."""
+    """Returns the environment without the variables that point git at another repository, as its hooks set them."""
     pointing = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"}
     return {name: value for name, value in os.environ.items() if name not in pointing}
 
@@ -33,7 +33,7 @@ class Revision:
 
 
 class Checkout:
-    """A git working tree. CheckoutError when `root` is not the root of one."""
+    """A git working tree. Raises CheckoutError if `root` is not the root of one."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -45,7 +45,7 @@ class Checkout:
             raise CheckoutError(f"{root} is not a git checkout, only a folder of {top}. Clone the repository with git")
 
     def commit(self, name: str) -> Revision:
-        """Look up a commit by its hash, branch, tag or any other name that git knows."""
+        """Looks up a commit by its hash, branch, tag or any other name that git knows."""
         try:
             commit = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         except CheckoutError as error:
@@ -56,7 +56,7 @@ class Checkout:
         return Revision(commit, f"commit {self._short(commit)}")
 
     def working_tree(self) -> Revision:
-        """The commit that is checked out or, when its sources were changed, a snapshot with these changes."""
+        """Returns the commit that is checked out or, if its sources were changed, a snapshot with these changes."""
         head = self.commit("HEAD")
         with tempfile.TemporaryDirectory() as directory:
             index = {"GIT_INDEX_FILE": str(Path(directory, "index"))}
@@ -68,7 +68,7 @@ class Checkout:
         return Revision(tree, f"working tree, {head.title}, sources changed (snapshot {self._short(tree)})")
 
     def export(self, revision: Revision, directory: Path) -> None:
-        """Write all files of a revision into an empty directory."""
+        """Writes all files of a revision into an empty directory."""
         archive = directory.with_name(f"{directory.name}.tar")
         try:
             self._git("archive", "--format=tar", "-o", str(archive), revision.object_id)

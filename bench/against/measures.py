@@ -1,4 +1,4 @@
-"""The measures of a comparison, and how each is read from the samples of its workload."""
+"""Defines the measures of a comparison, and reads each from the samples of its workload."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Measure:
     higher_is_better: bool = False
 
     def compare(self, samples: Sequence[Sample]) -> Comparison:
-        """Sort the figures of both sides by round."""
+        """Sorts the figures of both sides by round."""
         sides: dict[str, dict[int, float]] = {OLD: {}, NEW: {}}
         for sample in samples:
             if sample.workload == self.sample:

@@ -1,4 +1,4 @@
-"""The outcome of a comparison: as text, as JSON, and as an exit code."""
+"""Presents the outcome of a comparison as text, as JSON, and as an exit code."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class Outcome:
         return EXIT_INCOMPLETE if self.failures or Verdict.NOT_MEASURED in verdicts else 0
 
     def text(self) -> str:
-        """The conditions, a table with a row for each measure, and a summary."""
+        """Returns the conditions, a table with a row for each measure, and a summary."""
         lines = [
             *(f"{name}: {version}" for name, version in self.versions.items()),
             f"{machine()}; load average {self.load_average:.1f} before the run began",

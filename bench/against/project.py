@@ -10,6 +10,8 @@ class ProjectError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Project:
+    """Names from a pyproject.toml."""
+
     command: str
     module: str
     """The module that holds the command's function."""
@@ -23,12 +25,12 @@ class Project:
 
     @property
     def environment_prefix(self) -> str:
-        """The prefix of the environment variables that hold the command's settings."""
+        """Prefix of the environment variables that hold the command's settings."""
         return f"{self.command.upper().replace('-', '_')}_"
 
 
 def read_project(text: str) -> Project:
-    """Parse a pyproject.toml. If it declares several commands, use the one with the project's name."""
+    """Parses a pyproject.toml. If it declares several commands, the one with the project's name is used."""
     try:
         table = tomllib.loads(text).get("project", {})
     except tomllib.TOMLDecodeError as error:

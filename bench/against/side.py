@@ -1,4 +1,4 @@
-"""One of the two brokers that are compared, as a process."""
+"""Runs one of the two brokers that are compared."""
 
 import os
 import re
@@ -30,7 +30,7 @@ class Side(Millstream):
         (self.directory / "data").mkdir()
 
     def environment(self) -> dict[str, str]:
-        """The environment without variables that would change the settings or the package of one side only."""
+        """Returns the environment without variables that would change the settings or the package of one side only."""
         prefix = self._build.project.environment_prefix
         variables = super().environment().items()
         return {name: value for name, value in variables if name != "PYTHONPATH" and not name.startswith(prefix)}
@@ -39,7 +39,7 @@ class Side(Millstream):
         return self._revision.title
 
     def check(self) -> None:
-        """Raise SideError unless the package comes from the build and `serve` has every flag that the bench uses."""
+        """Raises SideError unless the package comes from the build and `serve` has every flag that the bench uses."""
         python, command = self.program
         package, sources = self._build.project.package, self._build.directory / "files" / "src"
         where = self._output(python, "-c", f"import {package}; print({package}.__file__)")

@@ -66,7 +66,7 @@ class Comparison:
 
 
 def interquartile_range(ratios: Sequence[float]) -> tuple[float, float]:
-    """The range that holds the middle half of the ratios; for a single ratio, that ratio twice."""
+    """Returns the range that holds the middle half of the ratios; for a single ratio, that ratio twice."""
     if len(ratios) == 1:
         return ratios[0], ratios[0]
     first, _, third = statistics.quantiles(ratios, n=4, method="inclusive")
@@ -74,7 +74,7 @@ def interquartile_range(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 def judge(ratios: Sequence[float], *, higher_is_better: bool) -> Verdict:
-    """Judge the median ratio; a difference of more than the tolerance counts if the spread excludes 1.0."""
+    """Judges the median ratio. A difference of more than the tolerance counts if the spread excludes 1.0."""
     if not ratios:
         return Verdict.NOT_MEASURED
     median = statistics.median(ratios)
@@ -87,7 +87,7 @@ def judge(ratios: Sequence[float], *, higher_is_better: bool) -> Verdict:
 
 
 def table(comparisons: Sequence[Comparison]) -> list[str]:
-    """A row for each measure."""
+    """Returns a table with a row for each measure."""
     lines = [
         "| measure | figure | old, median | new, median | new / old, median | interquartile range | rounds | verdict |",
         "|---|---|---|---|---|---|---|---|",
@@ -107,7 +107,7 @@ def table(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def summary(comparisons: Sequence[Comparison]) -> str:
-    """The outcome in a few sentences."""
+    """Returns the outcome in a few sentences."""
     named = {verdict: ", ".join(one.name for one in comparisons if one.verdict is verdict) for verdict in Verdict}
     sentences = ["No regression."]
     if named[Verdict.REGRESSION]:

@@ -1,9 +1,9 @@
-"""How fast the web API is: `python -m bench.gateway [--quick]`.
+"""Measures the speed of the web API: `python -m bench.gateway [--quick]`.
 
-A broker, a gateway and a caller, each a process of its own. Events of 100 bytes are posted 1,000 at a time and one by
-one, by requests that were made before, so that the caller costs little. A long poll is woken while others wait on other
-topics: from the answer to the write until the poll is answered, 0 where that came first. At the end, what the gateway
-costs while nobody asks anything, and while those others wait.
+A broker, a gateway and a client each run as a process. The client posts events of 100 bytes, 1,000 at a time and one by
+one, in requests that were encoded before, to cost little. A long poll is woken while others wait on other topics; the
+time runs from the response to the write until the response to the poll, or is 0 if the poll's came first. Finally the
+gateway's CPU is measured while it is idle, and while the other polls wait.
 """
 
 import argparse
@@ -34,7 +34,7 @@ WAKE_MS = 5.0
 
 
 class Scale(NamedTuple):
-    """How much of each is done."""
+    """Amount of work of each measurement."""
 
     rounds: int
     many: int
@@ -51,7 +51,7 @@ TINY = Scale(1, 5, 20, 5, 5, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How events are posted."""
+    """One way of posting events."""
 
     title: str
     events: int
@@ -61,7 +61,7 @@ class Case:
 
 @dataclass(slots=True)
 class Found:
-    """Of each round: events a second, and microseconds of the gateway's time for each of them."""
+    """Events per second, and microseconds of the gateway's CPU per event, for each round."""
 
     rates: list[float] = field(default_factory=list)
     gateway_us: list[float] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Found:
 
 @dataclass(slots=True)
 class Waited:
-    """Milliseconds of each wake, and percent of a core."""
+    """Milliseconds of each wake-up, and CPU in percent of a core."""
 
     woken_ms: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
@@ -117,7 +117,7 @@ async def _round(running: Running, scale: Scale, found: Mapping[Case, Found], wa
         await load(port, request, max(case.connections, requests // 10), case.connections)
         before = usage(running.pid)
         tally, taken_s = await load(port, request, requests, case.connections)
-        assert tally.refused == 0, "the gateway refused some"
+        assert tally.refused == 0, "the gateway refused some requests"
         events = tally.answered * case.events
         each.rates.append(events / taken_s)
         each.gateway_us.append((usage(running.pid).cpu_s - before.cpu_s) / events * 1e6)
@@ -187,10 +187,10 @@ def _verdict(is_met: bool) -> str:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.gateway", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round, printed only")
-    parser.add_argument("--tiny", action="store_true", help="next to nothing: whether it works at all")
-    parser.add_argument("--flush-always", action="store_true", help="let the broker flush before it acknowledges")
-    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick or --tiny none)")
+    parser.add_argument("--quick", action="store_true", help="one round; results are only printed")
+    parser.add_argument("--tiny", action="store_true", help="minimal work, to test the bench itself")
+    parser.add_argument("--flush-always", action="store_true", help="flush before every acknowledgement")
+    parser.add_argument("--output", help="page to rewrite (default: bench/RESULTS.md; none with --quick or --tiny)")
     options = parser.parse_args(arguments)
     options.scale = TINY if options.tiny else QUICK if options.quick else FULL
     if options.output is None and options.scale is FULL:

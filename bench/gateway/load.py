@@ -1,4 +1,4 @@
-"""A cheap load for the web API: requests that were made before, over plain sockets, on an event loop of its own."""
+"""Generates cheap load for the web API: prepared requests over plain sockets, on an event loop of its own."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import cast
 
 
 def post(path: str, body: bytes, kind: str = "application/json") -> bytes:
-    """A whole request."""
+    """Returns a complete POST request."""
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
@@ -19,14 +19,14 @@ def get(path: str) -> bytes:
 
 
 def events_body(topic: str, count: int, size: int) -> bytes:
-    """So many events, each with a value of so many bytes."""
+    """Returns the body of a request with `count` events of `size` bytes."""
     value = "x" * size
     return json.dumps({"topic": topic, "events": [{"value": value}] * count}, separators=(",", ":")).encode()
 
 
 @dataclass
 class Tally:
-    """What became of requests."""
+    """Counts of the responses."""
 
     answered: int = 0
     refused: int = 0
@@ -34,7 +34,7 @@ class Tally:
 
 
 class Asker(asyncio.Protocol):
-    """One connection, that asks again as soon as it is answered, until `left` says that it is enough."""
+    """One connection, which sends the next request as soon as it has a response, until `left` is used up."""
 
     def __init__(self, request: bytes, tally: Tally, left: list[int], done: "asyncio.Future[None]") -> None:
         self._request = request
@@ -82,7 +82,7 @@ class Asker(asyncio.Protocol):
 
 
 async def load(port: int, request: bytes, requests: int, connections: int) -> tuple[Tally, float]:
-    """Send it so often over so many connections; what became of it, and how long it took."""
+    """Sends a request `requests` times over `connections` connections; returns the counts and the elapsed time."""
     loop = asyncio.get_running_loop()
     tally, left = Tally(), [requests]
     done: list[asyncio.Future[None]] = [loop.create_future() for _ in range(connections)]
@@ -94,7 +94,7 @@ async def load(port: int, request: bytes, requests: int, connections: int) -> tu
 
 
 async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> tuple[float, bytes]:
-    """When a single request was answered, and with what."""
+    """Sends one request; returns when the response arrived, and its body."""
     writer.write(request)
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     at = head.index(b"content-length: ") + 16

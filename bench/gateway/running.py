@@ -1,4 +1,4 @@
-"""A gateway as people run it, on free ports."""
+"""Starts a gateway on free ports, as users run it."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Running(NamedTuple):
-    """Its process, and the ports of what it serves."""
+    """Process id of the gateway, and the ports of its interfaces."""
 
     pid: int
     ports: tuple[int, ...]
@@ -17,7 +17,7 @@ class Running(NamedTuple):
 
 @contextmanager
 def gateway(bootstrap: str, *interfaces: str) -> Iterator[Running]:
-    """One with these interfaces (`http`, `grpc`) and no others."""
+    """Runs a gateway with these interfaces (`http`, `grpc`) only."""
     command = [sys.executable, "-m", "millstream.cli", "gateway", "--bootstrap", bootstrap]
     for name in ("http", "grpc"):
         command += [f"--{name}-port", "0" if name in interfaces else "off"]
@@ -25,7 +25,7 @@ def gateway(bootstrap: str, *interfaces: str) -> Iterator[Running]:
         try:
             assert process.stdout is not None
             found = re.findall(rb"on \S+:(\d+)", process.stdout.readline())
-            assert len(found) == len(interfaces), "the gateway did not say where it listens"
+            assert len(found) == len(interfaces), "the gateway did not print its ports"
             yield Running(process.pid, tuple(map(int, found)))
         finally:
             process.terminate()

@@ -1,9 +1,10 @@
-"""How soon a long poll over HTTP is woken, and what the gateway costs while others wait and while nobody does anything:
-`python -m bench.gateway.waiting [--quick]`.
+"""Measures how soon a long poll over HTTP is woken, and what the gateway costs while polls wait and while it is idle.
 
-A broker, a gateway and this program. It posts events, one after the other, to a topic that it also polls; beside it
-others poll topics that nobody writes to. The time is taken from the answer to a post, before which the event was
-committed, to the answer to the poll. Cost is counted: processor time, and how often threads of the gateway were woken.
+Usage: `python -m bench.gateway.waiting [--quick]`.
+
+A broker, a gateway and this program run. The program posts events, one after the other, to a topic that it also polls.
+Meanwhile other polls wait on topics that receive no events. The time runs from the response to a post, before which the
+event was committed, to the response to the poll. The cost is CPU time, and how often threads of the gateway were woken.
 """
 
 import argparse
@@ -29,14 +30,14 @@ from bench.waiting import CASES, TARGET_MS, Case, both, percentile
 BEGIN = "<!-- polls:begin (written by bench/gateway/waiting.py) -->"
 END = "<!-- polls:end -->"
 POLL_S = 60
-"""The longest that a poll may wait: whoever waits longer asks again."""
+"""Maximum wait of a poll. A client that waits longer must poll again."""
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(slots=True)
 class Found:
-    """Milliseconds of each event, and what the gateway cost while nothing happened."""
+    """Milliseconds of each event, and the gateway's cost while it is idle."""
 
     posted_ms: list[float] = field(default_factory=list)
     committed_ms: list[float] = field(default_factory=list)
@@ -82,7 +83,7 @@ async def measure(running: Running, case: Case, messages: int, idle_s: float) ->
     others = [await _connected(port) for _ in range(case.readers)]
     for number, other in enumerate(others):
         other[1].write(_poll(topics[number % case.topics], 1))
-    await _wake(writer, poll, 10, Found())  # Behind all of these questions.
+    await _wake(writer, poll, 10, Found())  # All other polls have arrived at the gateway.
     found.poll_bytes = (resident_mb(pid) - before_mb) * 1e6 / max(1, case.readers)
     before = usage(pid)
     await asyncio.sleep(idle_s)
@@ -105,7 +106,7 @@ def _poll(topic: str, offset: int) -> bytes:
 
 
 async def _wake(writer: Connection, poll: Connection, messages: int, found: Found) -> None:
-    """One event after the other, each polled for before it is posted."""
+    """Posts one event after the other; a poll waits for each before it is posted."""
     wake = post("/events", json.dumps({"topic": "read", "value": "v" * 100}).encode())
     offset = json.loads((await answered(*writer, wake))[1])["offset"] + 1
     for _ in range(messages):
@@ -137,9 +138,9 @@ def table(found: Sequence[tuple[Case, Found]]) -> list[str]:
 
 def _parse(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.gateway.waiting", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few events, printed only")
-    parser.add_argument("--tiny", action="store_true", help="next to nothing: whether it works at all")
-    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick or --tiny none)")
+    parser.add_argument("--quick", action="store_true", help="few events; results are only printed")
+    parser.add_argument("--tiny", action="store_true", help="minimal work, to test the bench itself")
+    parser.add_argument("--output", help="page to rewrite (default: bench/RESULTS.md; none with --quick or --tiny)")
     arguments = parser.parse_args(given)
     arguments.part = 100 if arguments.tiny else 1
     arguments.messages = 5 if arguments.tiny else 200 if arguments.quick else 1_000

@@ -1,10 +1,10 @@
-"""The SDK beside other clients of Python: `python -m bench.sdk [--quick] [--rounds N] [--only put]`.
+"""Compares the SDK with other Python clients: `python -m bench.sdk [--quick] [--rounds N] [--only put]`.
 
-All of them use the same broker, one after the other and round after round, in an order that is turned in every other
-round, and each in a process of its own. Writers write to a topic of their own with one partition, and know in the end
-of every message that it is stored; acks=all, linger 5 ms, batches of a megabyte everywhere. Readers all read the same
-partition. Messages have 100 bytes and no key. All run on the broker's machine, where our consumers read its files;
-"sent" is what they do on any other.
+All use the same broker, one after the other in every round, in an order that alternates between rounds, and each in a
+process of its own. Writers write to a topic of their own with one partition, and wait until every message is stored;
+all use acks=all, linger 5 ms and batches of 1 MB. Readers all read the same partition. Messages have 100 bytes and no
+key. All clients run on the broker's machine, where our consumers read its files; "sent" is how they read on other
+machines.
 """
 
 import argparse
@@ -30,10 +30,10 @@ BEGIN = "<!-- sdk:begin (written by bench/sdk) -->"
 END = "<!-- sdk:end -->"
 TIMEOUT_S = 600.0
 BEFORE = 200_000
-"""Messages that a reader may get before its clock begins to run."""
+"""Messages that a reader may receive before its clock starts."""
 
 MEMORY_BYTES = 320
-"""For each message that is written: three times what it takes."""
+"""Memory for each written message: three times what a writer needs."""
 _READ = bytearray(1 << 20)
 
 IMPORT_MS_MAX = 150.0
@@ -41,8 +41,11 @@ IMPORT_MS_MAX = 150.0
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way to write or to read. The slow get a `share` of the messages and the fast several times as many, so that
-    all are at it about as long: what is over in a fifth of a second measures the machine's mood."""
+    """One way to write or to read.
+
+    A slow one gets a `share` of the messages, a fast one several times as many, so that all run for about the same
+    time. A run of a fifth of a second would mostly measure noise.
+    """
 
     title: str
     way: str
@@ -50,9 +53,9 @@ class Contender:
     share: float = 1.0
     rival: str = ""
     least: float = 0.0
-    """How many times as fast as its rival it is to be; 0: nobody has set a target."""
+    """Minimum speed relative to its rival; 0: there is no target."""
     beside: str = ""
-    """Another to compare it with, to which no target is held."""
+    """Another contender to compare with, without a target."""
     module: str = "bench.sdk.writing"
 
     @property
@@ -91,7 +94,7 @@ CONTENDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One contender in one round: messages a second, and client CPU in seconds a million."""
+    """One contender in one round: messages per second, and client CPU seconds per million."""
 
     rate: float
     cpu_s: float
@@ -159,7 +162,7 @@ def measure(
 
 
 def _fill(client: millstream.Client, messages: int) -> None:
-    """What is read: as much as anybody counts, and what comes before the counting begins."""
+    """Writes the messages to read: as many as any reader counts, and those before the count starts."""
     if messages:
         client.create_topic(READ_TOPIC, partitions=1)
         value = b"v" * 100
@@ -169,10 +172,11 @@ def _fill(client: millstream.Client, messages: int) -> None:
 
 
 def _settle(contender: Contender, messages: int, files: Sequence[Path]) -> None:
-    """Nobody is to pay for others, nor for the machine's host, which takes back what lies idle in memory for seconds.
+    """Brings the machine to the same state for every contender.
 
-    What others have left for the disk to write is written. Who reads finds these files in memory. Who writes finds
-    memory that the host has just given; else it would be had at some 500 MB/s, which only the fastest wait for.
+    Dirty pages of earlier runs are flushed. For readers, the files are in the page cache. For writers, memory has just
+    been allocated from the host: the host of a virtual machine takes back memory that is idle for seconds, and would
+    return it at some 500 MB/s, which slows down only the fastest writers.
     """
     os.sync()
     for path in files:
@@ -239,13 +243,15 @@ def _imports(rounds: int) -> list[str]:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.sdk", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="three short rounds, printed only")
-    parser.add_argument("--tiny", action="store_true", help="one round of next to nothing: whether it works at all")
-    parser.add_argument("--rounds", type=int, help="how often each is measured (5, with --quick 3)")
-    parser.add_argument("--messages", type=int, help="how many each writes (1,000,000, with --quick 300,000)")
-    parser.add_argument("--only", default="", help="part of a row's name, such as: put_many; its rival runs too")
-    parser.add_argument("--flush-always", action="store_true", help="let the broker flush before it acknowledges")
-    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick, --tiny or --only none)")
+    parser.add_argument("--quick", action="store_true", help="three short rounds; results are only printed")
+    parser.add_argument("--tiny", action="store_true", help="one minimal round, to test the bench itself")
+    parser.add_argument("--rounds", type=int, help="number of rounds (default: 5; 3 with --quick)")
+    parser.add_argument("--messages", type=int, help="messages per writer (default: 1,000,000; 300,000 with --quick)")
+    parser.add_argument("--only", default="", help="run only rows whose name contains this, and their rivals")
+    parser.add_argument("--flush-always", action="store_true", help="flush before every acknowledgement")
+    parser.add_argument(
+        "--output", help="page to rewrite (default: bench/RESULTS.md; none with --quick, --tiny, --only)"
+    )
     arguments = parser.parse_args()
     arguments.rounds = arguments.rounds or (1 if arguments.tiny else 3 if arguments.quick else 5)
     arguments.messages = arguments.messages or (100 if arguments.tiny else 300_000 if arguments.quick else 1_000_000)

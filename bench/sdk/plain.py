@@ -1,4 +1,4 @@
-"""Has a process run the compiled modules as the plain Python that they also are."""
+"""Makes a process run the compiled modules as plain Python."""
 
 import importlib.util
 import sys
@@ -11,7 +11,7 @@ FOLDERS = ("millstream.records", "millstream.sdk.producing")
 
 
 class Plain:
-    """Finds the source of modules instead of what was compiled from it."""
+    """Finds a module's source instead of its compiled file."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -23,5 +23,5 @@ class Plain:
 
 
 def run_plain() -> None:
-    """From now on, in this process; before anything of it is imported."""
+    """Makes this process import the sources from now on. Call it before their first import."""
     sys.meta_path.insert(0, Plain())

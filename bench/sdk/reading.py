@@ -1,7 +1,9 @@
-"""One reader of a topic in a process of its own, for `bench.sdk`: `python -m bench.sdk.reading poll --brokers ... `.
+"""Runs one reader of a topic in a process of its own, for `bench.sdk`: `python -m bench.sdk.reading poll --brokers ...
 
-It prints one JSON object. The clock runs from the first messages it gets, which are not counted, to the last: what is
-compared is reading, not connecting. Everybody looks at every message's value; whoever reads Arrow has it as a column.
+`.
+
+It prints one JSON object. The clock starts after the first messages, which do not count, and stops at the last: the
+bench compares reading, not connecting. Every reader accesses every message's value; with Arrow, as a column.
 """
 
 import argparse
@@ -16,11 +18,11 @@ from bench.sdk.plain import run_plain
 
 TIMEOUT_S = 60.0
 TAKE = 10_000
-"""Messages taken at once by those who take many."""
+"""Messages per call of readers that take many."""
 
 
 class Clock:
-    """Counts messages from the first step on, which begins the time; `is_over` after enough of them."""
+    """Counts messages after the first step, which starts the time; `is_over` when there are enough."""
 
     def __init__(self, wanted: int) -> None:
         self.is_over = False
@@ -30,7 +32,7 @@ class Clock:
 
     def step(self, count: int) -> None:
         if not count:
-            raise RuntimeError("no more messages came")
+            raise RuntimeError("no more messages arrived")
         if self._count < 0:
             self._count = 0
             self._begun_s, self._begun_cpu_s = time.perf_counter(), time.process_time()
@@ -84,7 +86,7 @@ def _confluent(brokers: str, topic: str):  # type: ignore[no-untyped-def]  # con
             "bootstrap.servers": brokers,
             "group.id": "bench",
             "enable.auto.commit": False,
-            "fetch.queue.backoff.ms": 0,  # Else it pauses for a second whenever enough is queued.
+            "fetch.queue.backoff.ms": 0,  # The default pauses for a second whenever the queue is full.
         }
     )
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
@@ -102,7 +104,7 @@ def poll(brokers: str, topic: str, clock: Clock, *, local_files: bool = True) ->
         while not clock.is_over:
             messages = consumer.poll(TIMEOUT_S, TAKE)
             for message in messages:
-                total += len(message.value)
+                total += len(message.value or b"")
             clock.step(len(messages))
     return total
 
@@ -113,7 +115,7 @@ def each(brokers: str, topic: str, clock: Clock) -> int:
     total = count = 0
     with millstream.connect(brokers) as client, client.consumer(topic, start="beginning") as consumer:
         for message in consumer:
-            total += len(message.value)
+            total += len(message.value or b"")
             count += 1
             if count == TAKE:
                 clock.step(count)
@@ -130,7 +132,7 @@ def each_async(brokers: str, topic: str, clock: Clock) -> int:
         total = count = 0
         async with millstream.connect_async(brokers) as client, client.consumer(topic, start="beginning") as consumer:
             async for message in consumer:
-                total += len(message.value)
+                total += len(message.value or b"")
                 count += 1
                 if count == TAKE:
                     clock.step(count)
@@ -153,7 +155,7 @@ def arrow(brokers: str, topic: str, clock: Clock, *, local_files: bool = True) -
         while not clock.is_over:
             batch = consumer.poll_arrow(TIMEOUT_S)
             if batch is None:
-                raise RuntimeError("no more messages came")
+                raise RuntimeError("no more messages arrived")
             total += batch.column("value").nbytes
             clock.step(batch.num_rows)
     return total
@@ -177,7 +179,7 @@ def main() -> int:
     parser.add_argument("--brokers", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--messages", type=int, required=True)
-    parser.add_argument("--plain", action="store_true", help="with the codec as plain Python")
+    parser.add_argument("--plain", action="store_true", help="run compiled modules as plain Python")
     given = parser.parse_args()
     if given.plain:
         run_plain()

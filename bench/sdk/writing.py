@@ -1,7 +1,7 @@
-"""One writer to a topic in a process of its own, for `bench.sdk`: `python -m bench.sdk.writing put --brokers ...`.
+"""Runs one writer to a topic in a process of its own, for `bench.sdk`: `python -m bench.sdk.writing put --brokers ...`.
 
-It prints one JSON object. The clock runs from a writer that is connected and has written to the moment in which it
-knows of every message that it is stored: what is compared is writing, not connecting.
+It prints one JSON object. The clock starts when the writer is connected and warm, and stops when it knows that every
+message is stored: the bench compares writing, not connecting.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from bench.sdk.plain import run_plain
 
 TIMEOUT_S = 120.0
 WARM = 200_000
-"""Messages before the clock runs, so that buffers, here and in the kernel, have the size that they get in the end."""
+"""Messages before the clock starts, so that buffers, here and in the kernel, have reached their final size."""
 MANY = 10_000
-"""Messages in a list that is put at once."""
+"""Messages in a list for one `put_many`."""
 ROWS = 100_000
-"""Rows of a table that is put at once."""
+"""Rows of a table for one `put_many`."""
 LINGER_S = 0.005
 BATCH_BYTES = 1_000_000
 
@@ -155,7 +155,7 @@ def _producer(brokers: str) -> Any:
 
 
 _KEPT: list[Any] = []
-"""What lives as long as the process."""
+"""Objects that live as long as the process."""
 
 
 def put_async(brokers: str, topic: str, value: bytes) -> Write:
@@ -226,7 +226,7 @@ def main() -> int:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--messages", type=int, required=True)
     parser.add_argument("--size", type=int, default=100, help="bytes of a message")
-    parser.add_argument("--plain", action="store_true", help="with what is compiled as plain Python")
+    parser.add_argument("--plain", action="store_true", help="run compiled modules as plain Python")
     given = parser.parse_args()
     if given.plain:
         run_plain()

@@ -1,9 +1,9 @@
-"""Topics in Spark, beside Parquet files and Spark's own connector for Kafka: `python -m bench.spark [--rounds N]`.
+"""Compares topics in Spark with Parquet files and with Spark's Kafka connector: `python -m bench.spark [--rounds N]`.
 
-All have the same rows. The connector uses the same broker, from an environment of its own that has its jars; both
-sessions of Spark are warm before anything counts, and take turns on the machine, in an order that is turned in every
-other round. Then a running query is given small batches, for the least that one takes, and then nothing, for what that
-costs.
+All have the same rows. The connector uses the same broker, from an environment of its own that has its jars. Both Spark
+sessions are warmed up before the measurements and take turns, in an order that alternates between rounds. Then a
+running query gets small batches, to measure the minimum duration of a batch, and then no messages, to measure its idle
+cost.
 """
 
 import argparse
@@ -40,13 +40,13 @@ TINY = Extent(rows=5_000, written=2_000, warm=0, rounds=1, batches=2, idle_s=0.1
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """How many times as fast as a rival one of the ways is to be."""
+    """The minimum speed of a way relative to a rival."""
 
     title: str
     way: str
     rival: str
     least: float = 0.0
-    """0: nobody has set a target."""
+    """0: there is no target."""
 
 
 TARGETS = (
@@ -67,7 +67,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as directory:
         peer = Millstream(Path(directory) / "broker")
         peer.start(flush_always=False)
-        # Before the session, which sets what is there to be found.
+        # Before the session, which changes the environment.
         connector = Connector(java_environment(os.environ))
         spark = session("bench", master="local[2]", settings=SETTINGS)
         spark.sparkContext.setLogLevel("OFF")
@@ -96,7 +96,7 @@ def measure(spark: SparkSession, connector: Connector, bootstrap: str, directory
 
 
 def rounds(place: Place) -> Mapping[str, Sequence[float]]:
-    """Rows a second of each way, in each round that counts."""
+    """Returns the rows per second of each way, for each round after the warm-up."""
     found: dict[str, list[float]] = {way.title: [] for way in WAYS}
     for number in range(place.extent.warm + place.extent.rounds):
         for way in WAYS if number % 2 == 0 else WAYS[::-1]:
@@ -145,10 +145,10 @@ def _verdict(is_met: bool) -> str:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rows and rounds, printed only")
-    parser.add_argument("--tiny", action="store_true", help="one round of next to nothing: whether it works at all")
-    parser.add_argument("--rounds", type=int, help="how often each is measured (5, with --quick 3)")
-    parser.add_argument("--output", help="the page to rewrite (bench/RESULTS.md; with --quick or --tiny none)")
+    parser.add_argument("--quick", action="store_true", help="fewer rows and rounds; results are only printed")
+    parser.add_argument("--tiny", action="store_true", help="one minimal round, to test the bench itself")
+    parser.add_argument("--rounds", type=int, help="number of rounds (default: 5; 3 with --quick)")
+    parser.add_argument("--output", help="page to rewrite (default: bench/RESULTS.md; none with --quick or --tiny)")
     arguments = parser.parse_args()
     arguments.extent = TINY if arguments.tiny else QUICK if arguments.quick else WHOLE
     if arguments.rounds:

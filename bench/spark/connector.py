@@ -1,7 +1,7 @@
-"""Spark's own connector for Kafka, in an environment of its own: it needs jars, and an older Spark.
+"""Runs Spark's Kafka connector in an environment of its own, because it needs jars and an older Spark.
 
-pip and Maven fetch what `spark-connector/` names, once; resolving the connector's own description would ask for
-repositories that are not always there, so each jar is copied by itself.
+pip and Maven download what `spark-connector/` lists, once. Each jar is copied by itself: resolving the connector's own
+POM would need repositories that are not always available.
 """
 
 import sys
@@ -13,26 +13,26 @@ from bench.peers import ROOT
 from bench.servant import Servant
 
 PATIENCE_S = 300.0
-"""The first order starts Spark."""
+"""Timeout of a call. The first one starts Spark."""
 
 _NEEDS = Path(__file__).parent / "spark-connector"
 
 
 class Connector(Servant):
-    """A session of Spark with the connector, in a process of its own. `java` is what to add to its environment."""
+    """A Spark session with the connector, in a process of its own. `java` has environment variables for Java."""
 
     def __init__(self, java: Mapping[str, str]) -> None:
         home = build()
         python = home / "bin" / "python"
         jars = sorted(map(str, (home / "jars").iterdir()))
         settings = {**java, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "PYTHONPATH": ROOT}
-        # There may be another Spark beside that of the environment.
+        # SPARK_HOME may point to another Spark than the environment's.
         command = ["env", "-u", "SPARK_HOME", *(f"{name}={value}" for name, value in settings.items())]
         super().__init__([*command, str(python), "-m", "bench.spark.connector_program", *jars], PATIENCE_S)
 
 
 def build() -> Path:
-    """The environment's directory, with the jars in it."""
+    """Returns the environment's directory, with the jars in it."""
     return built(_NEEDS, ("mvn",), _make)
 
 

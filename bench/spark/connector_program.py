@@ -1,5 +1,6 @@
-"""Takes orders for Spark's own connector for Kafka; see `connector`. Of others, only PySpark can be imported
-here, and of ours what needs nothing else.
+"""Runs Spark's Kafka connector for `connector`, in its environment.
+
+That environment has PySpark only, so this module imports nothing else, except modules of ours without dependencies.
 
 python -m bench.spark.connector_program JAR...
 """
@@ -27,12 +28,12 @@ Options = Mapping[str, str]
 
 
 def read(spark: SparkSession, options: Options) -> list[Mapping[str, Any]]:
-    """The rows of a table."""
+    """Returns the rows of a table."""
     return [_told(row) for row in _table(spark, options).collect()]
 
 
 def write(spark: SparkSession, options: Options, rows: Sequence[Sequence[Any]]) -> None:
-    """Rows of key, value, headers and partition."""
+    """Writes rows of key, value, headers and partition."""
     given = [
         (_bytes(key), _bytes(value), headers and [(name, _bytes(content)) for name, content in headers], partition)
         for key, value, headers, partition in rows
@@ -41,7 +42,7 @@ def write(spark: SparkSession, options: Options, rows: Sequence[Sequence[Any]]) 
 
 
 def copy(spark: SparkSession, options: Options, to: Options, checkpoint: str) -> int:
-    """From topic to topic as a stream, as far as there is something; how many rows that were."""
+    """Copies the available messages of a topic to another as a stream; returns the number of rows."""
     rows = spark.readStream.format("kafka").options(**options).load().select("key", "value", "headers")
     writer = rows.writeStream.format("kafka").options(**to).option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start()
@@ -50,14 +51,14 @@ def copy(spark: SparkSession, options: Options, to: Options, checkpoint: str) ->
 
 
 def time_read(spark: SparkSession, options: Options) -> float:
-    """Seconds that it takes to read a table and throw it away."""
+    """Returns the seconds that it takes to read a table and discard it."""
     begin_s = time.perf_counter()
     _table(spark, options).write.format("noop").mode("overwrite").save()
     return time.perf_counter() - begin_s
 
 
 def time_write(spark: SparkSession, options: Options, files: str) -> float:
-    """Seconds that it takes to write keys and values from Parquet files to a topic."""
+    """Returns the seconds that it takes to write keys and values from Parquet files to a topic."""
     begin_s = time.perf_counter()
     spark.read.parquet(files).select("key", "value").write.format("kafka").options(**options).save()
     return time.perf_counter() - begin_s

@@ -1,4 +1,4 @@
-"""What Spark itself takes of a source in Python: one that has its rows already, and sends them again and again."""
+"""Measures Spark's own cost of a source in Python: a source that sends the same prepared rows again and again."""
 
 import gc
 import sys
@@ -11,12 +11,12 @@ from pyspark.sql.types import StructType
 
 BATCH_ROWS = 10_000
 
-# Workers know nothing of bench.
+# The workers cannot import bench.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
 class Floor(DataSource):
-    """`rows` in as many tasks as `tasks` says, in the columns that topics have."""
+    """A source with `rows` rows in `tasks` tasks, and the columns of topics."""
 
     @classmethod
     def name(cls) -> str:

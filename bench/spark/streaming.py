@@ -1,4 +1,4 @@
-"""The least that a small batch of a stream takes, and what a stream costs while there is nothing to read."""
+"""Measures the minimum duration of a small batch of a stream, and the cost of a stream without new messages."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ BATCH_ROWS = 200
 
 
 def stream(place: Place) -> tuple[list[float], float]:
-    """Milliseconds of each small batch, and the CPU of driver and workers while nothing comes, in percent of a core."""
+    """Returns the milliseconds of each small batch, and the idle CPU of driver and workers in percent of a core."""
     extent = place.extent
     frame = place.spark.readStream.format("millstream").options(bootstrap=place.bootstrap, topic=TOPIC).load()
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as directory, place.client.producer(linger=0) as puts:
@@ -32,7 +32,7 @@ def stream(place: Place) -> tuple[list[float], float]:
 
 
 def _cpu_s() -> dict[int, float]:
-    """Of each process below this one, its own included, but of no broker and not of the connector."""
+    """Returns the CPU seconds of this process and its descendants, without brokers and without the connector."""
     rows: dict[int, tuple[int, float]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -41,7 +41,7 @@ def _cpu_s() -> dict[int, float]:
         except OSError:
             continue
         if b"\0serve\0" in command or b"connector_program" in command:
-            continue  # With all that they have started, whose parents are then not known.
+            continue  # Their descendants are skipped too, because their parents are then unknown.
         fields = text.split()
         spent_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         rows[int(path.parent.name)] = int(fields[1]), spent_s

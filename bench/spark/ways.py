@@ -1,4 +1,4 @@
-"""What is measured: ways to read, to write and to archive the same rows."""
+"""Defines the ways to read, write and archive the same rows."""
 
 import random
 import tempfile
@@ -27,13 +27,13 @@ CHUNK = 100_000
 
 
 class Extent(NamedTuple):
-    """How much is done."""
+    """Amount of work."""
 
     rows: int
     written: int
-    """Of the rows, by those who write."""
+    """Number of rows that are written, of all rows."""
     warm: int
-    """Rounds that do not count: Java compiles what it runs often, and until then nobody is at his usual speed."""
+    """Number of warm-up rounds: Java compiles hot code, and is slower until then."""
     rounds: int
     batches: int
     idle_s: float
@@ -41,7 +41,7 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What everybody works with."""
+    """The environment of all ways."""
 
     spark: SparkSession
     connector: Connector
@@ -52,12 +52,12 @@ class Place:
 
     @property
     def files(self) -> str:
-        """All rows."""
+        """Directory with all rows."""
         return str(self.directory / "parquet")
 
     @property
     def some_files(self) -> str:
-        """Those that are written."""
+        """Directory with the rows to write."""
         return str(self.directory / "some")
 
     def topic(self, schema: str | None = None) -> DataFrame:
@@ -69,9 +69,11 @@ class Place:
 
 
 class Way(NamedTuple):
+    """One way to read, write or archive the rows."""
+
     title: str
     run: Callable[[Place, int], float]
-    """Seconds that it takes, in the round of that number."""
+    """Runs the round of that number and returns its seconds."""
     writes: bool = False
 
     def rows(self, extent: Extent) -> int:
@@ -79,7 +81,7 @@ class Way(NamedTuple):
 
 
 def prepare(place: Place) -> None:
-    """The rows as a topic, and as files."""
+    """Writes the rows to a topic and to files."""
     place.client.create_topic(TOPIC, partitions=PARTITIONS)
     chance = random.Random(0)
     with place.client.producer() as producer:
@@ -95,7 +97,7 @@ def prepare(place: Place) -> None:
 
 
 def _value(number: int, chance: random.Random) -> str:
-    """A number, and what compresses to about half."""
+    """Returns a value with the number in front; the rest compresses to about half."""
     return f"{number:0{NUMBER_BYTES}}{chance.randbytes((VALUE_BYTES - NUMBER_BYTES) // 2).hex()}"
 
 
@@ -157,7 +159,7 @@ def _connector_sink(place: Place, number: int) -> float:
 
 
 def _into_a_topic(place: Place, topic: str, write: Callable[[str], float]) -> float:
-    """A new one each time: clients remember what they know of a topic by its name."""
+    """Writes to a new topic each time, because clients cache metadata by topic name."""
     place.client.create_topic(topic, partitions=PARTITIONS)
     seconds = write(topic)
     ends = place.client.offsets({TopicPartition(topic, partition): "latest" for partition in range(PARTITIONS)})
@@ -178,7 +180,7 @@ def _archived(place: Place, to: str) -> None:
 
 
 def _parquet_written(place: Place, number: int) -> float:
-    """Compressed as archives are."""
+    """Writes Parquet files with the compression of archives."""
     with tempfile.TemporaryDirectory(dir=place.directory) as to:
         writer = place.parquet().write.option("compression", "zstd").option("parquet.compression.codec.zstd.level", "1")
         return _timed(lambda: writer.mode("overwrite").parquet(to))

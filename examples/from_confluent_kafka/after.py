@@ -1,4 +1,4 @@
-"""Counts the words of a topic: what became of `before.py` when it moved from confluent-kafka to Millstream.
+"""Counts the words of a topic with Millstream. `before.py` is the same program with confluent-kafka.
 
 python examples/from_confluent_kafka/after.py [HOST:PORT [TOPIC]]
 """
@@ -13,7 +13,7 @@ LINES = ["to be or not to be", "that is the question", "to sleep"]
 
 def main(bootstrap: str = "127.0.0.1:9092", topic: str = "lines-after") -> None:
     with millstream.connect(bootstrap) as client:
-        with client.producer(compression="zstd") as producer:  # Writes once and in order; closing it flushes.
+        with client.producer(compression="zstd") as producer:  # Stores each message once, in order; closing flushes.
             for number, line in enumerate(LINES):
                 producer.put(topic, key=str(number), value=line)
 
@@ -22,7 +22,7 @@ def main(bootstrap: str = "127.0.0.1:9092", topic: str = "lines-after") -> None:
         lines = 0
         with client.consumer(topic, group=group, start="beginning", auto_commit=None, values=str) as consumer:
             for message in consumer:
-                words.update(message.value.split())
+                words.update((message.value or "").split())
                 lines += 1
                 consumer.commit(message)
                 if lines == len(LINES):

@@ -1,4 +1,4 @@
-"""Counts the words of a topic: as it is written with confluent-kafka. `after.py` does the same with Millstream.
+"""Counts the words of a topic with confluent-kafka. `after.py` is the same program with Millstream.
 
 python examples/from_confluent_kafka/before.py [HOST:PORT [TOPIC]]
 """

@@ -1,4 +1,4 @@
-"""The real disk, with every call that could be a system call counted and every buffer that passed kept in sight."""
+"""Wraps the real disk: counts each possible system call, and records the buffers of reads and writes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class DiskCounts:
     bytes_written: int = 0
     bytes_read: int = 0
     written: list[Buffer] = field(default_factory=list)
-    """The buffers that were written, while `keeps` is set."""
+    """The written buffers, recorded while `keeps` is set."""
     read: list[bytes] = field(default_factory=list)
     keeps: bool = False
 
@@ -36,10 +36,10 @@ class _CountedFile:
         self._file.write(data, position)
 
     def read(self, size: int, position: int) -> bytes:
-        return self._count_read(self._file.read(size, position))
+        return self._count_read(self._file.read(size, position=position))
 
     def read_cached(self, size: int, position: int) -> bytes | None:
-        data = self._file.read_cached(size, position)
+        data = self._file.read_cached(size, position=position)
         if data is None:
             self._counts.reads += 1
             return None

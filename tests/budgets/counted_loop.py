@@ -1,4 +1,4 @@
-"""Python's own event loop, with its iterations, callbacks, timers and tasks counted."""
+"""Wraps Python's event loop, and counts its iterations, callbacks, timers and tasks."""
 
 import asyncio
 import selectors
@@ -17,11 +17,11 @@ class LoopCounts:
     timers: int = 0
     tasks: int = 0
     stands_still: bool = False
-    """While set, the loop's clock stands still, so that nothing comes due by itself."""
+    """While set, the loop's clock stands still, so that no timer expires."""
 
 
 class _CountedSelector(selectors.DefaultSelector):
-    """Asked once in each iteration of the loop."""
+    """A selector that counts the loop's iterations: the loop calls it once in each."""
 
     def __init__(self, counts: LoopCounts) -> None:
         super().__init__()

@@ -1,9 +1,8 @@
-"""Counts what one step of a workload costs a broker that runs in this process, without sockets and without threads.
+"""Counts the cost of one step of a workload, on a broker in this process without sockets and threads.
 
-Each figure is counted in the way that disturbs it least: calls, memory and blocks in passes of their own, of which the
-middle counts, because now and then a step also pays for something that is put right only once in many. Of what is kept
-the least of several passes counts: what a step leaves behind it leaves every time, and threads that other tests of this
-process have left (those of a Spark session, for one) keep blocks too.
+Calls, memory and blocks are counted in separate passes, so that the counters do not disturb each other. The median pass
+counts, because a step sometimes also pays for occasional maintenance. For kept memory the lowest pass counts: a step
+leaves its own blocks in every pass, but threads of other tests (such as a Spark session) may add blocks in some.
 """
 
 import asyncio
@@ -38,11 +37,11 @@ PASSES = 7
 _SOURCE = str(Path(millstream.__file__).parent)
 
 Step = Callable[[], Awaitable[int]]
-"""One unit of a workload; gives the bytes of payload that it moved."""
+"""One unit of a workload; returns the number of payload bytes that it moved."""
 
 
 class CountedWorkers(InlineWorkers):
-    """Work is done where it is asked for, so that a run is the same every time."""
+    """Runs jobs in the caller, so that every run is the same."""
 
     def __init__(self) -> None:
         self.jobs = 0
@@ -54,7 +53,7 @@ class CountedWorkers(InlineWorkers):
 
 @dataclass(slots=True)
 class _Height:
-    """The most memory blocks that were in use at any of the moments that were looked at."""
+    """Records the peak of allocated memory blocks over all samples."""
 
     blocks: int = 0
 
@@ -63,7 +62,7 @@ class _Height:
 
 
 class _HandServedBroker(ServedBroker):
-    """Over a network that is driven by hand."""
+    """A broker on a manually driven network."""
 
     network: HandNetwork
 
@@ -73,7 +72,7 @@ class _HandServedBroker(ServedBroker):
 
 
 class CountedBroker:
-    """What a story gets: the broker, peers, and the counting."""
+    """Gives a story the broker, its peers and the counters."""
 
     def __init__(self) -> None:
         self.disk = DiskCounts()
@@ -92,13 +91,13 @@ class CountedBroker:
         return peer
 
     def answers(self, count: int) -> "asyncio.Future[None]":
-        """Done when the broker has written to sockets `count` times more; waking up counts as a callback of its own."""
+        """Return a future that is done after `count` more socket writes; its wakeup counts as a callback."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._target = (self.socket.writes + count, future)
         return future
 
     async def turn(self) -> None:
-        """Let what was begun come to where it waits; the two turns of the loop that this takes are counted."""
+        """Let started work run until it waits; the two loop iterations that this takes are counted."""
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -109,8 +108,8 @@ class CountedBroker:
             self._target = None
 
     async def count(self, step: Step) -> dict[str, float]:
-        """What one step costs, once the broker has warmed up."""
-        self.loop.stands_still = True  # What has come due by now is done while it warms up.
+        """Count the cost of one step, after a warm-up."""
+        self.loop.stands_still = True  # Timers that have expired by now run during the warm-up.
         for _ in range(WARM_UP):
             await step()
         counted = await self._count_work(step)
@@ -154,7 +153,7 @@ class CountedBroker:
         return {table.BLOCKS_PEAK: height, table.BLOCKS_KEPT: kept}
 
     async def _count_blocks_once(self, step: Step) -> tuple[float, float]:
-        """Blocks at the height of a step, and what is kept of it."""
+        """Return the peak of memory blocks during a step, and the blocks that remain after it."""
         heights: list[int] = []
         gc.collect()
         first = sys.getallocatedblocks()
@@ -171,7 +170,7 @@ class CountedBroker:
 
 
 async def count_calls(step: Step) -> float:
-    """Calls that Millstream's code makes or receives: of Python's functions and of compiled ones."""
+    """Count the Python and compiled calls that Millstream's code makes or receives."""
     counts: list[int] = []
     for _ in range(PASSES):
         with _calls_counted() as calls:
@@ -181,7 +180,7 @@ async def count_calls(step: Step) -> float:
 
 
 async def count_calls_at_once(work: Awaitable[object]) -> int:
-    """The most of such calls that are made in one go, before another task of the event loop has its turn."""
+    """Return the highest number of such calls between two switches of the event loop to another task."""
     most = 0
 
     async def beat(calls: Counter[str]) -> None:
@@ -202,7 +201,7 @@ async def count_calls_at_once(work: Awaitable[object]) -> int:
 
 @contextmanager
 def _calls_counted() -> Iterator[Counter[str]]:
-    """Those of this thread, by the kind of call."""
+    """Count the calls of this thread, by kind."""
     calls: Counter[str] = Counter()
 
     def called(frame: FrameType, event: str, argument: Any) -> None:
@@ -217,7 +216,7 @@ def _calls_counted() -> Iterator[Counter[str]]:
 
 
 async def _count_memory(step: Step) -> float:
-    """The most memory that was in use at once during a step, beyond what was before it, per byte of payload."""
+    """Return the peak memory of a step, above the level before it, per byte of payload."""
     heights: list[float] = []
     tracemalloc.start(1)
     try:
@@ -235,7 +234,7 @@ async def _count_memory(step: Step) -> float:
 def run_counted(
     directory: Path, policy: FlushPolicy, story: Callable[[CountedBroker], Awaitable[None]], *, partitions: int = 1
 ) -> None:
-    """Run a story against a counted broker that has the topic `events`."""
+    """Run a story against a counted broker with the topic `events`."""
     counted = CountedBroker()
     ground = Ground(directory, policy, CountedDisk(counted.disk, counted._height.look))
     ground.workers = ground.flush_workers = counted.workers

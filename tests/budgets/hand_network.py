@@ -1,7 +1,7 @@
-"""A network without sockets: what the peer sends is put into the broker's own buffers, and its answers are counted.
+"""Provides a network without sockets: a peer's bytes go directly into the broker's buffers, and writes are counted.
 
-A read finds all that the peer has sent, as it does when the broker is busy and the kernel has room; so how many reads a
-request takes is decided by the broker alone.
+A read returns everything that the peer has sent, as with a busy broker and a large kernel buffer. So only the broker
+determines the number of reads per request.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ class SocketCounts:
     reads: int = 0
     writes: int = 0
     buffers: list[tuple[object, int]] = field(default_factory=list)
-    """The object behind each buffer that was read into, and how much was, while `keeps` is set."""
+    """The object behind each receive buffer and the number of bytes read into it, recorded while `keeps` is set."""
     keeps: bool = False
 
 
 class HandTransport(asyncio.Transport):
-    """Takes everything at once; `answers` has the pieces, the very objects that the broker handed over."""
+    """Accepts all writes at once; `answers` holds the written objects themselves, not copies."""
 
     def __init__(self, counts: SocketCounts, seen: Callable[[], None]) -> None:
         super().__init__({"peername": ("127.0.0.1", 1)})
@@ -65,7 +65,7 @@ class HandTransport(asyncio.Transport):
 
 
 class HandPeer:
-    """One connection, driven by hand."""
+    """One manually driven connection."""
 
     def __init__(self, factory: ProtocolFactory, counts: SocketCounts, seen: Callable[[], None]) -> None:
         self.transport = HandTransport(counts, seen)
@@ -78,7 +78,7 @@ class HandPeer:
         return self.transport.answers
 
     def send(self, data: bytes | memoryview) -> None:
-        """Send, and have the broker read until it has read everything."""
+        """Send data, and let the broker read until it has read everything."""
         counts, protocol, left = self._counts, self._protocol, memoryview(data)
         while left:
             buffer = memoryview(cast(bytearray, protocol.get_buffer(-1)))
@@ -92,7 +92,7 @@ class HandPeer:
             left = left[size:]
 
     def pause(self) -> None:
-        """Take no data for now, as far as the broker is told."""
+        """Signal the broker to pause writing, as with a full send buffer."""
         self._protocol.pause_writing()
 
     def resume(self) -> None:
@@ -112,7 +112,7 @@ class _HandListening:
 
 
 class HandNetwork:
-    """A `Network` that keeps who was to be told of connections; `dial` makes one."""
+    """A `Network` that keeps the listener's protocol factory; `dial` opens a connection."""
 
     machine = ""
 

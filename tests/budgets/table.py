@@ -1,7 +1,7 @@
-"""What a request may cost, counted and not timed: the same on every machine.
+"""Lists the highest allowed cost of each workload, in counts that are the same on every machine.
 
-A limit is what was counted when it was set, with a little room where versions of Python differ. A change that needs
-more says so here, and why in its commit; one that needs less may lower the limit, so that it stays.
+A limit is the count at the time it was set, with some room if Python versions differ. A change that needs more raises
+the limit here and gives the reason in its commit. A change that needs less may lower the limit.
 """
 
 from collections.abc import Mapping
@@ -55,6 +55,7 @@ ASK_WIDE = "a gateway is asked about a topic of 5,000 partitions"
 READ_WIDE = "a gateway reads a topic of 5,000 partitions"
 
 IDLE_CONNECTION = "a connection that has asked once and is idle"
+IDLE_WATCH = "a watch of a group's member while nothing changes"
 IDLE_SUBSCRIPTION = "a subscription to one partition that nobody writes to"
 
 ASK_LARGE = "produce a 1 MB batch, flush os, to the real process"
@@ -66,20 +67,20 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
     IDLE_CONNECTION: {
         BYTES_KEPT: 4_000,
     },
-    # Without a session it was 33,048 bytes and 28,069 calls.
+    # Without a fetch session it was 33,048 bytes and 28,069 calls.
     POLL_MANY: {
         REQUEST_BYTES: 80,
         CALLS: 1_200,
     },
-    # It was 12,500,000 where each partition's leader was looked for among all. An answer is decoded in one go.
+    # It was 12,500,000 with a linear search for each partition's leader. A response is decoded without a task switch.
     ASK_WIDE: {
         CALLS_AT_ONCE: 75_000,
     },
-    # All partitions are named in one question, which says how much its answer may bring.
+    # One request names all partitions and limits the size of its response.
     READ_WIDE: {
         CALLS_AT_ONCE: 160_000,
     },
-    # Tasks are those beside the readers' own; memory is that of the SDK, for each reader.
+    # Tasks exclude the readers' own; memory is that of the SDK, per reader.
     WAIT_FEW_TOPICS: {
         CONNECTIONS: 2,
         SUBSCRIPTIONS: 10,
@@ -119,6 +120,9 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
     IDLE_SUBSCRIPTION: {
         BYTES_KEPT: 2_000,
     },
+    IDLE_WATCH: {
+        BYTES_KEPT: 1_200,
+    },
     PRODUCE_LARGE: {
         SOCKET_READS: 2,
         SOCKET_WRITES: 1,
@@ -151,9 +155,9 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
         CALLBACKS: 4,
         TIMERS: 0.1,
         CALLS: 7_750,
-        BLOCKS_PEAK: 1_600,
+        BLOCKS_PEAK: 1_700,  # Includes one acknowledgement per batch.
         BLOCKS_KEPT: 6,
-        MEMORY_PEAK: 12,
+        MEMORY_PEAK: 13,
     },
     PRODUCE_FLUSHED_WIDE: {
         SOCKET_READS: 64,
@@ -169,9 +173,9 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
         CALLBACKS: 4,
         TIMERS: 0.1,
         CALLS: 8_300,
-        BLOCKS_PEAK: 1_650,
+        BLOCKS_PEAK: 1_700,
         BLOCKS_KEPT: 6,
-        MEMORY_PEAK: 12,
+        MEMORY_PEAK: 13,
     },
     FETCH_LARGE: {
         SOCKET_READS: 1,
@@ -227,7 +231,7 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
         BLOCKS_KEPT: 6,
         MEMORY_PEAK: 4,
     },
-    # The others cost nothing, so these are the figures of one that is alone.
+    # Idle subscriptions cost nothing, so these are the figures of a single one.
     PUSH_AMONG_IDLE: {
         SOCKET_READS: 1,
         SOCKET_WRITES: 2,
@@ -246,7 +250,7 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
         BLOCKS_KEPT: 3,
         MEMORY_PEAK: 20,
     },
-    # A batch larger than a bite: its beginning is read to see how large it is.
+    # A batch larger than one read: its beginning is read first, for its size.
     PUSH_LARGE: {
         SOCKET_READS: 2,
         SOCKET_WRITES: 2,
@@ -265,7 +269,7 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
         BLOCKS_KEPT: 1,
         MEMORY_PEAK: 1.3,
     },
-    # Over real sockets. How many pieces a megabyte comes and goes in is the kernel's to decide, hence the room.
+    # Over real sockets. The kernel decides into how many pieces a megabyte is split, hence the room.
     ASK_LARGE: {READ_FAMILY: 20, WRITE_FAMILY: 2.1},
     ASK_SMALL: {READ_FAMILY: 1.1, WRITE_FAMILY: 2.1},
     ASK_FLUSHED: {READ_FAMILY: 2.1, WRITE_FAMILY: 3.1},
@@ -274,7 +278,7 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
 
 
 def check(workload: str, counted: Mapping[str, float], budgets: Mapping[str, Mapping[str, float]] = BUDGETS) -> None:
-    """Fail with every figure that is over its budget; counting something without one is an error too."""
+    """Fail with every figure that is over its limit; a figure without a limit is an error too."""
     budget = budgets[workload]
     assert sorted(counted) == sorted(budget), f"{workload}: every figure has one limit, and every limit a figure"
     over = [

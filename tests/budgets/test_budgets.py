@@ -1,4 +1,4 @@
-"""What a request costs stays within its budget (`budgets.table`): system calls, copies, memory, turns of the loop."""
+"""Tests that requests stay within their budgets (`budgets.table`): system calls, copies, memory, loop iterations."""
 
 from pathlib import Path
 
@@ -32,9 +32,9 @@ def fetch_frame(offset: int, *, max_wait_ms: int = 0) -> bytes:
 
 
 def take_answer(peer: HandPeer, *, least_bytes: int = 1) -> int:
-    """Throw the answer away and tell how large it was."""
+    """Discard the answer and return its size."""
     size = sum(map(len, peer.answers))
-    assert size >= least_bytes, "there is an answer, with what was asked for"
+    assert size >= least_bytes, "the answer has the requested data"
     peer.answers.clear()
     return size
 
@@ -55,7 +55,7 @@ def test_a_large_batch_is_appended_within_its_budget(tmp_path: Path) -> None:
     run_counted(tmp_path, FlushPolicy.OS, story)
 
 
-def test_a_large_batch_is_written_from_the_buffer_it_was_received_into(tmp_path: Path) -> None:
+def test_a_large_batch_is_written_from_its_receive_buffer(tmp_path: Path) -> None:
     frame = produce_frame(LARGE)
 
     async def story(broker: CountedBroker) -> None:
@@ -65,10 +65,10 @@ def test_a_large_batch_is_written_from_the_buffer_it_was_received_into(tmp_path:
         peer.send(frame)
 
         received_into, size = broker.socket.buffers[-1]
-        assert size == len(frame) - 4, "the whole frame came with one read, into a buffer of its own"
+        assert size == len(frame) - 4, "one read received the whole frame, into a buffer of its own"
         (written,) = broker.disk.written
         assert isinstance(written, memoryview)
-        assert written.obj is received_into, "what is written is a view of what was received"
+        assert written.obj is received_into, "the written bytes are a view of the received ones"
         assert len(written) == len(LARGE)
 
     run_counted(tmp_path, FlushPolicy.OS, story)
@@ -117,7 +117,7 @@ def test_a_megabyte_is_fetched_from_the_page_cache_within_its_budget(tmp_path: P
     run_counted(tmp_path, FlushPolicy.OS, story)
 
 
-def test_what_is_fetched_goes_to_the_socket_as_it_was_read(tmp_path: Path) -> None:
+def test_fetched_batches_are_sent_without_a_copy(tmp_path: Path) -> None:
     async def story(broker: CountedBroker) -> None:
         peer = broker.peer()
         peer.send(produce_frame(LARGE))
@@ -128,12 +128,12 @@ def test_what_is_fetched_goes_to_the_socket_as_it_was_read(tmp_path: Path) -> No
         read = max(broker.disk.read, key=len)
         sent = max(peer.answers, key=len)
         behind = sent.obj if isinstance(sent, memoryview) else sent
-        assert behind is read, "the records in the answer are the very buffer that was read into"
+        assert behind is read, "the answer contains the buffer of the disk read itself"
 
     run_counted(tmp_path, FlushPolicy.OS, story)
 
 
-def test_readers_that_wait_are_woken_within_their_budget(tmp_path: Path) -> None:
+def test_waiting_fetches_are_woken_within_their_budget(tmp_path: Path) -> None:
     frame = produce_frame(SMALL)
     end = 0
 
@@ -167,7 +167,7 @@ def subscribe_frame(partition: int = 0, correlation_id: int = 1) -> bytes:
     return request_frame("Subscribe", 0, {"topics": topics, **window}, correlation_id=correlation_id)
 
 
-def test_subscribers_are_sent_a_message_within_their_budget(tmp_path: Path) -> None:
+def test_a_small_message_is_pushed_within_its_budget(tmp_path: Path) -> None:
     frame = produce_frame(SMALL)
 
     async def story(broker: CountedBroker) -> None:
@@ -192,7 +192,7 @@ def test_subscribers_are_sent_a_message_within_their_budget(tmp_path: Path) -> N
     run_counted(tmp_path, FlushPolicy.OS, story)
 
 
-def test_a_subscription_costs_the_same_however_many_idle_ones_share_its_connection(tmp_path: Path) -> None:
+def test_idle_subscriptions_do_not_raise_the_cost_of_an_active_one(tmp_path: Path) -> None:
     frame = produce_frame(SMALL)
 
     async def story(broker: CountedBroker) -> None:
@@ -240,7 +240,7 @@ def test_a_megabyte_is_pushed_within_its_budget(tmp_path: Path) -> None:
     run_counted(tmp_path, FlushPolicy.OS, story)
 
 
-def test_what_is_over_its_budget_is_named_with_how_much() -> None:
+def test_check_names_the_figure_and_its_excess_when_it_is_over_its_budget() -> None:
     budgets = {"a workload": {"flushes": 1.0, "tasks": 0.0}}
 
     table.check("a workload", {"flushes": 1.0, "tasks": 0.0}, budgets)

@@ -1,4 +1,4 @@
-"""What a consumer's poll costs the consumer itself, when there is much that it reads and little that is new."""
+"""Tests the cost of a consumer's poll of many partitions of which few have new messages."""
 
 import asyncio
 from itertools import count
@@ -8,21 +8,23 @@ from uuid import UUID
 from budgets import table
 from budgets.counting import count_calls
 from millstream.model.errors import MillstreamError
+from millstream.model.ids import TopicId
 from millstream.model.names import TopicPartition
 from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.consuming.fetch_session import FetchSession, Poll
+from millstream.sdk.feed.partition_feed import NO_EPOCH, FeedPosition
 from millstream.wire.client_connection import ApiRequest
 from millstream.wire.fetch import TOPIC_IDS_FROM, FetchedPartition, write_fetch_response
 
 T = TypeVar("T")
 
-TOPIC, TOPIC_ID = "orders", UUID(int=7)
+TOPIC, TOPIC_ID = "orders", TopicId(UUID(int=7))
 MANY = 1_000
 _NEWS = write_fetch_response(TOPIC_IDS_FROM, [(TOPIC_ID, [FetchedPartition(5, 0, 1, 1, 0)])], session_id=9)
 
 
 class HandConnection:
-    """Whatever is asked, one partition has news; `asked_bytes` is how long the last question was."""
+    """A connection whose answers always have news of one partition; `asked_bytes` is the size of the last request."""
 
     def __init__(self) -> None:
         self.asked_bytes = 0
@@ -35,16 +37,16 @@ class HandConnection:
         return answer
 
 
-def test_a_poll_of_many_partitions_costs_what_has_changed() -> None:
+def test_the_cost_of_a_poll_depends_on_changed_partitions_only() -> None:
     async def story() -> None:
         connection, session = HandConnection(), FetchSession()
-        offsets = {TopicPartition(TOPIC, number): 0 for number in range(MANY)}
+        positions = {TopicPartition(TOPIC, number): FeedPosition(0, NO_EPOCH) for number in range(MANY)}
         numbers = count(1)
 
         async def step() -> int:
-            nonlocal offsets
-            offsets = offsets | {TopicPartition(TOPIC, 5): next(numbers)}
-            poll = Poll(offsets, {TOPIC: TOPIC_ID}, 2**20, 2**16, 5_000)
+            nonlocal positions
+            positions = positions | {TopicPartition(TOPIC, 5): FeedPosition(next(numbers), NO_EPOCH)}
+            poll = Poll(positions, {TOPIC: TOPIC_ID}, 2**20, 2**16, 5_000)
             return len(await session.poll(poll, cast(BrokerConnection, connection), 1.0))
 
         await step()

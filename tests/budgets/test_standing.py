@@ -1,4 +1,4 @@
-"""What stands idle in a broker costs memory alone, and little of it: bytes of Python's allocator, for each."""
+"""Tests the memory of idle connections and subscriptions in a broker, in bytes of Python's allocator."""
 
 import gc
 import tracemalloc
@@ -18,7 +18,7 @@ MANY = 200
 
 
 async def bytes_for_each(broker: CountedBroker, make: Callable[[], object]) -> float:
-    """What is kept of each of many, when one was made before and all have come to rest."""
+    """Return the memory kept per object, after a first one was made and all are idle."""
     kept = [make()]
     await broker.turn()
     gc.collect()
@@ -60,5 +60,29 @@ def test_an_idle_connection_keeps_little_memory(tmp_path: Path) -> None:
             return peer
 
         table.check(table.IDLE_CONNECTION, {table.BYTES_KEPT: await bytes_for_each(broker, connect)})
+
+    run_counted(tmp_path, FlushPolicy.OS, story)
+
+
+def test_an_idle_watch_of_a_member_keeps_little_memory(tmp_path: Path) -> None:
+    joining = {"subscribed_topic_names": ["events"], "topic_partitions": [], "rebalance_timeout_ms": 60_000}
+
+    async def story(broker: CountedBroker) -> None:
+        peer, ids, members = broker.peer(), count(), count()
+        for number in range(MANY + 1):
+            fields = {"group_id": "g", "member_id": f"m{number}", "member_epoch": 0, **joining}
+            peer.send(request_frame("ConsumerGroupHeartbeat", 1, fields, correlation_id=next(ids)))
+            await broker.turn()
+        while len(peer.answers) <= MANY:
+            await broker.turn()
+        peer.answers.clear()
+
+        def watch() -> None:
+            fields = {"group_id": "g", "member_id": f"m{next(members)}"}
+            peer.send(request_frame("WatchMember", 0, fields, correlation_id=next(ids)))
+            assert len(peer.answers) == 1, "nothing changes, so no further frame comes"
+            peer.answers.clear()
+
+        table.check(table.IDLE_WATCH, {table.BYTES_KEPT: await bytes_for_each(broker, watch)})
 
     run_counted(tmp_path, FlushPolicy.OS, story)

@@ -1,5 +1,6 @@
-"""System calls of the real process, as the kernel counts them: read and write calls of all kinds, on files and sockets
-alike. One request at a time, so that nothing depends on who is faster.
+"""Tests the system calls of the real process, as counted by the kernel: all reads and writes of files and sockets.
+
+There is one request at a time, so that the counts do not depend on timing.
 """
 
 import socket
@@ -25,7 +26,7 @@ STEPS = 200
 
 
 class SyncPeer:
-    """One connection that asks and waits for the answer."""
+    """One blocking connection."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -45,7 +46,7 @@ class SyncPeer:
         filled = 0
         while filled < size:
             count = self._socket.recv_into(view[filled:])
-            assert count, "the broker keeps the connection"
+            assert count, "the broker closed the connection"
             filled += count
         return view
 
@@ -113,7 +114,7 @@ def fetch(peer: SyncPeer) -> Callable[[], object]:
     ],
     ids=["large", "small", "flushed", "fetch"],
 )
-def test_a_request_of_the_real_process_takes_no_more_system_calls_than_its_budget(
+def test_system_calls_of_a_request_stay_within_their_budget(
     workload: str, flush: str, prepared: Callable[[SyncPeer], Callable[[], object]], tmp_path: Path
 ) -> None:
     with RealBroker(tmp_path / "data", flush=flush) as broker:

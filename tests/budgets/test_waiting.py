@@ -1,4 +1,4 @@
-"""Many who wait cost little: what the SDK asks, opens and keeps for them is counted."""
+"""Tests the cost of many waiting reads of the SDK: requests, connections, tasks and memory."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from builders.simulated_node import HOST, SimulatedMachine, simulate
 from millstream.node.settings import BrokerSettings
 from millstream.records import batch
 from millstream.sdk.aio.client import AsyncClient
-from millstream.sdk.watching import recent_cache
+from millstream.sdk.feed import fetched_chunk
 
 WAIT_S = 100_000.0
 OURS = tuple(str(Path(millstream.__file__).parent / place) for place in ("sdk/*", "wire/*", "model/*"))
@@ -24,7 +24,7 @@ FIGURES = (table.CONNECTIONS, table.SUBSCRIPTIONS, table.FETCHES, table.REQUESTS
 
 
 class Asked:
-    """What a client tells of itself."""
+    """Counts a client's requests and connections by its metrics."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -39,7 +39,7 @@ class Asked:
 
 
 class Readers:
-    """Each reads one topic from its beginning on, and waits for what comes."""
+    """Readers that each read one topic from its beginning on, and wait for new messages."""
 
     def __init__(self, client: AsyncClient, topics: Sequence[str], count: int) -> None:
         self.reads = 0
@@ -62,7 +62,7 @@ class Readers:
 
 
 class Counting:
-    """What was asked and is kept since the last look."""
+    """Counts requests, tasks and memory since the last check."""
 
     def __init__(self, asked: Asked, readers: int) -> None:
         self._asked = asked
@@ -70,7 +70,7 @@ class Counting:
         self._tasks = len(asyncio.all_tasks())
 
     async def check(self, step: str) -> None:
-        """Once all wait, and who only helped is through."""
+        """Compare the counts with the budget, once all readers wait and helper tasks have ended."""
         await asyncio.sleep(10)
         gc.collect()
         counts, self._asked.counts = self._asked.counts, Counter()
@@ -88,17 +88,17 @@ class Counting:
         (1_000, 1_000, table.WAIT_MANY_TOPICS, table.WAKE_MANY_TOPICS),
     ],
 )
-def test_who_waits_costs_next_to_nothing(
+def test_waiting_reads_stay_within_their_budget(
     count: int, topic_count: int, wait: str, wake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = Asked()
     decode = batch.decode_messages
 
-    def counted(*arguments: Any) -> Any:
+    def counted(*arguments: Any, **more: Any) -> Any:
         asked.counts[table.DECODINGS] += 1
-        return decode(*arguments)
+        return decode(*arguments, **more)
 
-    monkeypatch.setattr(recent_cache, "decode_messages", counted)
+    monkeypatch.setattr(fetched_chunk, "decode_messages", counted)
     topics = [f"topic-{number}" for number in range(topic_count)]
 
     async def story(machine: SimulatedMachine) -> None:

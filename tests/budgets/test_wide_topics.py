@@ -1,4 +1,4 @@
-"""What a gateway does in one go when it is asked about a topic of very many partitions: others wait as long."""
+"""Tests how long a gateway blocks its event loop for requests about a topic with very many partitions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,7 +28,7 @@ def with_web(bootstrap: str, story: Callable[[Web], Awaitable[None]]) -> None:
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """Of a broker that has such a topic."""
+    """The bootstrap address of a broker with such a topic."""
 
     async def made(web: Web) -> None:
         assert (await web.ask("POST", "/topic", {"name": "wide", "partitions": PARTITIONS})).status == 201
@@ -49,7 +49,7 @@ def bootstrap() -> Iterator[str]:
         (table.READ_WIDE, "/events?topic=wide&wait=0"),
     ],
 )
-def test_a_request_about_very_many_partitions_lets_others_go_on_meanwhile(
+def test_a_request_for_many_partitions_does_not_block_the_event_loop(
     bootstrap: str, workload: str, target: str
 ) -> None:
     async def story(web: Web) -> None:

@@ -1,4 +1,4 @@
-"""Small batches for tests that need one and do not care much what is in it."""
+"""Builds small record batches for tests that do not depend on their content."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def batch(
     base_sequence: int = -1,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """A batch of these values; of a single one, `b"value"`, when there are none."""
+    """Encode a batch of these values, or of the single value `b"value"` by default."""
     return encode_batch(
         values or (b"value",),
         keys=keys,
@@ -35,14 +35,14 @@ def batch(
 
 
 def numbered_batch(count: int, *, first: int = 0, size_bytes: int = 0, base_offset: int = 0) -> bytearray:
-    """A batch whose values count from `first`, each followed by `size_bytes` of filling."""
+    """Encode a batch whose values count from `first`, each followed by `size_bytes` of filling."""
     return batch(
         *(b"%d" % number + b"." * size_bytes for number in range(first, first + count)), base_offset=base_offset
     )
 
 
 def damaged(whole: bytearray | bytes, position: int = -1) -> bytearray:
-    """A copy with one bit turned, by default in the last byte."""
+    """Return a copy with one bit flipped, by default in the last byte."""
     copy = bytearray(whole)
     copy[position] ^= 0x01
     return copy
@@ -51,7 +51,7 @@ def damaged(whole: bytearray | bytes, position: int = -1) -> bytearray:
 def batch_with_ids(
     *ids: bytes, values: Sequence[bytes] | None = None, timestamp: int = SOME_TIME_MS, **options: Any
 ) -> bytearray:
-    """A batch whose messages say these ids in their headers; their values are the ids unless others are given."""
+    """Encode a batch whose messages have these ids in their headers; the values default to the ids."""
     return encode_batch(
         values or ids,
         headers=[[(ID_HEADER, each)] for each in ids],

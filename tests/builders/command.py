@@ -1,4 +1,4 @@
-"""The real `millstream` command as a child process."""
+"""Runs the real `millstream` command as a child process."""
 
 import json
 import os
@@ -12,7 +12,7 @@ TIMEOUT_S = 90
 
 
 class Ended(NamedTuple):
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     output: bytes
@@ -24,7 +24,7 @@ class Ended(NamedTuple):
 
     @property
     def documents(self) -> list[Any]:
-        """The output as JSON, one document a line."""
+        """Parse the output as JSON, one document per line."""
         return [json.loads(line) for line in self.lines]
 
 
@@ -36,11 +36,11 @@ class Command:
         self.environment = inherited | {"MILLSTREAM_BOOTSTRAP": bootstrap}
 
     def line(self, *arguments: str) -> list[str]:
-        """The command line of this command."""
+        """Return the complete command line."""
         return [sys.executable, "-m", "millstream.cli", *arguments]
 
     def run(self, *arguments: str, given: bytes = b"") -> Ended:
-        """Run to the end, with `given` on standard input."""
+        """Run the command to its end, with `given` on standard input."""
         done = subprocess.run(
             self.line(*arguments),
             input=given,
@@ -52,7 +52,7 @@ class Command:
         return Ended(done.returncode, done.stdout, done.stderr.decode())
 
     def succeed(self, *arguments: str, given: bytes = b"") -> Ended:
-        """Run to the end, which must be a good one."""
+        """Run the command to its end and assert that it succeeds."""
         ended = self.run(*arguments, given=given)
         assert ended.code == 0, ended.errors
         assert ended.errors == ""
@@ -62,7 +62,7 @@ class Command:
     def running(
         self, *arguments: str, output: int | IO[bytes] = subprocess.PIPE
     ) -> Iterator["subprocess.Popen[bytes]"]:
-        """A command that goes on; it is ended with the block."""
+        """Start a command that keeps running; it is stopped at the end of the block."""
         process = subprocess.Popen(
             self.line(*arguments),
             stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""A real disk on which nothing becomes durable as long as a test does not want it to."""
+"""Provides real disks that hold flushes until the test releases them, or that have an empty page cache."""
 
 import threading
 from typing import ClassVar
@@ -9,7 +9,7 @@ LONG_S = 60.0
 
 
 class HeldDisk(LocalDisk):
-    """A disk whose flushes wait until the test lets them go on."""
+    """A disk whose flushes wait until the test releases them."""
 
     def __init__(self) -> None:
         self.may_flush = threading.Event()
@@ -29,3 +29,22 @@ class HeldFile(LocalFile):
     def flush(self) -> None:
         self.disk.may_flush.wait(LONG_S)
         super().flush()
+
+
+class ColdFile(LocalFile):
+    """A file whose data is never in the page cache."""
+
+    __slots__ = ()
+
+    def read_cached(self, size: int, position: int) -> bytes | None:
+        return None
+
+    def part(self, size: int, position: int) -> None:
+        return None
+
+
+class ColdDisk(LocalDisk):
+    def open(self, path: str, *, create: bool = False) -> LocalFile:
+        opened = super().open(path, create=create)
+        opened.__class__ = ColdFile
+        return opened

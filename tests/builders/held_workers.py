@@ -1,14 +1,16 @@
-"""Workers that do nothing until they are told to."""
+"""Provides workers that hold their jobs until the test releases them."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from millstream.seams.workers import ThreadWorkers
+
 T = TypeVar("T")
 
 
 class HeldWorkers:
-    """A `Workers` whose jobs a test lets run, one by one and in any order. `begun` counts them."""
+    """A `Workers` whose jobs a test releases, one by one and in any order. `begun` counts the jobs."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -16,7 +18,7 @@ class HeldWorkers:
 
     @property
     def held(self) -> int:
-        """Jobs that are held."""
+        """The number of held jobs."""
         return len(self._jobs)
 
     def run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
@@ -26,13 +28,45 @@ class HeldWorkers:
         return future
 
     def close(self) -> None:
-        """What is held never happens."""
+        """Discard the held jobs."""
 
     async def release(self, at: int = 0) -> None:
-        """Let one of the held jobs happen, and whoever waits for it go on."""
+        """Run one of the held jobs, and resume its waiter."""
         work, future = self._jobs.pop(at)
         try:
             future.set_result(work())
         except Exception as error:
             future.set_exception(error)
         await asyncio.sleep(0.1)
+
+
+class HoldingWorkers(ThreadWorkers):
+    """Threads that can hold one job, before it starts or before its result is delivered; other jobs run."""
+
+    def __init__(self) -> None:
+        super().__init__(2, "work")
+        self.held = asyncio.Event()
+        """Set once the job is held."""
+        self._go_on = asyncio.Event()
+        self._is_next = self._has_run = False
+
+    def hold_next(self, *, has_run: bool) -> None:
+        """Hold the next job: before its result is delivered if `has_run`, otherwise before it starts."""
+        self._is_next, self._has_run = True, has_run
+
+    def release(self) -> None:
+        self._go_on.set()
+
+    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        if not self._is_next:
+            return super().run(work)
+        self._is_next = False
+        return asyncio.ensure_future(self._run_held(work))
+
+    async def _run_held(self, work: Callable[[], T]) -> T:
+        job = super().run(work) if self._has_run else None
+        if job is not None:
+            await asyncio.wait([job])
+        self.held.set()
+        await self._go_on.wait()
+        return await (job or super().run(work))

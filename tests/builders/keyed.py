@@ -1,10 +1,11 @@
-"""Logs of keyed records, what a reader finds in them, and what compaction must have left."""
+"""Builds logs of keyed records, reads them back, and computes the records that compaction must keep."""
 
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from builders.logs import SMALL
+from builders.logs import SMALL, commit, read
+from millstream.model.ids import Offset
 from millstream.records.batch import decode_batch, encode_batch
 from millstream.records.header import BatchHeader, each_batch, stamp
 from millstream.records.record import Record
@@ -25,7 +26,7 @@ def append_pairs(
     producer: tuple[int, int] | None = None,
     leader_epoch: int = 0,
 ) -> int:
-    """Append one batch of keys and values, by a producer with an id and a next sequence number if told; its offset."""
+    """Append one batch of keys and values, optionally with a producer id and sequence number; returns its offset."""
     producer_id, sequence = producer or (-1, -1)
     batch = encode_batch(
         [value for _, value in pairs],
@@ -38,13 +39,13 @@ def append_pairs(
     )
     offset = log.end_offset
     stamp(batch, 0, offset, leader_epoch)
-    log.append(memoryview(batch), list(each_batch(batch)))
+    log.append_run(memoryview(batch), [header for _, header in each_batch(batch)])
     return offset
 
 
 async def append_pairs_durably(store: LogStore, log: Log, pairs: Sequence[Pair], **options: int) -> int:
     offset = append_pairs(log, pairs, **options)  # type: ignore[arg-type]
-    committed = store.commit(log)
+    committed = commit(log)
     if committed is not None:
         await committed
     return offset
@@ -55,35 +56,35 @@ def nobody_needs(header: BatchHeader) -> bool:
 
 
 async def clean(store: LogStore, *logs: Log) -> list[Log]:
-    """One round of compaction over the logs, as far as they are durable."""
-    return await store.clean([CleaningJob(log, log.durable_offset, nobody_needs) for log in logs])
+    """Run one round of compaction over the durable part of the logs."""
+    return await store.clean([CleaningJob(log, log.flushed_offset, nobody_needs) for log in logs])
 
 
 def batches_in(log: Log, max_bytes: int = 700) -> list[tuple[BatchHeader, list[Record]]]:
-    """All batches with their records, read as a consumer reads; they follow one another without a gap."""
+    """Read all batches and their records like a consumer, and assert that there is no gap."""
     found: list[tuple[BatchHeader, list[Record]]] = []
     offset = log.start_offset
     while offset < log.end_offset:
-        data = log.read(offset, max_bytes, log.end_offset)
+        data = read(log, offset, max_bytes, log.end_offset)
         if data is None:
-            data = log.read_cold(offset, max_bytes, log.end_offset)
+            data = log.read_cold(offset, max_bytes=max_bytes, end_offset=log.end_offset)
         assert data, f"nothing at {offset}, though {log} goes on"
         for position, header in each_batch(data):
             assert header.base_offset <= offset < header.next_offset, f"a gap in {log} at {offset}"
             found.append((header, decode_batch(data, position)))
-            offset = header.next_offset
+            offset = Offset(header.next_offset)
     return found
 
 
 def records_in(log: Log, max_bytes: int = 700) -> list[Record]:
-    """All records from the log's start on."""
+    """Return all records from the log start on."""
     return [
         record for _, records in batches_in(log, max_bytes) for record in records if record.offset >= log.start_offset
     ]
 
 
 def table_of(records: Sequence[Record]) -> dict[bytes | None, bytes]:
-    """What a reader knows who has read all of it: the last value of each key that was not deleted."""
+    """Return the last value of each key that was not deleted."""
     table: dict[bytes | None, bytes] = {}
     for record in records:
         if record.value is None:

@@ -1,4 +1,4 @@
-"""Consumers that read the broker's files, step by step, and what they were told of those files."""
+"""Consumers that read the broker's files step by step, and a recorder of the file positions they receive and read."""
 
 import asyncio
 import threading
@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import pytest
 
 import millstream
-from millstream.sdk.consuming import local_files
-from millstream.sdk.consuming.local_files import LocalFileReader
-from millstream.sdk.consuming.partition_reader import FetchedChunk, PartitionReader
+from millstream.sdk.feed import local_files
+from millstream.sdk.feed.fetched_chunk import FetchedChunk
+from millstream.sdk.feed.local_files import LocalFileReader
+from millstream.sdk.feed.partition_feed import PartitionFeed
 from millstream.sdk.responses import FetchedBatches
 from millstream.seams.file_part import FilePlace
 
@@ -34,11 +35,11 @@ def rows(messages: Iterable[Any]) -> list[Row]:
 
 
 def rows_of(table: Any) -> list[Row]:
-    """Of a record batch or a table."""
+    """Return the rows of a record batch or a table."""
     return [Row(*row) for row in zip(*(table.column(name).to_pylist() for name in Row._fields), strict=True)]
 
 
-# Forms: each begins to read ahead, and what it gives takes the next few messages; none when there will be no more.
+# Forms of reading: each starts a consumer and yields a function that takes the next few messages; none at the end.
 
 Take = Callable[[], list[Row]]
 
@@ -78,7 +79,7 @@ def columns(bootstrap: str, topic: str, **options: Any) -> Iterator[Take]:
 
 @contextmanager
 def coroutines(bootstrap: str, topic: str, **options: Any) -> Iterator[Take]:
-    """On an event loop that goes on between two takes."""
+    """Consume on an event loop that keeps running between two takes."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -106,25 +107,30 @@ def coroutines(bootstrap: str, topic: str, **options: Any) -> Iterator[Take]:
 FORMS: tuple[Form, ...] = (one_by_one, polled, columns, coroutines)
 
 
-class Places:
-    """What readers of this process were told of files, and what became of it."""
+class FilePositions:
+    """Records the file positions that brokers announce to consumers of this process, and the reads of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.told: list[FilePlace] = []
-        self.told_to = 0
-        """Behind all that they were told of."""
+        self.announced: list[FilePlace] = []
+        self.announced_end = 0
+        """The offset after the last announced batch."""
         self.read: list[FilePlace] = []
         self.missed: list[FilePlace] = []
-        """Of those that were to be read, the ones that were not there any more."""
-        lying, read_file = FetchedChunk.lying, local_files._read
+        """The positions whose read failed, because the file did not hold the batches any more."""
+        unread, read_file = FetchedChunk.unread, local_files._read
 
-        def tell(
-            reader: PartitionReader, fetched: FetchedBatches, near: LocalFileReader, *, is_packed: bool
+        def announce(
+            feed: PartitionFeed,
+            fetched: FetchedBatches,
+            near: LocalFileReader,
+            *,
+            is_packed: bool,
+            stop_offset: int | None = None,
         ) -> FetchedChunk:
             assert fetched.place is not None
-            self.told.append(fetched.place)
-            self.told_to = max(self.told_to, fetched.next_offset)
-            return lying(reader, fetched, near, is_packed=is_packed)
+            self.announced.append(fetched.place)
+            self.announced_end = max(self.announced_end, fetched.next_offset)
+            return unread(feed, fetched, near, is_packed=is_packed, stop_offset=stop_offset)
 
         def read(place: FilePlace, size_bytes: int, scratch: bytearray | None) -> memoryview:
             self.read.append(place)
@@ -134,16 +140,16 @@ class Places:
                 self.missed.append(place)
                 raise
 
-        monkeypatch.setattr(FetchedChunk, "lying", staticmethod(tell))
+        monkeypatch.setattr(FetchedChunk, "unread", staticmethod(announce))
         monkeypatch.setattr(local_files, "_read", read)
 
-    def wait_told(self, offset: int) -> None:
-        """Until they were told of all before this offset."""
-        wait_until(lambda: self.told_to >= offset)
+    def wait_announced(self, offset: int) -> None:
+        """Wait until brokers have announced everything before this offset."""
+        wait_until(lambda: self.announced_end >= offset)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + WAIT_S
     while not is_so():
-        assert time.monotonic() < deadline_s, "this takes too long"
+        assert time.monotonic() < deadline_s, "the condition did not become true in time"
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Loops inside one test: a seed or a version is not a test case of its own."""
+"""Loops over seeds or versions inside one test, because they are not separate test cases."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ Test = Callable[..., None]
 def for_each(name: str, values: Iterable[object]) -> Callable[[Test], Test]:
     """Run a test's body once with each value as the argument `name`; a failure names the value.
 
-    Each value gets a `tmp_path` of its own. Other fixtures are made once, so the body must not depend on fresh ones.
+    Each value gets a `tmp_path` of its own. Other fixtures are created once, so the body must not need fresh ones.
     """
     every = list(values)
     assert every, f"no value for {name}"
@@ -30,7 +30,7 @@ def for_each(name: str, values: Iterable[object]) -> Callable[[Test], Test]:
                     failure.add_note(f"with {name}={value!r}")
                     raise
 
-        # Pytest must neither look for a fixture of this name nor look behind the loop.
+        # Pytest must neither look for a fixture of this name nor inspect the wrapped function.
         del looped.__wrapped__
         signature = inspect.signature(test)
         kept = [parameter for parameter in signature.parameters.values() if parameter.name != name]

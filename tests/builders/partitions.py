@@ -1,16 +1,21 @@
-"""A place where brokers run one after another: data directory, catalog and clock stay, partitions come and go."""
+"""Runs brokers one after another on the same data directory, catalog and clock."""
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
+from uuid import UUID
 
 from builders.batches import SOME_TIME_MS
-from millstream.catalog.catalog import Catalog, TopicState
+from millstream.catalog.catalog import Catalog, Placement, Topic, TopicState
+from millstream.catalog.cluster_metadata import ClusterMetadata
 from millstream.catalog.memory import MemoryCatalog
-from millstream.partition.partition import Partition
+from millstream.model.broker_endpoint import BrokerEndpoint
+from millstream.model.ids import BrokerId, LeaderEpoch, Offset, TopicId
+from millstream.model.names import PartitionKey
+from millstream.partition.leadership import Leadership
 from millstream.partition.served.partitions import Partitions
 from millstream.records.batch import decode_batches
 from millstream.records.header import each_batch
@@ -24,10 +29,19 @@ from millstream.testing.simulated.disk import SimulatedDisk
 T = TypeVar("T")
 
 NODE_ID = 1
+HOST = "127.0.0.1"
+CLUSTER = "test-cluster"
+ELSEWHERE = BrokerEndpoint(BrokerId(2), "broker-2.example", 9192, "rack-b")
+"""Another broker of the cluster."""
+
+
+def a_cluster(port: int = 0) -> ClusterMetadata:
+    """Return the metadata of a cluster of one broker without topics."""
+    return ClusterMetadata.of_single_broker(CLUSTER, BrokerEndpoint(BrokerId(NODE_ID), HOST, port))
 
 
 class TurnedClock:
-    """A clock that stands still until it is turned."""
+    """A clock that stands still until the test sets it."""
 
     def __init__(self) -> None:
         self.now_ms = SOME_TIME_MS
@@ -44,7 +58,7 @@ class TurnedClock:
 
 
 class InlineWorkers:
-    """Workers that do everything at once, where it is asked for: then a killed broker has nothing under way."""
+    """Workers that run each job at once in the caller, so that a killed broker has no pending job."""
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -59,7 +73,7 @@ class InlineWorkers:
 
 
 class SlowWorkers:
-    """Workers that take their time, and know how much was under way beside one another."""
+    """Workers that delay their jobs, and record the highest number of concurrent jobs."""
 
     def __init__(self) -> None:
         self.busy = self.busiest = 0
@@ -80,7 +94,7 @@ class SlowWorkers:
 
 
 class Site:
-    """What stays when a broker ends: with a directory on the real disk and with threads, without one in memory."""
+    """The state that outlives a broker: with a directory on the real disk with threads, otherwise in memory."""
 
     def __init__(self, directory: Path | None = None, *, policy: FlushPolicy = FlushPolicy.ALWAYS) -> None:
         self.data = str(directory or "/data")
@@ -108,7 +122,7 @@ class Site:
             self.store,
             clock=self.clock,
             workers=self._workers,
-            node_id=NODE_ID,
+            cluster=a_cluster(),
             defaults=defaults,
             **options,
         ).open()
@@ -123,8 +137,8 @@ class Site:
             await store.close()
 
     async def kill(self, *, power_loss: Random | None = None) -> None:
-        """End the broker as `kill -9` would, or as the plug would: the disk stays as it is at this moment."""
-        assert self._real_disk is None, "only a disk in memory stands still while somebody looks"
+        """Stop the broker like `kill -9`, or like a power loss: the disk keeps its current state."""
+        assert self._real_disk is None, "only a disk in memory can be copied while the broker runs"
         kept = copy.deepcopy(self.disk)
         kept.locks.clear()
         if power_loss is not None:
@@ -138,7 +152,7 @@ class Site:
         return await self.start(**options)
 
     def run(self, story: Callable[["Site"], Awaitable[None]]) -> None:
-        """Run a story that uses this place, and end whatever is left of it."""
+        """Run a story on this site, and stop everything at the end."""
 
         async def whole() -> None:
             try:
@@ -152,21 +166,21 @@ class Site:
             self._workers.close()
 
 
-async def committed(partition: Partition, records: bytes | bytearray) -> int:
-    """Append, wait until it is acknowledged, and give its offset."""
+async def committed(partition: Leadership, records: bytes | bytearray) -> int:
+    """Append records, wait for the acknowledgement, and return the offset."""
     appended = partition.append(memoryview(bytearray(records)))
-    if appended.committed is not None:
-        await appended.committed
+    if appended.acknowledgement is not None:
+        await appended.acknowledgement
     return appended.base_offset
 
 
-async def read_all(partition: Partition, offset: int | None = None, max_bytes: int = 10_000_000) -> list[Record]:
-    """All records that can be read from `offset` (the start) on."""
+async def read_all(partition: Leadership, offset: int | None = None, max_bytes: int = 10_000_000) -> list[Record]:
+    """Return all readable records from `offset` (default: the log start) on."""
     records: list[Record] = []
     position = partition.log.start_offset if offset is None else offset
     while True:
-        found = partition.read(position, max_bytes)
-        data = await partition.read_cold(position, max_bytes) if found is None else found[0]
+        found = partition.reader.read(Offset(position), max_bytes=max_bytes)
+        data, _ = found or await partition.reader.read_cold(Offset(position), max_bytes=max_bytes)
         if not data:
             return records
         if not isinstance(data, bytes | bytearray):
@@ -176,11 +190,68 @@ async def read_all(partition: Partition, offset: int | None = None, max_bytes: i
         position = last.next_offset
 
 
+def definition(partitions: Partitions, name: str) -> tuple[TopicId, int, Mapping[str, str]] | None:
+    """Return a topic's id, partition count and settings, which survive a restart."""
+    topic = partitions.image.topic(name)
+    return (topic.topic_id, topic.partitions, topic.settings) if topic is not None else None
+
+
 async def check_in_step(site: Site, partitions: Partitions) -> None:
-    """What memory serves is what the catalog has as ready, and there are logs for just that."""
+    """Assert that exactly the partitions that are ready in the catalog are served and have logs."""
     ready = {topic.topic_id: topic for topic in await site.catalog.topics() if topic.state is TopicState.READY}
-    assert {topic.topic_id: topic.name for topic in partitions.topics()} == {i: t.name for i, t in ready.items()}
-    served = {partition.key for partition in partitions.all()}
-    assert served == {placement.key for placement in await site.catalog.placements() if placement.key.topic_id in ready}
+    image = partitions.image
+    assert {topic.topic_id: topic.name for topic in image.topics()} == {i: t.name for i, t in ready.items()}
+    rows = {row.key: row for row in await site.catalog.placements() if row.key.topic_id in ready}
+    assert {placement.key: placement for topic in image.topics() for placement in topic.placements} == rows
+    assert {partition.key for partition in partitions.all()} == rows.keys()
     assert site.store is not None
-    assert set(site.store.keys()) == served
+    assert set(site.store.keys()) == rows.keys()
+
+
+def a_topic(name: str, number: int, partitions: int = 1, settings: Mapping[str, str] | None = None) -> Topic:
+    return Topic(name, TopicId(UUID(int=number)), partitions, settings or {})
+
+
+def placed(
+    topic_id: TopicId,
+    number: int,
+    leader: int = NODE_ID,
+    *,
+    epoch: int = 0,
+    change: int = 0,
+    replicas: Sequence[int] = (),
+) -> Placement:
+    nodes = tuple(map(BrokerId, replicas or (leader,)))
+    return Placement(PartitionKey(topic_id, number), BrokerId(leader), LeaderEpoch(epoch), change, nodes, nodes)
+
+
+def add_topic_elsewhere(cluster: ClusterMetadata, name: str, partitions: int = 1, *, epoch: int = 4) -> Topic:
+    """Add a topic without a replica on this broker; broker 2 leads it."""
+    cluster.publish(cluster.image.broker_registered(ELSEWHERE))
+    topic = a_topic(name, 1_000 + cluster.image.version, partitions)
+    rows = [placed(topic.topic_id, number, ELSEWHERE.node_id, epoch=epoch) for number in range(partitions)]
+    cluster.publish(cluster.image.topic_created(topic, rows))
+    return topic
+
+
+def add_partitions_elsewhere(cluster: ClusterMetadata, name: str, count: int, *, epoch: int = 4) -> None:
+    """Add partitions of a topic that broker 2 leads."""
+    cluster.publish(cluster.image.broker_registered(ELSEWHERE))
+    topic = cluster.image.topic(name)
+    assert topic is not None
+    rows = [
+        placed(topic.topic_id, number, ELSEWHERE.node_id, epoch=epoch)
+        for number in range(topic.partitions, topic.partitions + count)
+    ]
+    cluster.publish(cluster.image.topic_grown(topic.topic_id, rows))
+
+
+async def move_leader(catalog: Catalog, partitions: Partitions, where: tuple[str, int], leader: BrokerId) -> None:
+    """Make a broker the leader of a partition, in the catalog and then on this broker."""
+    before = partitions.image.placement(*where)
+    assert before is not None
+    nodes = (BrokerId(NODE_ID), ELSEWHERE.node_id)
+    changed = before._replace(leader_epoch=LeaderEpoch(before.leader_epoch + 1), replicas=nodes, in_sync=nodes)
+    stored = await catalog.change_placement(changed._replace(leader=leader))
+    assert stored is not None
+    partitions.placement_changed(stored)

@@ -1,4 +1,4 @@
-"""Lists of records as hypothesis makes them up, and the settings under which it always makes up the same ones."""
+"""Provides hypothesis strategies for lists of records, and settings that make them repeatable."""
 
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def bounded(examples: int) -> settings:
-    """Quick, and the same on every run; the fixtures that tests here use do not change between examples."""
+    """Return settings for few, repeatable examples; the fixtures of these tests do not change between examples."""
     return settings(
         derandomize=True,
         max_examples=examples,
@@ -22,7 +22,7 @@ def bounded(examples: int) -> settings:
             Phase.explicit,
             Phase.generate,
             Phase.shrink,
-        ],  # Explaining may take minutes.
+        ],  # Without the explain phase, which may take minutes.
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
     )
 
@@ -37,7 +37,7 @@ class RecordList(NamedTuple):
     offset_deltas: list[int]
 
     def encode(self, **fields: Any) -> bytearray:
-        """A batch of them; `fields` are further arguments of `encode_batch`."""
+        """Encode the records as a batch; `fields` are further arguments of `encode_batch`."""
         return encode_batch(
             self.values,
             keys=self.keys,
@@ -48,14 +48,14 @@ class RecordList(NamedTuple):
         )
 
     def records(self, base_offset: int = 0) -> list[Record]:
-        """What decoding must give."""
+        """Return the expected result of decoding."""
         return [
             Record(base_offset + delta, timestamp, key, value, tuple(headers))
             for key, value, headers, timestamp, delta in zip(*self, strict=True)
         ]
 
 
-# Lengths around those at which a varint gets longer, besides short ones.
+# Short lengths, and lengths around those at which a varint gets longer.
 _blobs = st.none() | st.binary(max_size=20) | st.sampled_from([b"x" * size for size in (63, 64, 8191, 8192)])
 _header = st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8))
 _near = st.integers(1_700_000_000_000, 1_700_000_000_200)
@@ -64,7 +64,7 @@ _far = st.integers(0, 2**62)
 
 @st.composite
 def record_lists(draw: st.DrawFn, *, gaps: bool = True) -> RecordList:
-    """Up to a dozen records, with or without gaps between their offsets."""
+    """Generate up to a dozen records, with or without gaps between their offsets."""
     count = draw(st.integers(1, 12))
 
     deltas = [0]

@@ -1,4 +1,4 @@
-"""Requests as bytes, and a peer that sends whatever a test wants over any network and keeps what comes back."""
+"""Encodes requests, and provides a peer that sends arbitrary bytes and records the responses."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def framed(payload: bytes) -> bytes:
-    """Any bytes as a frame."""
+    """Frame any bytes."""
     return SIZE.pack(len(payload)) + payload
 
 
@@ -29,13 +29,17 @@ def request_frame(
     body: Sequence[bytes | bytearray | memoryview] | None = None,
     client_id: str | None = "test",
 ) -> bytes:
-    """A whole request by its schema, or with a body written by hand."""
+    """Encode a whole request from its schema, or with a given body."""
     pieces = [write_request(api, version, fields or {})] if body is None else body
-    return b"".join(frame_request(api, key_of(api), version, correlation_id, client_id, pieces))
+    return b"".join(
+        frame_request(
+            api, key_of(api), version=version, correlation_id=correlation_id, client_id=client_id, body=pieces
+        )
+    )
 
 
 class RawPeer(asyncio.Protocol):
-    """The other end of a connection, in the test's hands."""
+    """A peer of a connection that the test controls."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -73,7 +77,7 @@ class RawPeer(asyncio.Protocol):
         self.transport.close()
 
     async def frame(self) -> memoryview:
-        """The next whole frame, without its size; ConnectionError when none will come."""
+        """Return the next whole frame, without its size; ConnectionError if the connection has ended."""
         while True:
             if len(self.received) >= SIZE_BYTES:
                 (size,) = SIZE.unpack_from(self.received)
@@ -87,13 +91,13 @@ class RawPeer(asyncio.Protocol):
             await self._news.wait()
 
     async def lost(self) -> None:
-        """Wait until the broker has ended the connection."""
+        """Wait until the broker has closed the connection."""
         while not self.is_lost:
             self._news.clear()
             await self._news.wait()
 
     async def ask_raw(self, api: str, version: int, body: Sequence[bytes | bytearray | memoryview]) -> memoryview:
-        """Send a request with this body and give the answer's body."""
+        """Send a request with this body and return the response's body."""
         self._correlation_id += 1
         self.send(request_frame(api, version, correlation_id=self._correlation_id, body=body))
         frame = await self.frame()
@@ -101,13 +105,13 @@ class RawPeer(asyncio.Protocol):
         return frame[read_response_header(api, version, frame)[1] :]
 
     async def ask(self, api: str, version: int, fields: Fields | None = None) -> Fields:
-        """Send a request and give its answer."""
+        """Send a request and return its response."""
         body = await self.ask_raw(api, version, [write_request(api, version, fields or {})])
         return read_response(api, version, body, 0)
 
 
 def in_simulation(test: Callable[[SimulatedNetwork], Coroutine[Any, Any, T]], seed: int = 1) -> T:
-    """Run a test in simulated time; whatever the event loop complained about fails it."""
+    """Run a test in simulated time; an error reported by the event loop fails it."""
     loop = SimulatedLoop()
     try:
         result = loop.run_until_complete(test(SimulatedNetwork(loop, Random(seed))))

@@ -1,17 +1,15 @@
-"""A broker's listener over real partitions, and a peer that speaks to it over a real socket."""
+"""Provides a broker's listener over real partitions, and a peer that connects over a real socket."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from builders.batches import batch
-from builders.partitions import NODE_ID, InlineWorkers, TurnedClock
+from builders.partitions import HOST, NODE_ID, InlineWorkers, TurnedClock, a_cluster
 from builders.requests import RawPeer, in_simulation
 from millstream.broker.dispatch.apis import ApiDependencies, build_table
-from millstream.broker.dispatch.capabilities import BrokerIdentity
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.signed_iterators import IteratorServing, IteratorSigner
@@ -19,8 +17,11 @@ from millstream.catalog.catalog import Topic
 from millstream.catalog.memory import MemoryCatalog
 from millstream.catalog.producer_ids import ProducerIds
 from millstream.groups.iterators.served_iterators import ServedIterators
-from millstream.groups.runtime.coordinator import Coordinator
+from millstream.groups.runtime.coordinator import GroupCoordinator
 from millstream.groups.settings import GroupSettings
+from millstream.model.authorization import ALLOW_ALL
+from millstream.model.broker_endpoint import BrokerEndpoint
+from millstream.model.ids import BrokerId, TopicId
 from millstream.partition.served.partitions import Partitions
 from millstream.seams.disk import Disk
 from millstream.seams.entropy import SystemEntropy
@@ -36,22 +37,21 @@ from millstream.wire.produce import ProduceResult, parse_produce_response, write
 from millstream.wire.puts import parse_puts_response, write_puts_request
 from millstream.wire.topic_ref import TopicRef
 
-HOST = "127.0.0.1"
-CLUSTER = "test-cluster"
+SIMULATED_HOST = "broker"
 LONG_S = 60.0
-"""Longer than any test takes: a wait that is not ended by what it waits for fails the test."""
+"""Longer than any test: a wait that ends only by its timeout fails the test."""
 
 
 class Ground:
-    """What a broker stands on: in memory and without threads, or on a real disk with them."""
+    """The environment of a broker: in memory without threads, or on a real disk with threads."""
 
-    def __init__(self, directory: Path, policy: FlushPolicy, disk: Disk | None) -> None:
-        # A flush that is waited for must really be somebody else's work, or the waiting would not be seen.
+    def __init__(self, directory: Path, policy: FlushPolicy, disk: Disk | None, workers: Workers | None = None) -> None:
+        # Flushes must run in another thread, or waiting for them would not be visible.
         is_real = disk is not None or policy is FlushPolicy.ALWAYS
         self.data = str(directory / "data")
         self.policy = policy
         self.disk: Disk = (disk or LocalDisk()) if is_real else SimulatedDisk()
-        self.workers: Workers = ThreadWorkers(2, "work") if is_real else InlineWorkers()
+        self.workers: Workers = workers or (ThreadWorkers(2, "work") if is_real else InlineWorkers())
         self.flush_workers: Workers = ThreadWorkers(1, "flush") if is_real else InlineWorkers()
         self.clock = TurnedClock()
         self.catalog = MemoryCatalog(self.clock, SystemEntropy())
@@ -73,7 +73,7 @@ class Ground:
                 store,
                 clock=self.clock,
                 workers=self.workers,
-                node_id=NODE_ID,
+                cluster=a_cluster(),
                 defaults=defaults,
             ).open()
             try:
@@ -103,7 +103,7 @@ class ServedBroker:
         self.iterators = IteratorServing(
             IteratorSigner(b"only tests know this"), ServedIterators(ground.clock, groups.iterator_in_flight_max_ms)
         )
-        self.groups = Coordinator(
+        self.groups = GroupCoordinator(
             partitions,
             groups,
             clock=ground.clock,
@@ -113,29 +113,32 @@ class ServedBroker:
             hand_down=self.iterators.served.told,
         )
         self.memory = memory
-        self.identity = BrokerIdentity(NODE_ID, HOST, 0, CLUSTER)
+        self.cluster = partitions.cluster
         served = ApiDependencies(
             partitions,
             self.groups,
             ground.catalog,
-            ProducerIds(ground.catalog, NODE_ID),
-            self.identity,
+            ProducerIds(ground.catalog, BrokerId(NODE_ID)),
+            self.cluster,
             ground.clock,
             SystemEntropy(),
             memory,
             "1.5.0",
             self.iterators,
-            **options,
+            **{"authorizer": ALLOW_ALL, **options},
         )
         self.table = build_table(served)
         self.listener = Listener(self.table, ground.clock, memory, ground.workers)
         self.network: Network = TcpNetwork()
+        self.host = HOST
         self._peers: list[RawPeer] = []
 
     async def start(self) -> None:
         await self.groups.start()
-        listening = await self.listener.start(self.network, HOST, 0)
-        self.identity.port = listening.port
+        listening = await self.listener.start(self.network, self.host, 0)
+        self.cluster.publish(
+            self.cluster.image.broker_registered(BrokerEndpoint(BrokerId(NODE_ID), self.host, listening.port))
+        )
 
     async def stop(self) -> None:
         for peer in self._peers:
@@ -143,13 +146,17 @@ class ServedBroker:
         await self.listener.stop(LONG_S)
         await self.groups.stop()
 
+    @property
+    def port(self) -> int:
+        return self.cluster.image.brokers[BrokerId(NODE_ID)].port
+
     async def peer(self) -> RawPeer:
-        peer = await RawPeer.connect(TcpNetwork(), HOST, self.identity.port)
+        peer = await RawPeer.connect(TcpNetwork(), HOST, self.port)
         self._peers.append(peer)
         return peer
 
     async def settle(self) -> None:
-        """Wait until no request is under way."""
+        """Wait until no request is in flight."""
         await until(lambda: not self.listener.shared.tasks and self.memory.incoming_bytes == 0)
 
     async def topic(self, name: str = "events", partitions: int = 1, **settings: str) -> Topic:
@@ -164,6 +171,7 @@ def serve(
     policy: FlushPolicy = FlushPolicy.OS,
     memory: MemoryLimits | None = None,
     disk: Disk | None = None,
+    workers: Workers | None = None,
     timeout_s: float = LONG_S,
     groups: GroupSettings | None = None,
     defaults: Mapping[str, str] | None = None,
@@ -171,7 +179,7 @@ def serve(
 ) -> None:
     """Run a story against a broker of its own."""
 
-    ground = Ground(directory, policy, disk)
+    ground = Ground(directory, policy, disk, workers)
 
     async def run() -> None:
         async with ground.partitions(defaults) as partitions:
@@ -199,13 +207,14 @@ def serve_in_simulation(
     story: Callable[[ServedBroker, SimulatedNetwork], Awaitable[None]],
     memory: MemoryLimits | None = None,
 ) -> None:
-    """Run a story against a broker on a simulated network, whose time passes when nobody has anything to do."""
+    """Run a story against a broker on a simulated network, in simulated time."""
 
     async def run(network: SimulatedNetwork) -> None:
         ground = Ground(directory, FlushPolicy.OS, None)
         async with ground.partitions(None) as partitions:
             broker = ServedBroker(ground, partitions, memory or MemoryLimits(), {}, GroupSettings())
-            broker.network = network.host(HOST)
+            broker.host = SIMULATED_HOST
+            broker.network = network.host(broker.host)
             await broker.start()
             try:
                 await story(broker, network)
@@ -225,7 +234,7 @@ async def produce(
     acks: int = -1,
     timeout_ms: int = 30_000,
 ) -> ProduceResult:
-    """One batch to one partition, and what became of it."""
+    """Send one batch to one partition by Produce, and return its result."""
     data = batch() if records is None else records
     body = write_produce_request(version, [(topic, [(partition, data)])], acks=acks, timeout_ms=timeout_ms)
     answer = await peer.ask_raw("Produce", version, body)
@@ -244,7 +253,7 @@ async def puts(
     acks: int = -1,
     timeout_ms: int = 30_000,
 ) -> ProduceResult:
-    """One batch by Puts, and what became of it."""
+    """Send one batch by Puts, and return its result."""
     data = batch() if records is None else records
     body = write_puts_request([(topic, [(partition, hashed, data, ids)])], acks=acks, timeout_ms=timeout_ms)
     ((_, (result,)),) = parse_puts_response(await peer.ask_raw("Puts", 0, body), 0)
@@ -266,19 +275,19 @@ async def fetch(
 async def fetch_one(
     peer: RawPeer, topic: TopicRef, offset: int, *, partition: int = 0, max_bytes: int = 1_000_000, **options: Any
 ) -> FetchedPartition:
-    """From one partition, without a session."""
+    """Fetch from one partition, without a session."""
     answer = await fetch(peer, [(topic, [FetchPartition(partition, offset, max_bytes)])], **options)
     assert answer.error == 0
     ((_, (fetched,)),) = answer.topics
     return fetched
 
 
-def topic_ref(topic: Topic, version: int, ids_from: int = 13) -> str | UUID:
-    """The topic as this version of Produce or Fetch names it."""
+def topic_ref(topic: Topic, version: int, ids_from: int = 13) -> str | TopicId:
+    """Return the topic's name or id, as this version of Produce or Fetch requires."""
     return topic.topic_id if version >= ids_from else topic.name
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let everybody have their turn until it is so; the story's own timeout ends what never will be."""
+    """Run the event loop until the condition is true; the story's timeout ends an endless wait."""
     while not condition():  # noqa: ASYNC110  # what is watched is the broker's own state, which sets no event for tests
         await asyncio.sleep(0)

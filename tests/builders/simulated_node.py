@@ -1,4 +1,4 @@
-"""A whole broker and a client in simulated time: hours pass in no time, on a disk in memory."""
+"""Runs a whole broker and a client in simulated time, on a disk in memory."""
 
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -21,7 +21,7 @@ HOST = "broker"
 
 
 class SimulatedMachine:
-    """What outlives a broker: start one, stop it, start the next on the same data."""
+    """The state that outlives a broker: one broker after another starts on the same data."""
 
     def __init__(self, loop: SimulatedLoop, settings: BrokerSettings) -> None:
         self._random = Random(1)
@@ -60,7 +60,7 @@ class SimulatedMachine:
     async def connect(
         self, host: str = "client", metrics: Metrics | None = None, workers: Workers | None = None
     ) -> AsyncClient:
-        """The public client."""
+        """Connect a public client."""
         network = self.network.host(host)
         return await connect_async(
             f"{HOST}:9092",
@@ -73,7 +73,7 @@ class SimulatedMachine:
 
 
 def simulate(settings: BrokerSettings, story: Callable[[SimulatedMachine], Awaitable[None]]) -> None:
-    """Run a story to its end."""
+    """Run a story on a simulated machine."""
     loop = SimulatedLoop()
     machine = SimulatedMachine(loop, settings)
 

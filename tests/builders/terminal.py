@@ -1,4 +1,4 @@
-"""A terminal with a command in it, of a width that a test chooses."""
+"""Runs a command in a pseudo-terminal with a chosen width."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Terminal:
-    """Runs one command with a terminal for all its streams; `text` is what appeared on it so far."""
+    """Runs one command with a terminal for all its streams; `text` is its output so far."""
 
     def __init__(self, command: Command, *arguments: str, columns: int = 120) -> None:
         ours, theirs = pty.openpty()
@@ -51,33 +51,33 @@ class Terminal:
         return _STYLE.sub("", self._shown.decode(errors="replace")).replace("\r\n", "\n")
 
     def expect(self, text: str) -> None:
-        """Come back when this has appeared."""
+        """Wait until this text has appeared."""
         end_s = time.monotonic() + TIMEOUT_S
         while text not in self.text:
             assert self._read(end_s), f"{text!r} did not appear in {self.text!r}"
 
     def look(self, wait_s: float) -> None:
-        """See what has appeared, and what does within a moment."""
+        """Read the available output, and output that appears within `wait_s`."""
         self._read(time.monotonic() + wait_s)
 
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
 
     def ended(self) -> int:
-        """The exit code, once everything that was printed has been read."""
+        """Read the remaining output and return the exit code."""
         end_s = time.monotonic() + TIMEOUT_S
         while self._read(end_s):
             pass
         return self._process.wait(TIMEOUT_S)
 
     def _read(self, end_s: float) -> bool:
-        """Whether more appeared, in time and before the command ended."""
+        """Read more output; false if the time is over or the command has ended."""
         ready, _, _ = select.select([self._descriptor], [], [], max(0.0, end_s - time.monotonic()))
         if not ready:
             return False
         try:
             data = os.read(self._descriptor, 65536)
-        except OSError:  # How Linux says that nobody has the other end open any more.
+        except OSError:  # Linux reports a closed other end of the terminal as an error.
             return False
         self._shown += data
         return bool(data)

@@ -1,4 +1,4 @@
-"""Record batches as the SDK gives them to Spark's source, as far as values are read from them."""
+"""Builds record batches like those that the SDK passes to the Spark source."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def value_batch(values: Sequence[bytes | None]) -> pa.RecordBatch:
-    """Messages of partition 3 of the topic orders, from offset 100 on."""
+    """Build a batch of messages of partition 3 of the topic orders, from offset 100 on."""
     rows = len(values)
     columns = {
         "value": pa.array(values, pa.binary()),

@@ -1,4 +1,4 @@
-"""The Kafka APIs that the dispatch table serves, and random fields for their messages."""
+"""Lists the Kafka APIs in the dispatch table, and generates random fields for their messages."""
 
 from collections.abc import Callable, Container, Iterator
 from typing import Any, NamedTuple
@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from millstream.broker.dispatch.apis import ApiDependencies, build_table
-from millstream.broker.dispatch.capabilities import BrokerIdentity
 from millstream.broker.dispatch.dispatch_table import ApiRow
+from millstream.model.authorization import ALLOW_ALL
 from millstream.wire.messages import read_request, read_response, write_request, write_response
 from millstream.wire.schema import Schema, SchemaField, load
 
@@ -40,25 +40,39 @@ class Message(NamedTuple):
 
 
 def kafka_rows() -> dict[str, ApiRow]:
-    """The rows of Kafka's own APIs in the dispatch table, by name."""
-    # The rows only hold their handlers, so nothing behind the handlers is needed.
+    """Return the rows of Kafka's own APIs in the dispatch table, by name."""
+    return {api: row for api, row in served_rows().items() if row.key < OWN_KEYS_FROM}
+
+
+def served_rows() -> dict[str, ApiRow]:
+    """Return all rows of the dispatch table, by name."""
+    # The rows only reference their handlers, so the handlers need no real dependencies.
     behind = NonCallableMock()
-    identity = BrokerIdentity(1, "localhost", 0, "cluster")
     served = ApiDependencies(
-        behind, behind, behind, behind, identity, behind, behind, behind, version="1", iterators=behind
+        behind,
+        behind,
+        behind,
+        behind,
+        behind,
+        behind,
+        behind,
+        behind,
+        version="1",
+        iterators=behind,
+        authorizer=ALLOW_ALL,
     )
-    return {row.api: row for row in build_table(served).rows.values() if row.key < OWN_KEYS_FROM}
+    return {row.api: row for row in build_table(served).rows.values()}
 
 
 def messages(row: ApiRow) -> Iterator[Message]:
-    """Request and response in each version that the row serves."""
+    """Yield request and response in each version that the row serves."""
     for version in range(row.first, row.last + 1):
         for direction in ("Request", "Response"):
             yield Message(row.api + direction, row.api, direction, version)
 
 
 def some(examples: int) -> settings:
-    """The same few examples each time; a message is small, so that a failure needs no smaller one."""
+    """Return settings for few, repeatable examples without shrinking, because messages are small already."""
     return settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
@@ -69,7 +83,7 @@ def structs(
     without: Container[str] = (),
     is_small: Callable[[SchemaField], bool] = lambda _: False,
 ) -> st.SearchStrategy[dict[str, Any]]:
-    """Values for each field of this version but those `without`; integers up to 100 for a field that `is_small`."""
+    """Generate values for each field of this version except those in `without`; `is_small` fields are at most 100."""
 
     def values_of(field: SchemaField) -> st.SearchStrategy[Any]:
         one: st.SearchStrategy[Any]

@@ -1,4 +1,4 @@
-"""Producers and readers that go on through whatever happens to the broker, and write down what they were told."""
+"""Runs producers and readers that retry through broker faults, and records their requests and answers."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ _OUTSTANDING_MAX = 200
 
 
 class Worker(ABC):
-    """One client in a thread of its own; what it dies of is told by `stop`."""
+    """One client in a thread of its own; `stop` raises the error with which it ended."""
 
     def __init__(self, name: str, bootstrap: str, partition: TopicPartition, history: SharedHistory) -> None:
         self.name = name
@@ -37,14 +37,14 @@ class Worker(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Work until `stopping` is set, then finish what is under way."""
+        """Work until `stopping` is set, then complete pending requests."""
 
     def start(self) -> None:
         self._thread.start()
 
     def join(self) -> None:
         self._thread.join(PATIENCE_S + 30)
-        assert not self._thread.is_alive(), f"{self.name} does not come to an end"
+        assert not self._thread.is_alive(), f"{self.name} does not end"
         if self._failure is not None:
             raise AssertionError(f"{self.name} failed: {self._failure!r}") from self._failure
 
@@ -56,7 +56,7 @@ class Worker(ABC):
 
 
 class LibrdkafkaWriter(Worker):
-    """An idempotent producer of confluent-kafka: many single messages under way, in batches of its own making."""
+    """An idempotent confluent-kafka producer with many single messages in flight, which it batches itself."""
 
     def run(self) -> None:
         settings: dict[str, Any] = {
@@ -96,7 +96,7 @@ class LibrdkafkaWriter(Worker):
 
 
 class SdkWriter(Worker):
-    """Our own SDK: one put after the other, of a few messages each."""
+    """A Millstream producer that makes one put of a few messages after the other."""
 
     def run(self) -> None:
         asyncio.run(self._run())
@@ -124,7 +124,7 @@ class SdkWriter(Worker):
 
 
 class SdkReader(Worker):
-    """Reads from the beginning to the end, again and again, so that it also sees what lies further back."""
+    """Reads the whole log repeatedly, so that it also notices changes of old messages."""
 
     def run(self) -> None:
         asyncio.run(self._run())
@@ -141,14 +141,14 @@ class SdkReader(Worker):
         try:
             fetched = await client.fetch(topic, partition, offset, max_wait_ms=100, timeout_s=5)
         except MillstreamError:
-            return offset  # Unanswered: the history then claims nothing about it.
+            return offset  # Not answered: the history records nothing about this read.
         records = [(record.offset, record.value or b"") for record in fetched.records]
         self.history.answered(read, records, fetched.log_start_offset, fetched.high_watermark)
         return fetched.next_offset if records else 0
 
 
 class Load:
-    """Several workers at once: `with Load([...]):` they run, and at its end all have finished without an error."""
+    """Runs several workers in a `with` block; at its end all must have finished without an error."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
@@ -167,7 +167,7 @@ class Load:
 
 
 def mixed_load(bootstrap: str, partitions: Sequence[TopicPartition], history: SharedHistory) -> Load:
-    """On each partition two foreign producers, one of ours, and a reader."""
+    """Run two librdkafka producers, one Millstream producer and a reader on each partition."""
     workers: list[Worker] = []
     for partition in partitions:
         mark = f"{partition.topic}-{partition.partition}"
@@ -179,7 +179,7 @@ def mixed_load(bootstrap: str, partitions: Sequence[TopicPartition], history: Sh
 
 
 def create_topic(bootstrap: str, name: str, partitions: int) -> list[TopicPartition]:
-    """A topic that keeps everything."""
+    """Create a topic without retention limits."""
 
     async def create() -> None:
         async with WireClient(bootstrap) as client:
@@ -190,7 +190,7 @@ def create_topic(bootstrap: str, name: str, partitions: int) -> list[TopicPartit
 
 
 def final_logs(bootstrap: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, FinalLog]:
-    """What the partitions hold now, read whole."""
+    """Read the partitions completely."""
 
     async def read_one(client: WireClient, where: TopicPartition) -> FinalLog:
         first = await client.list_offset(where.topic, where.partition, BEGINNING)
@@ -202,7 +202,7 @@ def final_logs(bootstrap: str, partitions: Sequence[TopicPartition]) -> dict[Top
         while offset < end.offset:
             fetched = await client.fetch(where.topic, where.partition, offset)
             records += [(record.offset, record.value or b"") for record in fetched.records]
-            assert fetched.next_offset > offset, f"{where} gives nothing at {offset} of {end.offset}"
+            assert fetched.next_offset > offset, f"{where} returns nothing at {offset} of {end.offset}"
             offset = fetched.next_offset
         return FinalLog(first.offset, end.offset, tuple(records))
 

@@ -1,6 +1,6 @@
-"""A wire that can be cut: stands between clients and broker, and passes bytes until told otherwise.
+"""Provides a TCP proxy between clients and broker that can cut connections and swallow answers.
 
-The broker advertises the proxy's address, so that clients never go around it.
+The broker advertises the proxy's address, so that clients never bypass it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ _PIECE_BYTES = 64 * 1024
 
 
 class CutProxy:
-    """Listens on `host`:`port` and passes everything on to the broker, in a thread of its own."""
+    """Listens on `host`:`port` and forwards all bytes to the broker, in a thread of its own."""
 
     def __init__(self, host: str, port: int, broker_host: str) -> None:
         self._listen = (host, port)
@@ -38,11 +38,11 @@ class CutProxy:
         self._loop.close()
 
     def swallow_answers(self) -> None:
-        """From now on requests arrive but answers do not, until the next cut; `swallowed` counts their pieces."""
+        """Forward requests but drop answers until the next cut; `swallowed` counts the dropped pieces."""
         self._loop.call_soon_threadsafe(setattr, self, "_swallows_answers", True)
 
     def cut(self) -> None:
-        """Break every connection off; new ones are passed on as ever."""
+        """Close every connection; new ones are forwarded normally."""
         done = threading.Event()
         self._loop.call_soon_threadsafe(self._cut, done)
         assert done.wait(30)

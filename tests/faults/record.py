@@ -1,4 +1,4 @@
-"""What the clients of one run asked for and were told, written down by several threads for the one checker."""
+"""Records the requests and answers of the clients of one run, from several threads, for the checker."""
 
 import threading
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from millstream.testing.simulation.history import FinalLog, History, RecordedRea
 
 
 class SharedHistory:
-    """A history whose moments are in order although threads write it: each entry is made under one lock."""
+    """A history that several threads write in order, because each entry is made under one lock."""
 
     def __init__(self) -> None:
         self._history = History()
@@ -37,14 +37,14 @@ class SharedHistory:
 
     def answered(self, read: RecordedRead, records: Sequence[tuple[int, bytes]], log_start: int, log_end: int) -> None:
         with self._lock:
-            self._history.answered(read, records, log_start, log_end)
+            self._history.answered(read, records, log_start, log_end=log_end)
 
     def crashed(self) -> None:
         with self._lock:
             self._history.crashed(power_loss=False)
 
     def acknowledged(self, producer: str = "") -> int:
-        """How many messages were acknowledged so far, to one producer or to all whose names begin so."""
+        """Return the number of acknowledged messages of the producers whose names start with `producer`."""
         with self._lock:
             return sum(
                 len(write.values)
@@ -53,16 +53,16 @@ class SharedHistory:
             )
 
     def given_up(self) -> list[str]:
-        """Why producers gave up on messages, where they did."""
+        """Return the errors with which producers gave up on messages."""
         with self._lock:
             return [f"{write.producer}: {write.detail}" for write in self._history.writes if write.abandoned]
 
     def violations(self, final: dict[TopicPartition, FinalLog]) -> list[Violation]:
-        """What the checker finds."""
+        """Run the checker."""
         with self._lock:
             return check(self._history, final)
 
     def assert_kept(self, final: dict[TopicPartition, FinalLog]) -> None:
-        """Nothing that was acknowledged or seen is lost, doubled, altered or out of order."""
+        """Assert that no acknowledged or read message is lost, duplicated, altered or out of order."""
         violations = self.violations(final)
         assert not violations, "\n".join(map(str, violations[:20]))

@@ -1,6 +1,6 @@
-"""A process that knows message ids and nothing else: puts each of them until it is told where the message is.
+"""Retries message ids in a process without further state: puts each id until the broker returns its offset.
 
-Usage: python -m faults.retrying HOST PORT TOPIC, with one id a line on the standard input; writes their offsets.
+Usage: python -m faults.retrying HOST PORT TOPIC, with one id per line on standard input; writes their offsets.
 """
 
 import sys
@@ -14,7 +14,7 @@ PATIENCE_S = 90.0
 
 
 def put(host: str, port: int, topic: str, records: bytes | bytearray, ids: list[bytes] | None) -> Fields:
-    """What became of one batch; ConnectionError or EOFError when the broker is away."""
+    """Put one batch and return its result; ConnectionError or EOFError if the broker is down."""
     entries = [{"partition": 0, "hash": 0, "records": bytes(records), "message_ids": ids}]
     fields = {"acks": -1, "timeout_ms": 30_000, "topics": [{"name": topic, "entries": entries}]}
     result: Fields = ask(host, port, "Puts", 0, fields)["topics"][0]["entries"][0]
@@ -26,13 +26,13 @@ def now_ms() -> int:
 
 
 def place_of(host: str, port: int, topic: str, message_id: bytes) -> int:
-    """Where the message of an id is, stored now or before; its value is the id."""
+    """Put a message with this id (and the id as value) until it is stored, and return its offset."""
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
         try:
             result = put(host, port, topic, batch_with_ids(message_id, timestamp=now_ms()), [message_id])
         except (OSError, EOFError):
-            assert time.monotonic() < deadline_s, "the broker does not come back"
+            assert time.monotonic() < deadline_s, "the broker did not come back in time"
             time.sleep(0.05)
             continue
         code = ErrorCode.of(result["error_code"])

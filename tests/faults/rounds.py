@@ -1,4 +1,4 @@
-"""How long the fault tests go on: `make faults ROUNDS=n` runs n rounds of each; FAULT_SEED chooses other moments."""
+"""Configures the length of the fault tests: `make faults ROUNDS=n` runs n rounds each, FAULT_SEED sets the seed."""
 
 import os
 import time
@@ -10,9 +10,9 @@ SEED = int(os.environ.get("FAULT_SEED", "0"))
 
 
 def let_it_work(history: SharedHistory, messages: int) -> None:
-    """Come back when so many more messages are acknowledged, so that every fault falls into work that is under way."""
+    """Wait until `messages` more are acknowledged, so that every fault interrupts requests in flight."""
     wanted = history.acknowledged() + messages
     end_s = time.monotonic() + 90
     while history.acknowledged() < wanted:
-        assert time.monotonic() < end_s, "the producers do not get on"
+        assert time.monotonic() < end_s, "the producers make no progress"
         time.sleep(0.01)

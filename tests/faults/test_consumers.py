@@ -1,5 +1,7 @@
-"""The broker is killed again and again while a consumer's requests alternate between two gateways: what was handed out
-before is still what a commit covers, nothing is lost, and what was committed does not come again."""
+"""Kills the broker repeatedly while a consumer's requests alternate between two gateways.
+
+A commit must cover exactly the delivered messages. No message may be lost, and no committed message redelivered.
+"""
 
 import asyncio
 from pathlib import Path
@@ -44,7 +46,7 @@ async def consume(broker: RealBroker, gateways: list[ServedCluster]) -> list[int
     return seen
 
 
-def test_a_killed_broker_knows_what_each_consumer_was_handed(tmp_path: Path) -> None:
+def test_a_killed_broker_restores_what_was_delivered_to_each_consumer(tmp_path: Path) -> None:
     async def story(broker: RealBroker) -> list[int]:
         gateways = [ServedClusters({DEFAULT: [broker.bootstrap]}, ClientFactory(timeout_s=60)) for _ in range(2)]
         try:

@@ -1,4 +1,4 @@
-"""Connections break in the middle of anything, also between a write and its acknowledgement."""
+"""Cuts connections at random moments, also between a write and its acknowledgement."""
 
 import time
 from pathlib import Path
@@ -18,7 +18,7 @@ PROXY_HOST = "127.0.0.2"
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("round_number", range(ROUNDS))
-def test_writers_behind_a_wire_that_is_cut_store_each_message_once(tmp_path: Path, round_number: int) -> None:
+def test_producers_store_each_message_once_when_connections_are_cut(tmp_path: Path, round_number: int) -> None:
     random = Random(f"{SEED} {round_number} cut")
     history = SharedHistory()
     flags = ("--host", BROKER_HOST, "--advertised-host", PROXY_HOST)
@@ -32,7 +32,7 @@ def test_writers_behind_a_wire_that_is_cut_store_each_message_once(tmp_path: Pat
             for _ in range(8):
                 let_it_work(history, random.randrange(1, 200))
                 if random.random() < 0.7:
-                    # Requests that arrive while their answers do not: each is sent again, and must be known.
+                    # These requests are processed but their answers are lost: the retries must be recognised.
                     proxy.swallow_answers()
                     time.sleep(random.uniform(0, 0.1))
                 proxy.cut()

@@ -1,7 +1,7 @@
-"""A disk that takes no more: writes are refused in clear words, readers go on, and space alone heals it.
+"""Tests a full disk: writes are refused with a clear error, reads continue, and free space alone ends the problem.
 
-The limit on the size of files stands in for a full disk: it can be set on the running broker by anybody, and writes
-fail in the same place. It hits all files of the process, its log of events included.
+A file size limit simulates the full disk: it can be set on a running broker without privileges, and writes fail at the
+same place. It affects all files of the process, including its log file.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ def ask(broker: RealBroker, work: Callable[[WritingClient], Awaitable[T]]) -> T:
 
 
 def write_some(broker: RealBroker, history: SharedHistory, where: TopicPartition, mark: str, count: int) -> None:
-    """Batches of two messages that are acknowledged."""
+    """Write acknowledged batches of two messages."""
 
     async def write(client: WritingClient) -> None:
         for number in range(count):
@@ -54,7 +54,7 @@ def write_some(broker: RealBroker, history: SharedHistory, where: TopicPartition
 
 
 def refusal(broker: RealBroker, history: SharedHistory, where: TopicPartition, mark: str) -> MillstreamError:
-    """What a write is answered while there is no space. It is in one attempt, so that it is the broker's answer."""
+    """Return the error of a write without disk space, from a single attempt, so that it is the broker's own error."""
 
     async def write(client: WritingClient) -> MillstreamError:
         entry = history.ask_write(mark, where, [mark.encode() * 2000])
@@ -62,7 +62,7 @@ def refusal(broker: RealBroker, history: SharedHistory, where: TopicPartition, m
         try:
             await client.produce(where.topic, where.partition, batch)
         except MillstreamError as error:
-            # Its answer leaves open whether the bytes are there after all; the checker accepts both.
+            # The error leaves open if the batch was stored after all; the checker accepts both.
             history.abandoned(entry, str(error))
             return error
         raise AssertionError("the write was acknowledged although there was no space")
@@ -74,7 +74,7 @@ def refusal(broker: RealBroker, history: SharedHistory, where: TopicPartition, m
     ("flush", "ending"),
     [("always", "space"), ("interval", "space"), ("os", "space"), ("always", "killed"), ("os", "stopped")],
 )
-def test_a_full_disk_refuses_writes_and_heals_without_anybodys_help(tmp_path: Path, flush: str, ending: str) -> None:
+def test_a_full_disk_refuses_writes_until_there_is_space_again(tmp_path: Path, flush: str, ending: str) -> None:
     history = SharedHistory()
     with RealBroker(tmp_path / "data", flush=flush) as broker:
         (where,) = create_topic(broker.bootstrap, "full", 1)
@@ -83,7 +83,7 @@ def test_a_full_disk_refuses_writes_and_heals_without_anybodys_help(tmp_path: Pa
         for number in range(3):
             assert refusal(broker, history, where, f"refused-{number}").code is ErrorCode.KAFKA_STORAGE_ERROR
         readable = final_logs(broker.bootstrap, [where])[where]
-        assert readable.end == 100, "readers do not go on"
+        assert readable.end == 100, "reads do not continue"
         if ending == "space":
             give_space(broker)
         else:
@@ -96,7 +96,7 @@ def test_a_full_disk_refuses_writes_and_heals_without_anybodys_help(tmp_path: Pa
         history.assert_kept(final_logs(broker.bootstrap, [where]))
 
 
-def test_a_topic_cannot_be_made_on_a_full_disk_and_can_be_made_later(tmp_path: Path) -> None:
+def test_creating_a_topic_fails_on_a_full_disk_and_succeeds_later(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         create_topic(broker.bootstrap, "first", 1)
         limit_files(broker, 1)

@@ -1,5 +1,8 @@
-"""Gateways are killed in the middle of posts, and the broker behind them is killed or held: whoever posts again with
-the same idempotency key, at whatever gateway, learns where each event is, and none is stored twice."""
+"""Kills gateways during posts, and kills or pauses their broker.
+
+A retry with the same idempotency key, at any gateway, must return the offset of each event. No event may be stored
+twice.
+"""
 
 import http.client
 import signal
@@ -22,21 +25,21 @@ WRITERS = 4
 
 
 def post(running: RealGateway, key: str, count: int) -> Answer:
-    """One event, or several, under an idempotency key; OSError or HTTPException when the answer does not come."""
+    """Post one event or several under an idempotency key; OSError or HTTPException without a response."""
     events = [{"value": f"{key} {number}"} for number in range(count)]
     body = {"topic": TOPIC, **(events[0] if count == 1 else {"events": events})}
     return ask(f"{running.url}/events", body, headers={"Idempotency-Key": key})
 
 
 def places(key: str, count: int, answer: Answer) -> dict[str, int]:
-    """Offsets by value."""
+    """Return the offsets in the response, by value."""
     assert answer.status == 200, answer.body
     rows = [answer.json] if count == 1 else answer.json["events"]
     return {f"{key} {number}": row["offset"] for number, row in enumerate(rows)}
 
 
 class Writer(threading.Thread):
-    """Posts one after the other to the gateway that is there, and never again itself what was not answered."""
+    """Posts one request after the other to the running gateway, and does not retry unanswered ones."""
 
     def __init__(self, number: int, first: RealGateway) -> None:
         super().__init__(daemon=True)
@@ -67,21 +70,21 @@ class Writer(threading.Thread):
 
 
 def let_it_work(writer: Writer, count: int) -> None:
-    """Come back when so many more events are acknowledged; the test's timeout bounds it."""
+    """Wait until `count` more events are acknowledged; the test's timeout limits the wait."""
     wanted = len(writer.told) + count
     while len(writer.told) < wanted and writer.is_alive():
         time.sleep(0.005)
 
 
 def until_stored(running: RealGateway, key: str, count: int) -> Answer:
-    """Post it until somebody says where it is."""
+    """Post until a response has the offsets."""
     while (answer := post(running, key, count)).status != 200:
         time.sleep(0.01)
     return answer
 
 
 @pytest.mark.parametrize("round_number", range(ROUNDS))
-def test_who_posted_to_a_killed_gateway_learns_by_the_key_what_happened(tmp_path: Path, round_number: int) -> None:
+def test_a_retry_by_key_returns_the_outcome_after_a_killed_gateway(tmp_path: Path, round_number: int) -> None:
     random = Random(f"{SEED} {round_number} gateways")
     with RealBroker(tmp_path / "data") as broker:
         partitions = create_topic(broker.bootstrap, TOPIC, 1)
@@ -103,17 +106,17 @@ def test_who_posted_to_a_killed_gateway_learns_by_the_key_what_happened(tmp_path
             assert writer.failure is None
         told = {value: offset for writer in writers for value, offset in writer.told.items()}
         in_doubt = [each for writer in writers for each in writer.in_doubt]
-        assert in_doubt, "some posts were under way when a gateway was killed"
+        assert in_doubt, "some posts were in flight when a gateway was killed"
         with gateway(broker.bootstrap) as first, gateway(broker.bootstrap) as second:
             found = dict[str, int]()
             for key, count in in_doubt:
                 found |= places(key, count, post(first, key, count))
                 assert places(key, count, post(second, key, count)).items() <= found.items(), (
-                    "everybody is told the same"
+                    "all gateways return the same offsets"
                 )
         (log,) = final_logs(broker.bootstrap, partitions).values()
         stored = {value.decode(): offset for offset, value in log.records}
-        assert len(stored) == len(log.records), "nothing is there twice"
+        assert len(stored) == len(log.records), "no event is stored twice"
         assert stored == told | found
 
 
@@ -125,7 +128,7 @@ def test_who_posted_to_a_killed_gateway_learns_by_the_key_what_happened(tmp_path
     ],
     ids=["killed", "held"],
 )
-def test_a_broker_that_is_away_is_told_and_found_again_and_what_was_in_doubt_is_stored_once(
+def test_a_gateway_reports_a_down_broker_and_stores_retried_posts_once(
     tmp_path: Path, away: Callable[[RealBroker], object], back: Callable[[RealBroker], object]
 ) -> None:
     with (

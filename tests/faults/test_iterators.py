@@ -1,5 +1,7 @@
-"""The broker is killed in the middle of a group's reading with iterators, over plain sockets: what was in flight still
-is, what was committed stays committed, and a commit whose answer was lost is settled by repeating it."""
+"""Kills the broker while a group reads with iterators over plain sockets.
+
+Iterators in flight stay in flight, commits stay committed, and a commit with a lost answer can be repeated.
+"""
 
 import socket
 import time
@@ -22,7 +24,7 @@ NAMES = {"group_id": "workers", "client_id": "one"}
 
 
 def ask_until(port: int, api: str, fields: Fields) -> Fields:
-    """The answer, when it is not only for the moment that there is none."""
+    """Send a request until the answer is not a retriable error."""
     while True:
         answer = ask("127.0.0.1", port, api, 0, fields)
         if not ErrorCode.of(answer["error_code"]).retriable:
@@ -31,7 +33,7 @@ def ask_until(port: int, api: str, fields: Fields) -> Fields:
 
 
 def send(port: int, api: str, fields: Fields) -> socket.socket:
-    """Only send; whoever wants an answer must read it."""
+    """Send a request without reading its answer."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=60)
     connection.sendall(request_frame(api, 0, dict(fields)))
     return connection
@@ -43,7 +45,7 @@ def fill(port: int) -> None:
         assert put("127.0.0.1", port, TOPIC, encode_batch(values, timestamps=now_ms()), None)["error_code"] == 0
 
 
-def test_a_killed_broker_knows_what_is_in_flight_and_how_far_the_group_is(tmp_path: Path) -> None:
+def test_a_killed_broker_restores_iterators_and_committed_offsets(tmp_path: Path) -> None:
     random = Random(SEED)
     with RealBroker(tmp_path / "data") as broker:
         create_topic(broker.bootstrap, TOPIC, 1)
@@ -72,7 +74,7 @@ def test_a_killed_broker_knows_what_is_in_flight_and_how_far_the_group_is(tmp_pa
             assert settled["position"] == answer["offset"] + read
             iterator = bytes(settled["given"]["iterator"])
             again = ask_until(port, "GetIterator", asked)
-            assert bytes(again["given"]["iterator"]) == iterator, "one per client, group, topic and partition"
+            assert bytes(again["given"]["iterator"]) == iterator, "one iterator per client, group, topic and partition"
             done += [each.value for each in mine[:read]]
     assert done == [b"%d" % number for number in range(MESSAGES)]
     assert kills == KILLS

@@ -1,4 +1,4 @@
-"""The broker is killed in the middle of puts with ids: whoever retries them, from wherever, finds each stored once."""
+"""Kills the broker during puts with message ids: retries from any process must find each message stored once."""
 
 import os
 import subprocess
@@ -27,9 +27,9 @@ ROOT = Path(__file__).parents[2]
 
 
 class Writer(threading.Thread):
-    """Puts batches with own ids and with made ones, over plain sockets, and never tries one again itself.
+    """Puts batches with natural and made ids over plain sockets, without retries.
 
-    `told` has the offsets of those that were acknowledged, `sent` all ids.
+    `told` maps acknowledged ids to offsets; `sent` has all ids.
     """
 
     def __init__(self, number: int, port: int) -> None:
@@ -49,7 +49,7 @@ class Writer(threading.Thread):
                 if turn % 2:
                     self._put_own([b"%d-%d-%d" % (self._number, turn, place) for place in range(3)])
                 else:
-                    # A producer id of its own each time: what became of the last batch is left to those who retry.
+                    # A new producer id each time, so that only the later retries settle the last batch.
                     self._put_made([MadeId(10**6 * self._number + turn, 0, 0, 0, place) for place in range(3)])
         except BaseException as failure:
             self.failure = failure
@@ -77,7 +77,7 @@ class Writer(threading.Thread):
 
 
 def retried(port: int, ids: Sequence[bytes]) -> list[int]:
-    """Where the messages of these ids are, found out by a new process."""
+    """Retry these ids in a new process and return their offsets."""
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
     done = subprocess.run(
         [sys.executable, "-m", "faults.retrying", "127.0.0.1", str(port), TOPIC],
@@ -92,9 +92,7 @@ def retried(port: int, ids: Sequence[bytes]) -> list[int]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("round_number", range(ROUNDS))
-def test_ids_that_a_killed_broker_was_given_are_stored_once_by_whoever_retries_them(
-    tmp_path: Path, round_number: int
-) -> None:
+def test_retried_message_ids_are_stored_once_after_a_killed_broker(tmp_path: Path, round_number: int) -> None:
     random = Random(f"{SEED} {round_number} ids")
     with RealBroker(tmp_path / "data", extra_args=("--segment-bytes", "65536")) as broker:
         partitions = create_topic(broker.bootstrap, TOPIC, 1)
@@ -116,11 +114,11 @@ def test_ids_that_a_killed_broker_was_given_are_stored_once_by_whoever_retries_t
         sent = [each for writer in writers for each in writer.sent]
         in_doubt = [each for each in sent if each not in told]
         some_told = random.sample(sorted(told), min(40, len(told)))
-        assert in_doubt, "some puts were under way when the broker was killed"
+        assert in_doubt, "some puts were in flight when the broker was killed"
         found = told | dict(zip(in_doubt, retried(port, in_doubt), strict=True))
         assert retried(port, some_told) == [told[each] for each in some_told]
         broker.restart()
         assert retried(port, in_doubt) == [found[each] for each in in_doubt]
         (log,) = final_logs(broker.bootstrap, partitions).values()
-        assert sorted(found) == sorted(value for _, value in log.records), "nothing is lost and nothing is there twice"
+        assert sorted(found) == sorted(value for _, value in log.records), "no message is lost or stored twice"
         assert all(found[value] == offset for offset, value in log.records)

@@ -1,5 +1,4 @@
-"""Drivers, workers and the broker are killed in the middle of queries that count and write: readers see every row once,
-in order, and the counts are right."""
+"""Kills drivers, workers and the broker during queries: readers must see each row once, in order, with right counts."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,7 +11,7 @@ from faults.spark.run import Victim, running
 from spark.cluster.machines import Cluster
 
 KILLS: dict[str, tuple[Victim, ...]] = {"local": (Victim.WORKER, Victim.BROKER, Victim.PLANNER, Victim.DRIVER)}
-"""What is killed in a round, in some order. Drivers and clusters take long to start."""
+"""The victims of a round, in random order. Few drivers are killed, because they are slow to start."""
 if ROUNDS > 1:
     KILLS = {
         "local": (*(Victim.WORKER, Victim.BROKER, Victim.DRIVER) * 4, Victim.PLANNER, Victim.PLANNER),
@@ -23,9 +22,7 @@ if ROUNDS > 1:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("place", KILLS)
 @pytest.mark.parametrize("round_number", range(ROUNDS))
-def test_whatever_is_killed_each_row_is_written_once_and_the_counts_are_right(
-    tmp_path: Path, place: str, round_number: int
-) -> None:
+def test_each_row_is_written_once_when_processes_are_killed(tmp_path: Path, place: str, round_number: int) -> None:
     random = Random(f"{SEED} {round_number} {place}")
     with (
         Cluster(tmp_path, 2) if place == "cluster" else nullcontext() as cluster,
@@ -34,5 +31,5 @@ def test_whatever_is_killed_each_row_is_written_once_and_the_counts_are_right(
         for victim in random.sample(KILLS[place], len(KILLS[place])):
             run.kill(victim)
         run.finish()
-        # Spark has one process for the driver's part of a source; without it a query fails, and is started again.
+        # Spark has one process for the driver's part of a source; if it is killed, the query fails and is restarted.
         assert len(run.driver.failures()) <= 2 * KILLS[place].count(Victim.PLANNER)

@@ -1,4 +1,4 @@
-"""Every example does what it says, against the real process."""
+"""Runs every example against the real process."""
 
 import json
 import signal
@@ -35,7 +35,7 @@ SERVICE = "service.py"
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    # A worker that was killed is missed after so long.
+    # The session timeout after which a killed worker is removed.
     quick = ["--consumer-session-timeout-ms", "3s", "--consumer-heartbeat-interval-ms", "500ms"]
     with RealBroker(tmp_path_factory.mktemp("examples") / "data", extra_args=quick) as broker:
         yield broker.bootstrap
@@ -52,7 +52,7 @@ def printed(name: str, *arguments: str) -> str:
     return ended.stdout
 
 
-def test_every_example_is_tried_and_short_enough_to_read() -> None:
+def test_every_example_is_tested_and_short() -> None:
     found = {str(path.relative_to(EXAMPLES)): path for path in EXAMPLES.glob("**/*.py")}
     assert set(found) == {*PRINTED, SERVICE}
     assert [
@@ -61,23 +61,23 @@ def test_every_example_is_tried_and_short_enough_to_read() -> None:
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_an_example_prints_what_it_should(name: str, bootstrap: str) -> None:
+def test_an_example_prints_the_expected_output(name: str, bootstrap: str) -> None:
     assert printed(name, bootstrap) == PRINTED[name]
 
 
 @pytest.mark.parametrize("name", sorted(PRINTED.keys() - {"hello.py"}))
-def test_an_example_that_is_run_again_does_the_same_again(name: str, bootstrap: str) -> None:
+def test_an_example_can_be_run_repeatedly(name: str, bootstrap: str) -> None:
     for _ in range(2):
         assert printed(name, bootstrap) == PRINTED[name]
 
 
-def test_a_program_that_moved_over_goes_on_where_its_group_was(bootstrap: str) -> None:
+def test_a_migrated_program_continues_at_the_offsets_of_its_group(bootstrap: str) -> None:
     for name in ("before", "after", "before"):
         assert printed(f"from_confluent_kafka/{name}.py", bootstrap, "moved") == WORDS
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_service_ends_cleanly_and_the_next_one_goes_on(number: signal.Signals, bootstrap: str) -> None:
+def test_the_example_service_stops_cleanly_and_the_next_one_continues(number: signal.Signals, bootstrap: str) -> None:
     first = 10 * number
     for order in (first, first + 1):
         with (

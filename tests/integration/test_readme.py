@@ -1,8 +1,8 @@
-"""Every example of the pages that people paste from is run, in order, against a broker started as the README says.
+"""Runs every example of the guides in order, against a broker that is started as the README describes.
 
-Console blocks hold commands (`$ …`) and what they print; a Python block is run, and the text block behind it is what it
-prints. The broker's port is put in for the 9092 that the pages use, its gateway's for 8080, and its data directory for
-./millstream-data; times of messages are not compared, and everything else is taken as it stands.
+Console blocks contain commands (`$ …`) and their output. The text block after a Python block is its output. The
+addresses on the pages (ports 9092 and 8080, ./millstream-data) are replaced by those of the test's broker. Message
+timestamps are not compared; everything else is.
 """
 
 import os
@@ -24,8 +24,16 @@ PAGES = [
     "docs/sdk.md",
     "docs/producing.md",
     "docs/consuming.md",
+    "docs/positions.md",
+    "docs/message-ids.md",
     "docs/from-confluent-kafka.md",
+    "docs/delivery-guarantees.md",
+    "docs/error-handling.md",
+    "docs/faq.md",
 ]
+COMMAND_PAGES = ["docs/performance.md"]
+"""Pages whose commands print figures that differ between runs."""
+
 WAIT_S = 100.0
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
@@ -35,7 +43,7 @@ _TIME = re.compile(r'"timestamp":\d+')
 
 
 class Example(NamedTuple):
-    """Something to run, and what it prints."""
+    """A command or program to run, and its expected output."""
 
     language: str
     source: str
@@ -62,7 +70,7 @@ def _commands(body: str) -> Iterator[tuple[str, str]]:
 
 
 def environment() -> dict[str, str]:
-    """Ours, with the project's commands in reach, and without settings meant for another broker or another make."""
+    """This process's environment with the project's commands on the PATH, without settings of other brokers."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -79,7 +87,7 @@ class Started(NamedTuple):
     data: str
 
     def within(self, text: str) -> str:
-        """What a page says, said of this broker."""
+        """Replace the addresses on a page by those of this broker."""
         text = text.replace("9092", self.port).replace("localhost:8080", f"localhost:{self.http_port}")
         return text.replace("./millstream-data", self.data)
 
@@ -121,19 +129,29 @@ def run(example: Example, broker: Started) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_example_does_what_the_page_says(page: str, broker: Started) -> None:
+def test_every_documented_example_gives_the_documented_output(page: str, broker: Started) -> None:
     found = examples((ROOT / page).read_text(encoding="utf-8"))
     assert found
     for example in found:
         assert trimmed(run(example, broker)) == trimmed(broker.within(example.output)), example.source
 
 
+@pytest.mark.parametrize("page", COMMAND_PAGES)
+def test_every_command_of_a_page_succeeds(page: str, broker: Started) -> None:
+    blocks = [
+        source for language, source in _BLOCK.findall((ROOT / page).read_text(encoding="utf-8")) if language == "sh"
+    ]
+    assert blocks
+    for source in blocks:
+        assert run(Example("sh", source, ""), broker)
+
+
 def trimmed(text: str) -> list[str]:
-    """Lines without the blanks behind them: tables have some, and pages should not."""
+    """Strip trailing blanks, which tables in output have and pages must not have."""
     return [_TIME.sub('"timestamp":0', line.rstrip()) for line in text.splitlines()]
 
 
-def test_the_commands_the_readme_names_are_targets() -> None:
+def test_make_targets_named_in_the_readme_exist() -> None:
     named = set(re.findall(r"\bmake (\w+)", (ROOT / "README.md").read_text(encoding="utf-8")))
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     assert {"run", "test", "check"} <= named

@@ -1,4 +1,4 @@
-"""Which clients a test is for: all that can do what it is about."""
+"""Selects the clients of a test by the abilities that it needs."""
 
 import pytest
 
@@ -10,10 +10,10 @@ PROTOCOL_ABILITIES = {EAGER: Ability.GROUP, COOPERATIVE: Ability.COOPERATIVE, NE
 
 
 def each_that_can(*abilities: Ability) -> pytest.MarkDecorator:
-    """Run the test with each client, as `client`, that is able to all of these."""
+    """Run the test with each client that has all of these abilities, as the fixture `client`."""
     return pytest.mark.parametrize("client", able(*abilities), indirect=True)
 
 
 def own_protocol(name: str) -> str:
-    """The protocol by which a client's groups are shared out, where a test does not care."""
+    """Return a group protocol that the client supports, for tests that do not depend on the protocol."""
     return next(protocol for protocol, ability in PROTOCOL_ABILITIES.items() if name in able(ability))

@@ -1,7 +1,6 @@
-"""One broker and one of each client for a whole run of the tests between clients.
+"""Provides one broker and one client of each kind for all interoperability tests.
 
-`--peer kafka` runs the same tests against Apache Kafka itself: so it can say whether a test asks for something that no
-broker does.
+`--peer kafka` runs the same tests against Apache Kafka, which shows if a test requires more than Kafka does.
 """
 
 import itertools
@@ -19,8 +18,8 @@ from interop.clients.every import every_client
 from interop.kafka_broker import KafkaBroker
 from millstream.testing.real_broker import RealBroker
 
-# What is done now and then is done often, so that tests need not wait: members of the new protocol hear of a change
-# with their next heartbeat, and compacted topics are cleaned.
+# Short intervals, so that tests need not wait: members of the newer protocol learn of a change with their next
+# heartbeat, and the cleaner compacts topics at its interval.
 QUICK = ("--consumer-heartbeat-interval-ms", "500", "--cleaner-interval-ms", "200ms")
 _BROKER_HOST, _PROXY_HOST = "127.0.0.1", "127.0.0.2"
 _numbers = itertools.count(os.getpid() * 1000)
@@ -28,14 +27,14 @@ _numbers = itertools.count(os.getpid() * 1000)
 
 @dataclass(frozen=True)
 class Frail:
-    """A broker that may be restarted, behind a wire that may be cut."""
+    """A broker that a test may restart, behind a proxy that can cut connections."""
 
     broker: RealBroker | KafkaBroker
     wire: CutProxy
 
     @property
     def bootstrap(self) -> str:
-        """The way through the wire, which is also what the broker tells its clients."""
+        """The proxy's address, which the broker also advertises."""
         return f"{_PROXY_HOST}:{self.broker.port}"
 
 
@@ -66,7 +65,7 @@ def frail(tmp_path_factory: pytest.TempPathFactory, is_kafka: bool) -> Iterator[
 
 @pytest.fixture(scope="session")
 def clients(bootstrap: str) -> Iterator[Mapping[str, Client]]:
-    """All clients by name."""
+    """Provide all clients by name."""
     every = every_client(bootstrap)
     try:
         yield every
@@ -77,31 +76,31 @@ def clients(bootstrap: str) -> Iterator[Mapping[str, Client]]:
 
 @pytest.fixture
 def client(request: pytest.FixtureRequest, clients: Mapping[str, Client]) -> Client:
-    """The one that a test is run with; see `each_that_can`."""
+    """Provide the client with which a test runs; see `each_that_can`."""
     return clients[request.param]
 
 
 @pytest.fixture(scope="session")
 def admins(clients: Mapping[str, Client]) -> Mapping[str, AdminClient]:
-    """Those of them that can administer."""
+    """Provide the clients with admin calls."""
     return {name: client for name, client in clients.items() if isinstance(client, AdminClient)}
 
 
 @pytest.fixture(scope="session")
 def keepers(clients: Mapping[str, Client]) -> Mapping[str, SettingsClient]:
-    """Those of them that can replace settings as well as change single ones."""
+    """Provide the clients that can replace all settings and change single ones."""
     return {name: client for name, client in clients.items() if isinstance(client, SettingsClient)}
 
 
 @pytest.fixture(scope="session")
 def new_name() -> Callable[[], str]:
-    """Gives names that no other test uses."""
+    """Provide a function that returns unique names."""
     return lambda: f"interop-{next(_numbers)}"
 
 
 @pytest.fixture(scope="session")
 def new_topic(clients: Mapping[str, Client], new_name: Callable[[], str]) -> Callable[..., str]:
-    """Makes a topic of its own for a test: `new_topic(partitions=1, **settings)`."""
+    """Provide a function that creates a new topic: `new_topic(partitions=1, **settings)`."""
     maker = clients["confluent-kafka"]
     assert isinstance(maker, AdminClient)
 

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3 itself, from the jars of its client: the suite may be run against it, and be judged by it."""
+"""Runs Apache Kafka 4.3, so that the suite can be verified against it."""
 
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +10,7 @@ from interop.clients.java import build
 
 
 class KafkaBroker(Kafka):
-    """Has the face of `RealBroker`, as far as the tests need it."""
+    """A Kafka broker with the part of `RealBroker`'s interface that the tests need."""
 
     heap = "512m"
 
@@ -20,12 +20,12 @@ class KafkaBroker(Kafka):
     def prepare(self) -> None:
         super().prepare()
         with (self.directory / "server.properties").open("a") as properties:
-            # Ready sooner: the topic is made when the first group comes.
+            # Faster start: the internal topic is created with the first group.
             properties.write("offsets.topic.num.partitions=4\ngroup.consumer.heartbeat.interval.ms=500\n")
             properties.write("group.consumer.min.heartbeat.interval.ms=500\n")
 
     def restart(self) -> None:
-        """End it and start it on the same port and data."""
+        """Stop the broker and start it on the same port and data."""
         self.end()
         self.launch()
 

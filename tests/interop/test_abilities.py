@@ -1,4 +1,4 @@
-"""docs/kafka-clients.md shows what each client is held to, and what it cannot do by itself."""
+"""Tests that docs/kafka-clients.md lists the abilities of each client, and the reasons for missing ones."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ PROVEN_BY_TABLES = {Ability.GZIP, Ability.SNAPPY, Ability.LZ4, Ability.ZSTD}
 
 
 def matrix() -> str:
-    """The table as the page has to have it."""
+    """Return the table that the page must contain."""
     lines = ["| | " + " | ".join(CLIENTS) + " |", "|---" * (len(CLIENTS) + 1) + "|"]
     for ability in Ability:
         cells = ("–" if ability in client.cannot else "✓" for client in CLIENTS.values())
@@ -23,12 +23,12 @@ def matrix() -> str:
     return "\n".join(lines)
 
 
-def test_the_page_has_the_table_of_abilities() -> None:
+def test_the_page_contains_the_table_of_abilities() -> None:
     assert matrix() in PAGE, f"the page needs:\n{matrix()}"
 
 
 @pytest.mark.parametrize("name", [name for name, client in CLIENTS.items() if client.cannot])
-def test_the_page_says_why_a_client_cannot(name: str) -> None:
+def test_the_page_gives_the_reasons_for_missing_abilities(name: str) -> None:
     told = re.search(rf"^- {re.escape(name)}: (.*?)(?=\n- |\n\n)", PAGE, flags=re.MULTILINE | re.DOTALL)
     assert told
     text = " ".join(told[1].split())

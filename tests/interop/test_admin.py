@@ -1,4 +1,4 @@
-"""Topics made and removed by each client, and refusals as each of them sees them."""
+"""Tests topic administration by each client, and the errors that each of them reports."""
 
 from collections.abc import Callable, Mapping
 
@@ -20,7 +20,7 @@ INVALID_CONFIG = 40
 
 
 @pytest.mark.parametrize("admin", ADMINS)
-def test_a_topic_is_made_seen_by_all_and_removed(
+def test_a_created_topic_is_visible_to_all_clients_and_can_be_deleted(
     admins: Mapping[str, AdminClient], new_name: Callable[[], str], admin: str
 ) -> None:
     topic = new_name()
@@ -31,9 +31,7 @@ def test_a_topic_is_made_seen_by_all_and_removed(
 
 
 @pytest.mark.parametrize("admin", ADMINS)
-def test_a_topic_made_again_under_its_name_begins_empty(
-    admins: Mapping[str, AdminClient], new_name: Callable[[], str], admin: str
-) -> None:
+def test_a_recreated_topic_is_empty(admins: Mapping[str, AdminClient], new_name: Callable[[], str], admin: str) -> None:
     topic = new_name()
     client = admins[admin]
     client.create_topic(topic, 1)
@@ -46,7 +44,7 @@ def test_a_topic_made_again_under_its_name_begins_empty(
 
 
 @pytest.mark.parametrize("admin", ADMINS)
-def test_a_topic_that_exists_is_not_made_again(
+def test_creating_an_existing_topic_is_refused(
     admins: Mapping[str, AdminClient], new_topic: Callable[..., str], admin: str
 ) -> None:
     topic = new_topic()
@@ -56,7 +54,7 @@ def test_a_topic_that_exists_is_not_made_again(
 
 
 @pytest.mark.parametrize("admin", ADMINS)
-def test_a_topic_that_is_not_there_is_not_deleted(
+def test_deleting_a_missing_topic_is_refused(
     admins: Mapping[str, AdminClient], new_name: Callable[[], str], admin: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
@@ -76,7 +74,7 @@ def test_a_topic_that_is_not_there_is_not_deleted(
     ],
     ids=["name", "partitions", "replication factor", "value", "unknown setting"],
 )
-def test_a_topic_that_cannot_be_is_refused_by_name(
+def test_creating_an_invalid_topic_is_refused(
     admins: Mapping[str, AdminClient],
     new_name: Callable[[], str],
     admin: str,
@@ -94,7 +92,7 @@ def test_a_topic_that_cannot_be_is_refused_by_name(
 
 
 @pytest.mark.parametrize("client", ADMINS)
-def test_a_message_larger_than_its_topic_allows_is_refused_and_the_log_goes_on(
+def test_a_too_large_message_is_refused_and_later_writes_succeed(
     admins: Mapping[str, AdminClient], new_topic: Callable[..., str], client: str
 ) -> None:
     topic = new_topic(settings={"max.message.bytes": "20000"})
@@ -107,19 +105,19 @@ def test_a_message_larger_than_its_topic_allows_is_refused_and_the_log_goes_on(
 
 
 @pytest.mark.parametrize("client", ["confluent-kafka", "aiokafka", "kafka-python", "java"])
-def test_a_position_far_beyond_the_end_is_an_error_for_a_client_that_names_no_other(
+def test_an_offset_far_after_the_log_end_is_out_of_range(
     admins: Mapping[str, AdminClient], new_topic: Callable[..., str], client: str
 ) -> None:
     topic = new_topic()
     admins[client].write(topic, 0, [Message(b"only")])
     with pytest.raises(RefusedError) as refused:
         admins[client].read(topic, 0, 1_000_000, 1)
-    # librdkafka tells of it as its own "no place to begin".
+    # librdkafka reports its own error for a failed offset reset.
     assert refused.value.number in (OFFSET_OUT_OF_RANGE, -140)
 
 
 @pytest.mark.parametrize("keeper", KEEPERS)
-def test_a_topic_is_described_with_what_it_was_made_with_and_all_defaults(
+def test_a_topic_is_described_with_its_settings_and_all_defaults(
     keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
 ) -> None:
     topic = new_topic(settings={"retention.ms": "3600000", "cleanup.policy": "compact,delete"})
@@ -132,13 +130,13 @@ def test_a_topic_is_described_with_what_it_was_made_with_and_all_defaults(
 
 
 @pytest.mark.parametrize("keeper", KEEPERS)
-def test_settings_are_replaced_as_a_whole_and_hold_at_once(
+def test_settings_are_replaced_completely_and_apply_at_once(
     keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
 ) -> None:
     topic = new_topic(settings={"retention.ms": "3600000"})
     client = keepers[keeper]
     client.replace_settings(topic, {"max.message.bytes": "20000", "segment.bytes": "2000000"})
-    # kafka-python itself sends along what was set before, so that nothing is lost by accident.
+    # kafka-python itself adds the existing settings, so that none is lost by accident.
     own = {name: setting.value for name, setting in client.settings(topic).items() if setting.is_own}
     assert own.items() >= {"max.message.bytes": "20000", "segment.bytes": "2000000"}.items()
     assert ("retention.ms" in own) == (keeper == "kafka-python")
@@ -148,7 +146,7 @@ def test_settings_are_replaced_as_a_whole_and_hold_at_once(
 
 
 @pytest.mark.parametrize("keeper", [name for name in KEEPERS if name != "aiokafka"])
-def test_single_settings_are_changed_and_given_back(
+def test_single_settings_are_changed_and_reset(
     keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
 ) -> None:
     topic = new_topic(settings={"retention.ms": "3600000", "segment.ms": "5000"})
@@ -159,7 +157,7 @@ def test_single_settings_are_changed_and_given_back(
 
 
 @pytest.mark.parametrize("keeper", KEEPERS)
-def test_a_bad_setting_is_refused_and_leaves_the_others(
+def test_an_invalid_setting_is_refused_and_changes_nothing(
     keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
 ) -> None:
     topic = new_topic(settings={"retention.ms": "3600000"})
@@ -173,7 +171,7 @@ def test_a_bad_setting_is_refused_and_leaves_the_others(
 
 
 @pytest.mark.parametrize("keeper", KEEPERS)
-def test_a_topic_grows_for_all_clients(
+def test_all_clients_see_partitions_added_to_a_topic(
     keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
 ) -> None:
     topic = new_topic(partitions=2)
@@ -191,7 +189,7 @@ def test_a_topic_grows_for_all_clients(
 
 
 @pytest.mark.parametrize("keeper", KEEPERS)
-def test_the_beginning_of_a_partition_is_deleted(
+def test_records_before_an_offset_are_deleted(
     keepers: Mapping[str, SettingsClient], new_topic: Callable[..., str], keeper: str
 ) -> None:
     topic = new_topic()

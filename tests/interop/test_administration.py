@@ -1,4 +1,4 @@
-"""Topics and their settings, as each client administers them."""
+"""Tests the administration of topics and settings by each client."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,7 +18,7 @@ def test_a_topic_is_created_with_settings_described_and_deleted(
     settings = admin.settings(topic)
     assert settings["retention.ms"] == ToldSetting("7200000", True)
     assert settings["cleanup.policy"] == ToldSetting("compact,delete", True)
-    # What was not chosen is told too, with its default.
+    # Settings that were not set are reported with their defaults.
     assert settings["max.message.bytes"] == ToldSetting("1048588", False)
     assert settings["min.insync.replicas"] == ToldSetting("1", False)
     admin.delete_topic(topic)
@@ -26,13 +26,13 @@ def test_a_topic_is_created_with_settings_described_and_deleted(
 
 
 @each_that_can(Ability.ALTER)
-def test_settings_are_altered_and_others_stay(
+def test_altered_settings_leave_others_unchanged(
     admins: Mapping[str, AdminClient], new_topic: Callable[..., str], client: Client
 ) -> None:
     topic = new_topic(settings={"segment.bytes": "16777216"})
     admin = admins[client.name]
     altered = {"retention.ms": "5400000", "max.message.bytes": "2000000"}
-    # The old way of altering, which some clients still have, says everything anew.
+    # The old AlterConfigs request, which some clients use, replaces all settings.
     admin.alter(topic, altered | {"segment.bytes": "16777216"})
     wanted = altered | {"segment.bytes": "16777216"}
     eventually(
@@ -43,7 +43,7 @@ def test_settings_are_altered_and_others_stay(
 
 
 @each_that_can(Ability.GROW)
-def test_a_topic_is_given_more_partitions(
+def test_partitions_are_added_to_a_topic(
     clients: Mapping[str, Client], admins: Mapping[str, AdminClient], new_topic: Callable[..., str], client: Client
 ) -> None:
     topic, admin = new_topic(1), admins[client.name]
@@ -61,6 +61,6 @@ def test_records_before_an_offset_are_deleted(
 ) -> None:
     topic, admin = new_topic(1), admins[client.name]
     clients["confluent-kafka"].write(topic, 0, [Message(b"%d" % number) for number in range(10)])
-    assert admin.delete_records(topic, 0, 6) in (6, None)  # None: the client does not tell.
+    assert admin.delete_records(topic, 0, 6) in (6, None)  # None: the client does not report it.
     assert admin.ends(topic, 0) == (6, 10)
     assert [stored.offset for stored in client.read(topic, 0, 6, 4)] == [6, 7, 8, 9]

@@ -1,4 +1,4 @@
-"""A compacted topic is read by everybody's client, from its beginning and from offsets whose messages have gone."""
+"""Tests that every client reads a compacted topic, from its beginning and from offsets of removed messages."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "16384", "min.cleanab
 
 
 class Compacted(NamedTuple):
-    """A topic that was compacted: what was written, and what is left."""
+    """A compacted topic, with the written and the remaining messages."""
 
     topic: str
     written: list[Message]
@@ -45,7 +45,7 @@ async def read_whole(bootstrap: str, topic: str) -> list[Record]:
 
 @pytest.fixture(scope="module")
 def compacted(clients: Mapping[str, Client], bootstrap: str, new_topic: Callable[..., str]) -> Compacted:
-    """Many versions of few keys in batches of all kinds, a tombstone among them, compacted."""
+    """Provide a compacted topic of many values of few keys, with a tombstone, in batches of all kinds."""
     topic = new_topic(1, COMPACTED)
     writer = clients["confluent-kafka"]
     written: list[Message] = []
@@ -56,12 +56,12 @@ def compacted(clients: Mapping[str, Client], bootstrap: str, new_topic: Callable
             some.append(Message(None, b"key-6"))
         if number > 3:
             some = [message for message in some if message.key != b"key-6"]
-        for first in range(0, len(some), 50):  # A batch is no larger than a segment.
+        for first in range(0, len(some), 50):  # A batch must fit into a segment.
             part = some[first : first + 50]
             writer.write(topic, 0, part, compression=compression, idempotent=number % 2 == 0)
         written += some
     fillers = [Message(b"%d" % n * 5000, b"filler-%d" % n) for n in range(8)]
-    for filler in fillers:  # One after another, so that the segments before are closed.
+    for filler in fillers:  # Closes the earlier segments.
         writer.write(topic, 0, [filler])
     written += fillers
     deadline_s = time.monotonic() + CLEANED_S
@@ -76,7 +76,7 @@ def table(messages: list[tuple[bytes | None, bytes | None]]) -> dict[bytes | Non
     return dict(messages)
 
 
-def test_the_last_message_of_each_key_is_left(compacted: Compacted) -> None:
+def test_compaction_keeps_the_last_message_of_each_key(compacted: Compacted) -> None:
     expected = table([(message.key, message.value) for message in compacted.written])
     assert table([(record.key, record.value) for record in compacted.left]) == expected
     assert expected[b"key-6"] is None
@@ -85,7 +85,7 @@ def test_the_last_message_of_each_key_is_left(compacted: Compacted) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_every_client_reads_what_is_left_and_can_begin_where_nothing_is(
+def test_every_client_reads_a_compacted_log_from_any_offset(
     clients: Mapping[str, Client], compacted: Compacted, reader: str
 ) -> None:
     offsets = [record.offset for record in compacted.left]
@@ -108,7 +108,7 @@ def as_record(stored: Stored) -> tuple[int, bytes | None, bytes | None, int | No
         ("confluent-kafka", INVALID_RECORD),
         ("kafka-python", INVALID_RECORD),
         ("java", INVALID_RECORD),
-        ("aiokafka", -1),  # It does not know the error, only that it is one.
+        ("aiokafka", -1),  # aiokafka has no name for this error.
     ],
 )
 def test_a_message_without_a_key_is_refused(

@@ -1,4 +1,4 @@
-"""A consumer of librdkafka as its documentation writes it, in a process of its own: so that a crash of it is seen."""
+"""Tests a librdkafka consumer like the one in its documentation, in a separate process, so that a crash is detected."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ print("closed", flush=True)
 """
 
 
-def test_a_consumer_without_an_offset_begins_where_its_setting_says_and_ends_in_order(
+def test_a_librdkafka_consumer_starts_by_auto_offset_reset_and_closes(
     clients: Mapping[str, Client], bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic()

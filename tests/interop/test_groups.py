@@ -1,4 +1,4 @@
-"""Groups as each client lives them: joining, sharing, leaving, committing, resuming, being set back."""
+"""Tests groups with each client: joining, sharing, leaving, committing, resuming and resetting offsets."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -66,7 +66,7 @@ def await_assignment(*members: Member, partitions: int) -> None:
     [(name, protocol) for protocol, ability in PROTOCOL_ABILITIES.items() for name in able(ability)],
     indirect=["client"],
 )
-def test_members_share_the_partitions_and_take_over_from_one_that_leaves(
+def test_members_share_partitions_and_take_over_after_a_leave(
     clients: Mapping[str, Client],
     new_topic: Callable[..., str],
     new_name: Callable[[], str],
@@ -85,13 +85,13 @@ def test_members_share_the_partitions_and_take_over_from_one_that_leaves(
         write_to_all(clients, topic, 4, 5)
         await_places([second], range_of_places(4, 10, 15))
         if protocol in (COOPERATIVE, NEW):
-            # Nothing was committed: a partition that had been let go of would have been read again.
+            # Nothing was committed, so a revoked partition would have been read again.
             again = [place for place in places([second]) if place[0] in kept]
             assert len(again) == len(set(again))
 
 
 @each_that_can(Ability.COMMIT)
-def test_a_group_resumes_after_what_it_has_committed(
+def test_a_group_resumes_at_its_committed_offsets(
     clients: Mapping[str, Client],
     admins: Mapping[str, AdminClient],
     new_topic: Callable[..., str],
@@ -111,7 +111,7 @@ def test_a_group_resumes_after_what_it_has_committed(
 
 
 @each_that_can(Ability.RESET)
-def test_a_group_that_is_set_back_reads_again_from_there(
+def test_a_group_continues_at_reset_offsets(
     clients: Mapping[str, Client],
     admins: Mapping[str, AdminClient],
     new_topic: Callable[..., str],
@@ -163,7 +163,7 @@ def test_a_group_is_deleted_once_its_members_have_left(
         member.commit()
         with pytest.raises(RefusedError) as refused:
             admin.delete_group(group)
-        assert refused.value.number in (NON_EMPTY_GROUP, -1)  # -1: the client does not tell.
+        assert refused.value.number in (NON_EMPTY_GROUP, -1)  # -1: the client does not report the error number.
     assert admin.committed(group, topic) == {0: 3}
     admin.delete_group(group)
     assert group not in admin.groups()
@@ -172,7 +172,7 @@ def test_a_group_is_deleted_once_its_members_have_left(
 
 @pytest.mark.parametrize(("first", "second"), [("java", "confluent-kafka"), ("franz-go", "java")])
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE, NEW])
-def test_clients_of_different_making_share_one_group(
+def test_different_clients_share_one_group(
     clients: Mapping[str, Client],
     new_topic: Callable[..., str],
     new_name: Callable[[], str],
@@ -191,7 +191,7 @@ def test_clients_of_different_making_share_one_group(
 
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE, NEW])
 @pytest.mark.parametrize("client", ["java", "franz-go"], indirect=True)
-def test_members_that_come_and_go_at_once_all_get_their_share(
+def test_members_that_join_and_leave_at_once_get_all_partitions(
     clients: Mapping[str, Client],
     new_topic: Callable[..., str],
     new_name: Callable[[], str],

@@ -1,4 +1,4 @@
-"""A client in Go, generated from the published contract, against a gateway."""
+"""Tests a Go client, generated from the published gRPC contract, against a gateway."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ TIMEOUT_S = 120
 
 
 async def run_client(bootstrap: str, topic: str, group: str) -> Any:
-    """What it tells."""
+    """Run the client and return its report."""
     program = build() / "client"
     async with grpc_gateway(bootstrap) as served:
         process = await asyncio.create_subprocess_exec(
@@ -28,12 +28,12 @@ async def run_client(bootstrap: str, topic: str, group: str) -> Any:
     return json.loads(told)
 
 
-def test_a_client_in_go_writes_reads_follows_polls_in_a_group_and_knows_errors_by_name(
+def test_a_generated_go_client_writes_reads_polls_and_gets_error_names(
     bootstrap: str, new_name: Callable[[], str]
 ) -> None:
     told = asyncio.run(run_client(bootstrap, new_name(), new_name()))
     assert told["created"]
-    assert told["put"] == [1, 0, 1, 0], "the second put of one id is told the place of the first"
+    assert told["put"] == [1, 0, 1, 0], "the second put of an id returns the offset of the first"
     assert told["stream"] == list(range(30))
     streamed = [f"{number}.{row}" for number in range(10) for row in range(3)]
     assert sorted(told["got"]) == sorted(["first", *streamed])

@@ -1,4 +1,4 @@
-"""Every example of docs/grpc.md is run, in order, against a gateway."""
+"""Runs every example of docs/grpc.md, in order, against a gateway."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ async def printed(command: list[str], environment: dict[str, str]) -> str:
     return told.decode()
 
 
-def test_every_example_of_the_page_prints_what_it_says() -> None:
+def test_every_example_of_the_page_prints_its_documented_output() -> None:
     environment = os.environ | {"PATH": f"{build() / 'plugins'}{os.pathsep}{os.environ['PATH']}"}
 
     async def story(bootstrap: str) -> None:

@@ -1,4 +1,4 @@
-"""Kafka's command line tools, as operators use them."""
+"""Tests Kafka's command line tools against Millstream."""
 
 import json
 import re
@@ -72,7 +72,7 @@ def test_the_offsets_of_all_topics_are_listed(
     assert int(offset) in range(3)
 
 
-def test_the_sizes_of_logs_are_told(
+def test_the_sizes_of_logs_are_listed(
     tools: JavaToolsClient, clients: Mapping[str, Client], new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(2)
@@ -86,7 +86,7 @@ def test_the_sizes_of_logs_are_told(
     assert sizes[f"{topic}-1"] > 10_000
 
 
-def test_topics_are_described_to_their_replicas(tools: JavaToolsClient, new_topic: Callable[..., str]) -> None:
+def test_topics_are_described_with_their_replicas(tools: JavaToolsClient, new_topic: Callable[..., str]) -> None:
     topic = new_topic(2, settings={"retention.ms": "7200000"})
     said = tools.tool(f"{TOOLS}.TopicCommand", "--describe", "--topic", topic)
     assert re.search(rf"Topic: {topic}\s+TopicId: \S+\s+PartitionCount: 2\s+ReplicationFactor: 1", said.output)
@@ -95,7 +95,9 @@ def test_topics_are_described_to_their_replicas(tools: JavaToolsClient, new_topi
     assert rows == [(str(number), "1", "1", "1") for number in range(2)]
 
 
-def test_a_setting_is_given_back_and_a_bad_one_refused(tools: JavaToolsClient, new_topic: Callable[..., str]) -> None:
+def test_a_setting_is_reset_and_an_invalid_one_is_refused(
+    tools: JavaToolsClient, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(settings={"retention.ms": "7200000"})
     entity = ("--entity-type", "topics", "--entity-name", topic, "--alter")
     assert tools.tool("kafka.admin.ConfigCommand", *entity, "--delete-config", "retention.ms").code == 0
@@ -105,7 +107,7 @@ def test_a_setting_is_given_back_and_a_bad_one_refused(tools: JavaToolsClient, n
     assert "InvalidConfigurationException" in refused.output + refused.errors
 
 
-def test_a_reset_is_shown_before_it_is_done(
+def test_an_offset_reset_with_dry_run_shows_the_offsets_and_changes_nothing(
     tools: JavaToolsClient, clients: Mapping[str, Client], new_topic: Callable[..., str], new_name: Callable[[], str]
 ) -> None:
     topic, group = new_topic(), new_name()
@@ -121,7 +123,7 @@ def test_a_reset_is_shown_before_it_is_done(
     assert tools.committed(group, topic) == {0: 5}
 
 
-def test_the_console_consumer_reads_as_a_group_and_goes_on_where_it_was(
+def test_the_console_consumer_continues_at_its_committed_offset(
     tools: JavaToolsClient, clients: Mapping[str, Client], new_topic: Callable[..., str], new_name: Callable[[], str]
 ) -> None:
     topic, group = new_topic(), new_name()

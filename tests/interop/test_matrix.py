@@ -1,4 +1,4 @@
-"""Everybody writes, everybody reads: what one client stored is the same for each of the others."""
+"""Tests that the messages of each writing client are read unaltered by each other client."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,12 +10,12 @@ from interop.clients.client import COMPRESSIONS, Client, Message
 from interop.clients.every import NAMES, able
 
 CODECS = {"none": (), **{name: (Ability[name.upper()],) for name in COMPRESSIONS if name != "none"}}
-# Recent, since messages older than the retention may be removed at any time.
+# Recent, because messages older than the retention time may be removed at any time.
 BEGIN_MS = int(time.time() * 1000) - 3_600_000
 
 
 def sample_messages() -> list[Message]:
-    """One of each kind; long and repetitive enough that every codec really compresses the batch."""
+    """Build messages of every kind, long and repetitive enough that every codec compresses the batch."""
     kinds = [
         Message(b"plain", b"key", (("trace", b"0f"), ("again", b"1"), ("again", b"2"))),
         Message(b"no key"),
@@ -26,7 +26,7 @@ def sample_messages() -> list[Message]:
         Message(b"0123456789abcdef" * 3000, b"large"),
     ]
     kinds += [Message(b"filling %04d " % number * 8, b"key-%d" % (number % 7)) for number in range(200)]
-    # Two seconds apart, so that a time stamp that was rounded or lost would show.
+    # Two seconds apart, so that a rounded or lost timestamp is detected.
     return [
         Message(message.value, message.key, message.headers, BEGIN_MS + 2_000 * number)
         for number, message in enumerate(kinds)
@@ -37,7 +37,7 @@ def sample_messages() -> list[Message]:
 def written(
     clients: Mapping[str, Client], new_topic: Callable[..., str]
 ) -> Callable[[str, str], tuple[str, int, list[Message]]]:
-    """Has one client write the samples with one codec, once, and tells where they are."""
+    """Provide a function that writes the samples with one client and codec, once, and returns their location."""
     known: dict[tuple[str, str], tuple[str, int, list[Message]]] = {}
 
     def write(writer: str, compression: str) -> tuple[str, int, list[Message]]:
@@ -55,7 +55,7 @@ def written(
 @pytest.mark.parametrize(
     ("writer", "compression"), [(writer, name) for name, needed in CODECS.items() for writer in able(*needed)]
 )
-def test_what_one_client_writes_another_reads_unaltered(
+def test_messages_of_each_client_are_read_unaltered_by_all_others(
     clients: Mapping[str, Client],
     written: Callable[[str, str], tuple[str, int, list[Message]]],
     writer: str,
@@ -71,12 +71,12 @@ def test_what_one_client_writes_another_reads_unaltered(
 
 @pytest.mark.parametrize("reader", able(Ability.CONSUME))
 @pytest.mark.parametrize("compression", ["lz4", "snappy"])
-def test_blocks_of_every_size_that_the_sdk_compresses_are_read_by_all(
+def test_compressed_blocks_of_the_sdk_are_read_by_all_clients(
     clients: Mapping[str, Client], new_topic: Callable[..., str], reader: str, compression: str
 ) -> None:
     topic = new_topic()
     messages = [Message(b"0123456789abcdef" * (size // 16)) for size in (60_000, 250_000, 900_000, 2_500_000)]
-    for message in messages:  # Each in a batch of its own.
+    for message in messages:  # One batch per message.
         clients["millstream"].write(topic, 0, [message], compression=compression)
     found = clients[reader].read(topic, 0, 0, len(messages))
     assert [stored.message.value for stored in found] == [message.value for message in messages]
@@ -84,7 +84,7 @@ def test_blocks_of_every_size_that_the_sdk_compresses_are_read_by_all(
 
 @pytest.mark.parametrize("reader", able(Ability.CONSUME))
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_a_reader_can_begin_in_the_middle_of_a_batch(
+def test_a_reader_can_start_in_the_middle_of_a_batch(
     clients: Mapping[str, Client],
     written: Callable[[str, str], tuple[str, int, list[Message]]],
     reader: str,
@@ -102,7 +102,7 @@ def test_a_reader_can_begin_in_the_middle_of_a_batch(
     [(BEGIN_MS - 1, 0), (BEGIN_MS, 0), (BEGIN_MS + 2 * 57_000 - 1, 57), (BEGIN_MS + 2 * 57_000, 57)],
     ids=["before the first", "the first", "between two", "exactly one"],
 )
-def test_a_time_stamp_leads_to_the_first_message_that_is_not_older(
+def test_a_timestamp_finds_the_first_message_at_or_after_it(
     clients: Mapping[str, Client],
     written: Callable[[str, str], tuple[str, int, list[Message]]],
     reader: str,
@@ -113,9 +113,9 @@ def test_a_time_stamp_leads_to_the_first_message_that_is_not_older(
     assert clients[reader].offset_for_time(topic, partition, timestamp_ms) == offset
 
 
-# The others answer with the end instead.
+# The other clients return the log end instead.
 @pytest.mark.parametrize("reader", [name for name in NAMES if name not in ("kcat", "confluent-kafka", "kafkajs")])
-def test_a_time_stamp_after_the_last_message_leads_nowhere(
+def test_a_timestamp_after_the_last_message_finds_no_offset(
     clients: Mapping[str, Client], written: Callable[[str, str], tuple[str, int, list[Message]]], reader: str
 ) -> None:
     topic, partition, messages = written("confluent-kafka", "lz4")

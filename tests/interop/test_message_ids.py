@@ -1,4 +1,4 @@
-"""Messages that were stored under ids, by PUTS over a plain socket: clients of every make read them like any other."""
+"""Tests that every client reads messages that were stored under message ids (Puts over a plain socket)."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from millstream.model.message_id import ID_HEADER, MadeId
 from millstream.records.batch import encode_batch
 
 WRITER = 123_456_789
-"""Larger than any id that a broker of these tests gives out."""
+"""A producer id larger than any that a broker of these tests assigns."""
 
 CODECS = {"none": (), "zstd": (Ability.ZSTD,)}
 PAIRS = [(reader, name) for name, needed in CODECS.items() for reader in able(Ability.CONSUME, *needed)]
@@ -23,7 +23,7 @@ RETRIED = MadeId(WRITER + 1, 0, 0, 2, 0)
 
 
 def put(bootstrap: str, topic: str, records: bytes | bytearray, ids: list[bytes] | None) -> Fields:
-    """What became of one batch."""
+    """Put one batch and return its result."""
     host, _, port = bootstrap.rpartition(":")
     entries = [{"partition": -1, "hash": -1, "records": bytes(records), "message_ids": ids}]
     fields = {"acks": -1, "timeout_ms": 30_000, "topics": [{"name": topic, "entries": entries}]}
@@ -33,8 +33,8 @@ def put(bootstrap: str, topic: str, records: bytes | bytearray, ids: list[bytes]
 
 
 def put_all(bootstrap: str, topic: str, compression: str) -> list[Message]:
-    """Batches of all kinds, each sent twice; the messages that must be there, once each."""
-    now_ms = int(time.time() * 1000)  # Since what is older than the retention may be removed at any time.
+    """Put batches of all kinds, each twice; returns the messages that must be stored, once each."""
+    now_ms = int(time.time() * 1000)  # Messages older than the retention time may be removed at any time.
     made = encode_batch(
         [b"made 0", b"made 1"],
         timestamps=now_ms,
@@ -61,7 +61,7 @@ def put_all(bootstrap: str, topic: str, compression: str) -> list[Message]:
 
 @pytest.fixture(scope="module")
 def written(bootstrap: str, new_topic: Callable[..., str]) -> Callable[[str], tuple[str, list[Message]]]:
-    """Puts all kinds of batches with one codec, once, and tells where they are."""
+    """Provide a function that puts all kinds of batches with one codec, once, and returns topic and messages."""
     known: dict[str, tuple[str, list[Message]]] = {}
 
     def write(compression: str) -> tuple[str, list[Message]]:

@@ -1,4 +1,4 @@
-"""What docs/from-confluent-kafka.md says about keys: how both clients choose the same partitions while both write."""
+"""Tests that both producers choose the same partition for a key, as docs/from-confluent-kafka.md describes."""
 
 import zlib
 from collections.abc import Callable
@@ -14,7 +14,7 @@ PARTITIONS = 7
 
 
 def by_confluent_kafka(bootstrap: str, topic: str, **settings: str) -> dict[bytes, int]:
-    """Where its producer puts each key."""
+    """Return the partition that confluent-kafka's producer chooses for each key."""
     found: dict[bytes, int] = {}
 
     def delivered(error: object, message: Message) -> None:
@@ -39,7 +39,7 @@ def by_confluent_kafka(bootstrap: str, topic: str, **settings: str) -> dict[byte
     ],
     ids=["crc-32", "murmur2"],
 )
-def test_both_clients_can_be_made_to_choose_the_same_partition_for_a_key(
+def test_the_sdk_and_confluent_kafka_choose_the_same_partition_for_a_key(
     settings: dict[str, str],
     chosen: Callable[[bytes], dict[str, Any]],
     bootstrap: str,

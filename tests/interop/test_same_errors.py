@@ -1,6 +1,6 @@
-"""Apache Kafka 4.3 and Millstream are sent the same requests, and give the same errors.
+"""Tests that Apache Kafka 4.3 and Millstream answer the same requests with the same errors.
 
-Where they are meant to differ, DIFFERENCES says why; a difference that is none any more has to leave the table.
+DIFFERENCES lists intended differences with their reasons. A difference that does not exist any more fails the test.
 """
 
 from collections.abc import Iterator, Mapping
@@ -93,7 +93,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 def errors_of(answer: Any) -> Any:
-    """All error codes, by what they concern, in an order that does not depend on the broker."""
+    """Return all error codes with their subjects, in an order that does not depend on the broker."""
     if isinstance(answer, Mapping):
         found = {name: value for name, value in answer.items() if name.endswith("error_code")}
         inner = {name: errors_of(value) for name, value in answer.items() if isinstance(value, list | Mapping)}
@@ -111,29 +111,29 @@ def outcome(world: World, case: Case) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_a_request_gets_the_error_that_kafka_gives(pair: Pair, case: Case) -> None:
+def test_a_request_gets_the_same_error_as_from_kafka(pair: Pair, case: Case) -> None:
     for world in pair:
         world.stay_in_modern()
     kafka, millstream = (outcome(world, case) for world in pair)
     if case.name in DIFFERENCES:
-        assert millstream != kafka, "no difference any more"
+        assert millstream != kafka, "this difference does not exist any more"
     else:
         assert millstream == kafka
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_no_request_ends_the_connection_as_with_kafka(pair: Pair, name: str) -> None:
+def test_a_malformed_request_closes_the_connection_as_with_kafka(pair: Pair, name: str) -> None:
     kafka, millstream = (is_closed_after(world.host, world.port, BROKEN[name]) for world in pair)
     assert (kafka, millstream) == (True, True)
 
 
 @pytest.mark.parametrize("version", [99, 32_767])
-def test_an_unknown_version_of_api_versions_is_answered_in_the_oldest(pair: Pair, version: int) -> None:
+def test_an_unknown_api_versions_version_is_answered_in_version_0(pair: Pair, version: int) -> None:
     content = framed(b"\0\x12" + version.to_bytes(2, "big") + b"\0\0\0\1\xff\xff\0" + b"\1\1\0")
     kafka, millstream = (converse(world.host, world.port, content, ("ApiVersions", 0))[0] for world in pair)
     assert kafka["error_code"] == millstream["error_code"] == 35
 
 
-def test_the_names_of_the_cases_are_their_own() -> None:
+def test_case_names_are_unique_and_differences_name_cases() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
     assert not DIFFERENCES.keys() - {case.name for case in CASES}

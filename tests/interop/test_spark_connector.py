@@ -1,4 +1,4 @@
-"""Spark's own connector for Kafka, as tables and as streams, on topics that other clients read and write."""
+"""Tests Spark's Kafka connector, in batch and streaming queries, on topics that other clients read and write."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def connector() -> Iterator[Connector]:
 
 @pytest.fixture(scope="module")
 def topic(clients: Mapping[str, Client], new_topic: Callable[..., str]) -> str:
-    """With the same messages in both of its partitions."""
+    """Provide a topic with the same messages in both partitions."""
     name = new_topic(2)
     for partition in range(2):
         clients["millstream"].write(name, partition, MESSAGES)
@@ -54,7 +54,7 @@ def stored(row: Mapping[str, Any]) -> Stored:
 
 
 def rows(connector: Connector, bootstrap: str, topic: str, **options: str) -> dict[int, list[Stored]]:
-    """By partition."""
+    """Read a table and return its rows by partition."""
     read = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true", **options}
     found: dict[int, list[Stored]] = {}
     for row in connector.ask("read", options=read):
@@ -66,7 +66,7 @@ def places(topic: str, *numbers: int) -> str:
     return json.dumps({topic: {str(partition): number for partition, number in enumerate(numbers)}})
 
 
-def test_a_table_has_every_message_with_its_headers_its_time_and_its_place(
+def test_a_table_has_every_message_with_headers_timestamp_and_offset(
     connector: Connector, bootstrap: str, topic: str
 ) -> None:
     written = [Stored(offset, message) for offset, message in enumerate(MESSAGES)]
@@ -87,7 +87,7 @@ def test_a_table_has_every_message_with_its_headers_its_time_and_its_place(
     ],
     ids=["offsets", "times"],
 )
-def test_a_table_begins_and_ends_at_offsets_and_at_times(
+def test_a_table_starts_and_ends_at_offsets_or_timestamps(
     connector: Connector,
     bootstrap: str,
     topic: str,
@@ -98,7 +98,7 @@ def test_a_table_begins_and_ends_at_offsets_and_at_times(
     assert {number: [each.offset for each in some] for number, some in found.items()} == wanted
 
 
-def test_a_table_is_written_with_its_headers_into_the_partitions_that_it_says(
+def test_a_table_is_written_with_headers_to_the_given_partitions(
     clients: Mapping[str, Client], connector: Connector, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
     target = new_topic(2)
@@ -109,13 +109,13 @@ def test_a_table_is_written_with_its_headers_into_the_partitions_that_it_says(
     ]
     connector.ask("write", options={"kafka.bootstrap.servers": bootstrap, "topic": target}, rows=given)
     found = [each.message for each in clients["millstream"].read(target, 1, 0, len(messages))]
-    # Spark divides the rows among tasks, which write at the same time.
+    # Spark splits the rows into tasks that write concurrently.
     for message in messages:
         assert sum(message.matches(each) for each in found) == 1
     assert clients["confluent-kafka"].ends(target, 0) == (0, 0)
 
 
-def test_a_stream_copies_a_topic_and_goes_on_from_its_checkpoint(
+def test_a_stream_copies_a_topic_and_resumes_from_its_checkpoint(
     clients: Mapping[str, Client],
     connector: Connector,
     bootstrap: str,
@@ -125,7 +125,7 @@ def test_a_stream_copies_a_topic_and_goes_on_from_its_checkpoint(
     source, target = new_topic(2), new_topic()
     for partition in range(2):
         clients["millstream"].write(source, partition, MESSAGES)
-    # Streams may begin at times as well.
+    # A stream may also start at timestamps.
     reading = {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": source,

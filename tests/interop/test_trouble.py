@@ -1,4 +1,4 @@
-"""Connections that break and brokers that go away, in the middle of what clients do."""
+"""Tests clients through cut connections and restarts of the broker."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def numbered(start: int) -> list[Message]:
 
 
 def log_end(frail: Frail, topic: str) -> int:
-    """Asked of the broker directly, not over the wire that is cut."""
+    """Return the log end offset, from the broker directly and not through the proxy."""
     row = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
     request = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [row]}]}
     answer = ask("127.0.0.1", frail.broker.port, "ListOffsets", 4, request)
@@ -36,7 +36,7 @@ def await_end(frail: Frail, topic: str, at_least: int) -> None:
 
 @contextmanager
 def open_stream(client: Client, topic: str) -> Iterator[Stream]:
-    """A producer that is closed in any case; that everything was acknowledged is known at the end."""
+    """Open a producer that is closed in any case; closing asserts that all messages were acknowledged."""
     stream = client.stream(topic)
     try:
         yield stream
@@ -56,7 +56,7 @@ def make_topic(clients: Mapping[str, Client], frail: Frail, topic: str) -> Clien
 
 
 @each_that_can(Ability.CUT)
-def test_an_idempotent_producer_stores_each_message_once_although_the_connection_is_cut(
+def test_an_idempotent_producer_stores_once_when_the_connection_is_cut(
     clients: Mapping[str, Client], frail: Frail, new_name: Callable[[], str], client: Client
 ) -> None:
     topic = new_name()
@@ -64,7 +64,7 @@ def test_an_idempotent_producer_stores_each_message_once_although_the_connection
     with open_stream(client.at(frail.bootstrap), topic) as stream:
         stream.send(numbered(0))
         await_end(frail, topic, 1)
-        # What is stored now is not acknowledged: the producer has to send it again, and the broker to know it.
+        # These messages are stored but not acknowledged: the producer retries them, and the broker must recognise them.
         before = frail.wire.swallowed
         frail.wire.swallow_answers()
         try:
@@ -78,7 +78,7 @@ def test_an_idempotent_producer_stores_each_message_once_although_the_connection
 
 
 @each_that_can(Ability.RESTART)
-def test_producers_and_groups_go_on_after_a_restart_of_the_broker(
+def test_producers_and_groups_continue_after_a_broker_restart(
     clients: Mapping[str, Client], frail: Frail, new_name: Callable[[], str], client: Client
 ) -> None:
     topic, group = new_name(), new_name()

@@ -1,4 +1,4 @@
-"""Readers that wait at the end of a log, and writers that do not wait for an answer."""
+"""Tests readers that wait at the log end, and writers that do not wait for answers."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ LONG_WAIT_MS = 240_000
 
 @contextmanager
 def patient_consumer(bootstrap: str) -> Iterator[Consumer]:
-    """Asks the broker to hold a fetch far longer than the test has time for."""
+    """Open a consumer whose fetches wait much longer than the test's timeout."""
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "group.id": "unused",
@@ -31,7 +31,7 @@ def patient_consumer(bootstrap: str) -> Iterator[Consumer]:
 
 
 @pytest.mark.parametrize("writer", ["java", "millstream"])
-def test_a_waiting_reader_is_woken_by_a_message_not_by_the_end_of_its_wait(
+def test_a_waiting_reader_is_woken_by_a_message_before_its_timeout(
     clients: Mapping[str, Client], bootstrap: str, new_topic: Callable[..., str], writer: str
 ) -> None:
     topic = new_topic()
@@ -47,7 +47,7 @@ def test_a_waiting_reader_is_woken_by_a_message_not_by_the_end_of_its_wait(
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_messages_are_stored_in_order_however_little_the_writer_waits(
+def test_messages_are_stored_in_order_with_every_acks_setting(
     clients: Mapping[str, Client], bootstrap: str, new_topic: Callable[..., str], acks: str
 ) -> None:
     topic = new_topic()

@@ -1,4 +1,4 @@
-"""How clients write: idempotently, to topics that are not there yet, to several partitions, in turn with others."""
+"""Tests writes of each client: idempotent, to new topics, to several partitions, and alternating with others."""
 
 from collections.abc import Callable, Mapping
 
@@ -28,7 +28,7 @@ def test_an_idempotent_producer_stores_each_message_once_in_order(
 
 
 @pytest.mark.parametrize("writer", TELLING)
-def test_a_writer_is_told_the_offsets_under_which_its_messages_are_read(
+def test_a_write_returns_the_offsets_of_its_messages(
     clients: Mapping[str, Client], new_topic: Callable[..., str], writer: str
 ) -> None:
     topic = new_topic()
@@ -38,7 +38,7 @@ def test_a_writer_is_told_the_offsets_under_which_its_messages_are_read(
 
 
 @pytest.mark.parametrize("writer", NAMES)
-def test_writing_to_a_topic_that_is_not_there_makes_it(
+def test_writing_to_a_missing_topic_creates_it(
     clients: Mapping[str, Client], new_name: Callable[[], str], writer: str
 ) -> None:
     topic = new_name()
@@ -50,7 +50,9 @@ def test_writing_to_a_topic_that_is_not_there_makes_it(
 
 
 @pytest.mark.parametrize("name", able(Ability.PLACE))
-def test_partitions_do_not_mix(clients: Mapping[str, Client], new_topic: Callable[..., str], name: str) -> None:
+def test_writes_go_only_to_the_chosen_partition(
+    clients: Mapping[str, Client], new_topic: Callable[..., str], name: str
+) -> None:
     topic = new_topic(4)
     own = clients[name]
     for partition in range(4):
@@ -63,7 +65,9 @@ def test_partitions_do_not_mix(clients: Mapping[str, Client], new_topic: Callabl
         assert own.ends(topic, partition) == (0, 5 + partition)
 
 
-def test_clients_that_write_in_turn_share_one_log(clients: Mapping[str, Client], new_topic: Callable[..., str]) -> None:
+def test_clients_that_write_alternately_share_one_log(
+    clients: Mapping[str, Client], new_topic: Callable[..., str]
+) -> None:
     topic = new_topic()
     expected: list[bytes | None] = []
     for turn in range(2):

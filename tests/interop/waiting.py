@@ -1,4 +1,4 @@
-"""Waiting for what clients bring about in their own time."""
+"""Waits for conditions that clients fulfil asynchronously."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ _PAUSE_S = 0.05
 
 
 def eventually(look: Callable[[], T], wanted: Callable[[T], bool], what: str) -> T:
-    """What `look` sees once it is as `wanted`; AssertionError, with what was seen last, when it never gets there."""
+    """Poll `look` until its value is as `wanted` and return it; AssertionError with the last value after a timeout."""
     end_s = time.monotonic() + _PATIENCE_S
     while not wanted(seen := look()):
         assert time.monotonic() < end_s, f"not in time: {what}; last seen: {seen!r}"

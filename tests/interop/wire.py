@@ -1,4 +1,4 @@
-"""Single requests over a socket of their own, to see exactly what a broker answers."""
+"""Sends single requests over separate sockets, to examine a broker's exact answers."""
 
 import socket
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ def ask(host: str, port: int, api: str, version: int, fields: Fields) -> dict[st
 
 
 def converse(host: str, port: int, content: bytes, *expected: tuple[str, int]) -> list[dict[str, Any]]:
-    """Send any bytes on one connection and read the answers to these; EOFError when the broker closes instead."""
+    """Send any bytes on one connection and read the expected answers; EOFError if the broker closes instead."""
     with socket.create_connection((host, port), timeout=TIMEOUT_S) as connection:
         connection.sendall(content)
         return [_answer(connection, api, version) for api, version in expected]
 
 
 def is_closed_after(host: str, port: int, content: bytes) -> bool:
-    """Whether the broker answers these bytes by closing the connection, and by nothing else."""
+    """True if the broker closes the connection after these bytes without an answer."""
     with socket.create_connection((host, port), timeout=TIMEOUT_S) as connection:
         connection.sendall(content)
         try:

@@ -1,4 +1,4 @@
-"""The simulation finds bugs: those that are planted, within a bounded number of seeds, which pass without them."""
+"""Tests that the simulation finds planted bugs within a bounded number of seeds, and that these seeds pass without."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def find(monkeypatch: pytest.MonkeyPatch, plant: Plant, signs: tuple[str, ...]) -> SeedVerdict | None:
-    """The first seed that shows one of the signs under a planted bug."""
+    """Return the verdict of the first seed that shows one of the signs under a planted bug."""
     with monkeypatch.context() as patch:
         plant(patch)
         for seed in SEEDS:
@@ -45,7 +45,7 @@ def find(monkeypatch: pytest.MonkeyPatch, plant: Plant, signs: tuple[str, ...]) 
         pytest.param(plant_retry_without_fence, ("STORED TWICE",), id="a retry that fences nothing"),
     ],
 )
-def test_a_planted_bug_is_found_and_the_same_seed_passes_without_it(
+def test_a_planted_bug_is_found_by_a_seed_that_passes_without_it(
     monkeypatch: pytest.MonkeyPatch, plant: Plant, signs: tuple[str, ...]
 ) -> None:
     found = find(monkeypatch, plant, signs)

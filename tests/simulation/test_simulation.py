@@ -1,4 +1,4 @@
-"""A whole broker with its clients, from one seed: nothing is lost, and the same seed gives the same run."""
+"""Tests simulated runs of a whole broker with clients: no guarantee is broken, and a seed repeats its run exactly."""
 
 import logging
 import os
@@ -12,7 +12,8 @@ import pytest
 
 from builders.loops import for_each
 from millstream.testing.simulate import main
-from millstream.testing.simulation.plan import Fault, FaultKind, draw_plan
+from millstream.testing.simulation.faults import DAMAGE, Fault, FaultKind
+from millstream.testing.simulation.plan import draw_plan
 from millstream.testing.simulation.seed_run import run_plan, run_seed
 
 ROUND = range(1, 31)
@@ -20,22 +21,22 @@ COMMAND = (sys.executable, "-m", "millstream.testing.simulate")
 
 
 @for_each("seed", ROUND)
-def test_a_seed_of_the_bounded_round_is_good(seed: int) -> None:
+def test_a_simulated_run_of_each_seed_loses_and_reorders_nothing(seed: int) -> None:
     verdict = run_seed(seed)
     replay = f"{' '.join(COMMAND[1:])} --seed {seed}"
     assert verdict.problems == (), f"replay with: python {replay}"
     assert verdict.writes > 0
 
 
-def test_the_bounded_round_meets_every_kind_of_fault_and_policy() -> None:
+def test_the_plans_of_all_seeds_cover_every_fault_kind_and_flush_policy() -> None:
     plans = [draw_plan(seed) for seed in ROUND]
-    assert {fault.kind for plan in plans for fault in plan.faults} == set(FaultKind)
+    assert {fault.kind for plan in plans for fault in plan.faults} == set(FaultKind) - DAMAGE
     assert {plan.flush for plan in plans} == {"always", "interval", "os"}
     assert {len(plan.members) for plan in plans} == {0, 1, 3}
 
 
 @for_each("seed", [3, 9, 14])
-def test_a_seed_gives_the_same_digest_in_every_process_and_under_every_hash_seed(seed: int) -> None:
+def test_a_seed_has_the_same_digest_in_every_process_and_hash_seed(seed: int) -> None:
     def digest(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(
@@ -48,7 +49,7 @@ def test_a_seed_gives_the_same_digest_in_every_process_and_under_every_hash_seed
     assert digest("1") == digest("2") == run_seed(seed).digest
 
 
-def test_a_seed_gives_the_same_digest_whatever_ran_before() -> None:
+def test_a_seed_has_the_same_digest_after_other_runs() -> None:
     first = [run_seed(seed).digest for seed in (5, 6, 7)]
     logging.getLogger("millstream.node.node").info("a quiet logger remembers that it is quiet")
     again = [run_seed(seed).digest for seed in (7, 6, 5)]
@@ -73,7 +74,7 @@ def test_log_lines_of_other_threads_do_not_change_a_digest() -> None:
         other.join()
 
 
-def test_a_plan_of_ones_own_can_be_played() -> None:
+def test_a_custom_plan_can_be_run() -> None:
     plan = draw_plan(1, flush="always")
     crashes = tuple(Fault(0.3 * n, FaultKind.POWER_LOSS) for n in range(1, 12))
     verdict = run_plan(replace(plan, faults=crashes))
@@ -85,17 +86,17 @@ def test_the_command_replays_a_seed_with_its_plan_and_its_digest(capsys: pytest.
     assert main(["--seed", "2", "--trace"]) == 0
     said = capsys.readouterr().out
     assert f"digest {run_seed(2).digest}" in said
-    assert "seed 2: good" in said
+    assert "seed 2: passed" in said
     assert len(said.splitlines()) > 100
 
 
-def test_the_command_plays_seeds_and_tells_the_rate(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_runs_seeds_and_reports_the_rate(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--count", "2", "--from", "8"]) == 0
     assert re.search(r"2 seeds \(8 to 9\) in .* seeds/s, .* 0 failed", capsys.readouterr().out)
     assert main(["--seconds", "0"]) == 0
 
 
-def test_the_command_tells_how_to_replay_a_seed_that_failed(
+def test_the_command_prints_the_replay_of_a_failed_seed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millstream.testing.simulation.world.SETTLING_S", 0.0)

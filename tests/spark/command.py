@@ -1,4 +1,4 @@
-"""`millstream pipeline run` as a process of its own, as a user has it."""
+"""Runs `millstream pipeline run` as a process of its own, as users do."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from spark.site import LONG_S, SETTINGS, Site
 
 
 class Command:
-    """What it prints is heard line by line."""
+    """A running command; its output is read line by line."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -22,7 +22,7 @@ class Command:
         self.errors: list[str] = []
 
     def hear(self) -> None:
-        """Wait for a line of standard output."""
+        """Waits for a line of standard output."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, self._process.communicate()[1]
@@ -31,11 +31,11 @@ class Command:
             self._states[said["query"]] = said
 
     def states(self) -> list[dict[str, Any]]:
-        """What was last said of each query."""
+        """Returns the last reported state of each query."""
         return list(self._states.values())
 
     def hear_error(self, text: str) -> None:
-        """Wait for a line of standard error with this in it."""
+        """Waits for a line of standard error that contains the text."""
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self.errors.append(line.rstrip("\n"))
@@ -44,15 +44,15 @@ class Command:
         raise AssertionError(f"never said: {text}")
 
     def interrupt(self) -> None:
-        """As Ctrl-C does: everything that was started gets it."""
+        """Sends SIGINT to all processes of the command, as Ctrl-C does."""
         os.killpg(self._process.pid, signal.SIGINT)
 
     def terminate(self) -> None:
-        """As whoever supervises it does: nobody else is told."""
+        """Sends SIGTERM to the command only, as a process supervisor does."""
         self._process.terminate()
 
     def ended(self) -> int:
-        """The exit code, when it and all that writes where it writes has ended."""
+        """Returns the exit code after the command and every process that shares its output have ended."""
         _, errors = self._process.communicate(timeout=LONG_S)
         self.errors += errors.splitlines()
         return self._process.returncode
@@ -60,7 +60,7 @@ class Command:
 
 @contextmanager
 def running(site: Site, file: Path, *options: str) -> Iterator[Command]:
-    """It ends with all that it has started."""
+    """Starts the command. All processes that it has started are killed at the end of the block."""
     settings = [each for name, value in SETTINGS.items() for each in ("--conf", f"{name}={value}")]
     arguments = [str(file), "--master", "local[2]", "--bootstrap", site.broker.bootstrap, *settings, *options]
     process = subprocess.Popen(
@@ -80,7 +80,7 @@ def running(site: Site, file: Path, *options: str) -> Iterator[Command]:
 
 
 def stored(site: Site, topic: str) -> list[tuple[str, str]]:
-    """Key and value of all messages of a topic that has one partition, in order."""
+    """Returns keys and values of all messages of a topic with one partition, in order."""
     found: list[tuple[str, str]] = []
     offset = 0
     while messages := site.client.read(topic, 0, offset).messages:

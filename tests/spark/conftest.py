@@ -1,4 +1,4 @@
-"""One Spark session and one broker for all tests of Spark: both are real, and the first takes long to start."""
+"""Provides one Spark session and one broker for all Spark tests. Both are real, and the session takes long to start."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -37,5 +37,5 @@ def client(broker: EmbeddedBroker) -> Iterator[Client]:
 
 @pytest.fixture
 def site(spark: SparkSession, broker: EmbeddedBroker, client: Client, tmp_path: Path) -> Site:
-    """What a test of Spark works with, and a topic's name of its own."""
+    """The environment of one test, with a topic name of its own."""
     return Site(spark, broker, client, tmp_path, f"topic-{next(_numbers)}")

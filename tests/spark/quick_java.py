@@ -1,4 +1,4 @@
-"""How Java is started in tests of Spark."""
+"""Defines Java options for the Spark tests."""
 
-# Soon over: what makes a long run fast only costs here.
+# Options for short runs: optimisations for long runs only cost time here.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -1,4 +1,4 @@
-"""What tests of Spark work with: a topic that can be written to, and read as a table or as a stream."""
+"""Provides the environment of the Spark tests: a topic that can be written, and read as a table or as a stream."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,12 +20,14 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 LONG_S = 120
-"""Longer than anything takes that ends."""
+"""Timeout for everything that must end."""
 _POLL_S = 0.002
-"""Who looks without a pause takes a core from what is waited for."""
+"""Pause between checks. Polling without a pause would take a core from the process under test."""
 
 
 class Site:
+    """A Spark session, a broker, a client, and a topic of one test."""
+
     def __init__(self, spark: SparkSession, broker: EmbeddedBroker, client: Client, files: Path, topic: str) -> None:
         self.spark = spark
         self.broker = broker
@@ -34,7 +36,7 @@ class Site:
         self.topic = topic
 
     def write(self, values: Iterable[object], *, partition: int | None = 0, topic: str | None = None) -> None:
-        """Each as text; they are stored when this returns."""
+        """Writes each value as text. All values are stored when this returns."""
         with self.client.producer() as producer:
             for value in values:
                 producer.put(topic or self.topic, str(value).encode(), partition=partition)
@@ -44,11 +46,11 @@ class Site:
         return (reader if schema is None else reader.schema(schema)).load()
 
     def values(self, **options: object) -> list[int]:
-        """What is read, as numbers in order."""
+        """Returns the values of a table as sorted numbers."""
         return numbers(self.read("value BINARY", **options))
 
     def stream(self, **options: object) -> "Stream":
-        """From the beginning of this topic, unless told otherwise."""
+        """Returns a stream of this topic, by default from its beginning."""
         return Stream(self, self._options({"startingOffsets": "earliest", **options}))
 
     def _options(self, options: dict[str, object]) -> dict[str, Any]:
@@ -57,7 +59,7 @@ class Site:
 
 
 class Stream:
-    """A query that stores what it reads, with the batch's number, where the next start of it goes on."""
+    """A query that stores its rows in Parquet files. Each start continues from the checkpoint of the previous one."""
 
     def __init__(self, site: Site, options: dict[str, Any]) -> None:
         self._site = site
@@ -65,7 +67,7 @@ class Stream:
         self._files = site.files / "stream"
 
     def start(self, *, now: bool = False) -> StreamingQuery:
-        """`now` reads what is there and ends."""
+        """Starts the query. With `now` it reads the available messages and ends."""
         frame = self._site.spark.readStream.format("millstream").options(**self.options).load()
         writer: DataStreamWriter = frame.writeStream.format("parquet")
         writer = writer.option("checkpointLocation", str(self._files / "checkpoint"))
@@ -74,7 +76,7 @@ class Stream:
         return writer.start(str(self._files / "rows"))
 
     def run(self) -> StreamingQuery:
-        """Read what is there."""
+        """Reads the available messages and waits for the end."""
         query = self.start(now=True)
         assert query.awaitTermination(LONG_S)
         return query
@@ -83,12 +85,12 @@ class Stream:
         return self._site.spark.read.parquet(str(self._files / "rows"))
 
     def values(self) -> list[int]:
-        """All that was read so far, in order."""
+        """Returns everything that was read so far, as sorted numbers."""
         return numbers(self.rows())
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
-    """Look again and again until it is so; a failure that says what never was, where it is not."""
+    """Waits until the condition is true. Fails with `what` if it does not become true in time."""
     deadline = time.monotonic() + LONG_S
     while not is_so():
         assert time.monotonic() < deadline, f"never: {what}"
@@ -100,12 +102,15 @@ def numbers(frame: DataFrame) -> list[int]:
 
 
 def batch_sizes(query: StreamingQuery) -> Sequence[int]:
-    """Of the batches that read something."""
+    """Returns the sizes of the batches that read something."""
     return [int(each["numInputRows"]) for each in query.recentProgress if each["numInputRows"]]
 
 
 def forget_last_commit(checkpoint: Path) -> None:
-    """As if the driver had been killed after a batch was written: the next start of the query repeats it."""
+    """Removes the last commit from the checkpoint, so that the next start repeats that batch.
+
+    The result is the same as if the driver had been killed after it wrote the batch.
+    """
     last = max((checkpoint / "commits").glob("*[0-9]"), key=lambda path: int(path.name))
     last.unlink()
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A topic's archive: every message once, as it was, in files that anything reads, whatever becomes of the topic."""
+"""Tests a topic's archive: every message once and unchanged, in plain Parquet files, while the topic changes."""
 
 import shutil
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def place(site: Site) -> Path:
 def archived(
     site: Site, *, data_loss: str = "fail", on_progress: Callable[[ArchiveProgress], None] | None = None
 ) -> ArchiveProgress:
-    """Bring the topic's archive up to date."""
+    """Updates the topic's archive."""
     return archive(
         site.spark,
         site.topic,
@@ -51,7 +51,7 @@ def code_of(work: Callable[[], object]) -> tuple[ErrorCode, str]:
     return caught.value.code, caught.value.detail
 
 
-def test_an_archive_has_every_message_once_and_goes_on_where_it_was_with_partitions_that_come(
+def test_an_archive_has_every_message_once_and_continues_with_new_partitions(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.client.create_topic(site.topic, partitions=2)
@@ -70,7 +70,7 @@ def test_an_archive_has_every_message_once_and_goes_on_where_it_was_with_partiti
     frame = site.spark.read.parquet(str(place(site) / "data"))
     assert numbers(frame) == list(range(50))
     assert {row.topic for row in frame.select("topic").collect()} == {site.topic}
-    monkeypatch.setattr(verification, "TASK_BYTES", 1)  # So that each piece is a step.
+    monkeypatch.setattr(verification, "TASK_BYTES", 1)  # So that each piece is checked in a job of its own.
     steps: list[tuple[str, ArchiveProgress]] = []
     assert verified(site, lambda *step: steps.append(step)) == ArchiveVerdict(
         site.topic, pieces=4, rows=50, compared=50, lost=0, behind=0
@@ -79,7 +79,7 @@ def test_an_archive_has_every_message_once_and_goes_on_where_it_was_with_partiti
     assert [(told.batches, told.rows + told.behind) for _, told in steps] == [(number, 50) for number in range(4)]
 
 
-def test_messages_are_as_they_were_and_lie_by_the_day_of_their_time(site: Site) -> None:
+def test_archived_messages_are_unchanged_and_stored_by_day(site: Site) -> None:
     site.client.create_topic(site.topic)
     with site.client.producer() as producer:
         producer.put(site.topic, None, key=b"", timestamp=0.0)
@@ -99,7 +99,7 @@ def test_messages_are_as_they_were_and_lie_by_the_day_of_their_time(site: Site) 
     assert [row.offset for row in site.read("offset BIGINT", archive=place(site)).collect()] == [0, 1, 2]
 
 
-def test_a_checkpoint_that_is_lost_makes_no_difference(site: Site) -> None:
+def test_an_archive_survives_the_loss_of_its_checkpoint(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(5))
     archived(site)
@@ -109,7 +109,7 @@ def test_a_checkpoint_that_is_lost_makes_no_difference(site: Site) -> None:
     assert values(site) == list(range(8))
 
 
-def test_what_is_committed_is_not_archived_again_though_the_checkpoint_is_behind_and_the_log_has_lost_it(
+def test_committed_messages_are_not_archived_again_with_an_older_checkpoint(
     site: Site,
 ) -> None:
     site.client.create_topic(site.topic)
@@ -124,7 +124,7 @@ def test_what_is_committed_is_not_archived_again_though_the_checkpoint_is_behind
     assert (verdict.rows, verdict.compared, verdict.differences) == (7, 2, [])
 
 
-def test_messages_that_expired_first_are_a_failure_or_a_hole_that_is_remembered(site: Site) -> None:
+def test_messages_expired_before_archiving_fail_or_are_recorded_as_lost(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(5))
     archived(site)
@@ -140,7 +140,7 @@ def test_messages_that_expired_first_are_a_failure_or_a_hole_that_is_remembered(
     assert (verdict.rows, verdict.lost, verdict.differences) == (7, 3, [])
 
 
-def test_a_topic_that_was_made_anew_needs_another_archive(site: Site) -> None:
+def test_a_recreated_topic_needs_another_archive(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(5))
     archived(site)
@@ -148,19 +148,19 @@ def test_a_topic_that_was_made_anew_needs_another_archive(site: Site) -> None:
     assert verified(site).behind is None
     site.client.create_topic(site.topic)
     for work in (lambda: archived(site, data_loss="earliest"), lambda: site.values(archive=place(site))):
-        with pytest.raises(Exception, match=f"topic '{site.topic}' was deleted and made anew: its id is"):
+        with pytest.raises(Exception, match=f"topic '{site.topic}' was deleted and recreated: its id is"):
             work()
     verdict = verified(site)
     assert (verdict.rows, verdict.compared, verdict.behind, verdict.differences) == (5, 0, None, [])
 
 
-def test_what_cannot_be_archived_is_said_in_words(site: Site) -> None:
+def test_archive_errors_have_a_code_and_a_reason(site: Site) -> None:
     assert code_of(lambda: archived(site))[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     site.client.create_topic(site.topic)
     place(site).write_bytes(b"a file")
     code, text = code_of(lambda: archived(site))
     assert code is ErrorCode.INVALID_SETTING
-    assert f"an archive cannot be made in {place(site)}: " in text
+    assert f"cannot create an archive in {place(site)}: " in text
     assert code_of(lambda: archived(site, data_loss="skip"))[0] is ErrorCode.INVALID_SETTING
     place(site).unlink()
     assert code_of(lambda: verified(site))[0] is ErrorCode.RESOURCE_NOT_FOUND
@@ -169,11 +169,11 @@ def test_what_cannot_be_archived_is_said_in_words(site: Site) -> None:
         assert code_of(lambda: archived(site))[0] is ErrorCode.DATA_DIRECTORY_IN_USE
 
 
-def test_what_is_compacted_away_stays_in_the_archive_and_is_no_difference(site: Site) -> None:
+def test_verify_accepts_archived_messages_that_compaction_removed_from_the_log(site: Site) -> None:
     settings = {"cleanup.policy": "compact", "segment.bytes": "16384", "min.cleanable.dirty.ratio": "0.01"}
     site.client.create_topic(site.topic, settings=settings)
     with site.client.producer() as producer:
-        for number in range(40):  # Each in a batch of its own, so that segments are closed.
+        for number in range(40):  # Each in a batch of its own, so that segments roll.
             producer.put(site.topic, b"%02d" % number * 1000, key=b"%d" % (number % 3)).result()
     archived(site)
 
@@ -193,7 +193,7 @@ def test_what_is_compacted_away_stays_in_the_archive_and_is_no_difference(site: 
     assert verified(site).differences == []
 
 
-def test_differences_are_found_and_named(site: Site) -> None:
+def test_verify_describes_each_changed_missing_damaged_or_unknown_archive_file(site: Site) -> None:
     site.client.create_topic(site.topic, partitions=5)
     for partition in range(5):
         site.write(range(3), partition=partition)
@@ -208,8 +208,8 @@ def test_differences_are_found_and_named(site: Site) -> None:
     shutil.copy(files[3], files[3].with_name("strange.parquet"))
     told = sorted(verified(site).differences)
     assert len(told) == 4
-    assert told[0].endswith("strange.parquet is in no commit")
+    assert told[0].endswith("strange.parquet is not in the index")
     assert told[1].startswith("partition 0, offsets 0 to 2: ")
-    assert "its bytes are not those that were written" in told[1]
+    assert "its size or checksum is not that in the index" in told[1]
     assert "cannot be read" in told[2]
-    assert "its bytes are not those that were written" in told[3]
+    assert "its size or checksum is not that in the index" in told[3]

@@ -1,4 +1,4 @@
-"""An archive and its topic read as one: no message missing or twice at the seam, wherever that is."""
+"""Tests reading an archive and its topic as one: no message is missing or duplicated where they meet."""
 
 import json
 
@@ -11,19 +11,19 @@ from spark.site import LONG_S, Site, batch_sizes, forget_last_commit
 
 
 def archive_now(site: Site) -> str:
-    """Where the archive is, up to date."""
+    """Updates the archive and returns its path."""
     path = str(site.files / "archive")
     archive(site.spark, site.topic, path, bootstrap=site.broker.bootstrap, once=True)
     return path
 
 
 def expire(site: Site, before: int, partition: int = 0) -> None:
-    """The log begins there by now."""
+    """Deletes the messages of the log below `before`."""
     site.client.admin.delete_records({TopicPartition(site.topic, partition): before})
 
 
 def seamed(site: Site) -> str:
-    """Two partitions: of one, the log begins before the archive ends; of the other, where it ends."""
+    """Archives two partitions: one log begins before its archive ends, the other one where its archive ends."""
     site.client.create_topic(site.topic, partitions=2)
     site.write(range(10), partition=0)
     site.write(range(100, 110), partition=1)
@@ -35,7 +35,7 @@ def seamed(site: Site) -> str:
     return path
 
 
-def test_a_table_has_all_of_history_and_the_tail(site: Site) -> None:
+def test_a_table_has_all_messages_of_archive_and_log(site: Site) -> None:
     path = seamed(site)
     assert site.values(archive=path) == [*range(15), *range(100, 115)]
     ends = json.dumps({site.topic: {"0": 12, "1": 10}})
@@ -47,11 +47,11 @@ def test_a_table_has_all_of_history_and_the_tail(site: Site) -> None:
     assert site.read(archive=path).where("value = '3'").first() is not None
     typed = {"valueFormat": "json", "valueSchema": "a INT", "valueShape": "struct"}
     assert site.read(archive=path, badValues="null", **typed).where("value IS NULL").count() == 30
-    with pytest.raises(PySparkException, match=f"{site.topic}-[01] at offset 0 is not what it should be"):
+    with pytest.raises(PySparkException, match=f"{site.topic}-[01] at offset 0 cannot be decoded"):
         site.read(archive=path, **typed).collect()
 
 
-def test_times_are_found_in_the_archive_too(site: Site) -> None:
+def test_timestamps_are_looked_up_in_the_archive_too(site: Site) -> None:
     site.client.create_topic(site.topic)
     with site.client.producer() as producer:
         for number in range(10):
@@ -64,7 +64,7 @@ def test_times_are_found_in_the_archive_too(site: Site) -> None:
     assert sorted(int(row.value) for row in late.collect()) == [5, 6, 7, 8, 9]
 
 
-def test_a_stream_goes_from_history_into_the_tail_over_restarts_while_the_archive_grows(site: Site) -> None:
+def test_a_stream_reads_archive_and_log_across_restarts_while_the_archive_grows(site: Site) -> None:
     path = seamed(site)
     stream = site.stream(archive=path, maxRowsPerTrigger=8)
     query = stream.run()
@@ -78,7 +78,7 @@ def test_a_stream_goes_from_history_into_the_tail_over_restarts_while_the_archiv
     assert stream.values() == [*range(25), *range(100, 115)]
 
 
-def test_a_batch_that_is_repeated_after_its_messages_went_from_the_log_has_the_same_rows_in_order(site: Site) -> None:
+def test_a_repeated_batch_has_the_same_rows_in_order_after_expiry_from_the_log(site: Site) -> None:
     site.client.create_topic(site.topic, partitions=2)
     for partition in range(2):
         site.write(range(5), partition=partition)
@@ -104,13 +104,13 @@ def test_a_batch_that_is_repeated_after_its_messages_went_from_the_log_has_the_s
     assert seen == [[(partition, offset) for partition in range(2) for offset in range(10)]] * 2
 
 
-def test_what_is_in_neither_is_a_matter_of_policy(site: Site) -> None:
+def test_messages_in_neither_archive_nor_log_follow_the_data_loss_policy(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(5))
     path = archive_now(site)
     site.write(range(5, 12))
     expire(site, 8)
-    told = f"{site.topic}-0: offsets 5 to 7 were to be read, but are gone"
+    told = f"{site.topic}-0: offsets 5 to 7 no longer exist"
     with pytest.raises(Exception, match=told):
         site.values(archive=path)
     assert site.values(archive=path, dataLoss="earliest") == [*range(5), *range(8, 12)]
@@ -120,7 +120,7 @@ def test_what_is_in_neither_is_a_matter_of_policy(site: Site) -> None:
     assert site.values(archive=path, startingOffsets=after) == list(range(8, 12))
 
 
-def test_an_archive_that_is_not_there_is_an_error(site: Site) -> None:
+def test_a_missing_archive_is_an_error(site: Site) -> None:
     site.client.create_topic(site.topic)
     with pytest.raises(Exception, match=f"there is no archive of topic '{site.topic}'"):
         site.values(archive=site.files / "nowhere")

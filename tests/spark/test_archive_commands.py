@@ -1,4 +1,4 @@
-"""`millstream pipeline archive | verify`: killed at work, started again, stopped in peace, and told what is wrong."""
+"""Tests `millstream pipeline archive` and `verify` as processes: kill, restart, graceful stop, and errors."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from spark.site import LONG_S, Site, numbers, until
 
 @contextmanager
 def command(site: Site, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`millstream pipeline ...`, which ends with all that it has started, Spark's included."""
+    """Runs `millstream pipeline ...`. All processes that it has started, Spark's included, end with the block."""
     words = [sys.executable, "-m", "millstream.cli", "pipeline", *arguments, "--bootstrap", site.broker.bootstrap]
     process = subprocess.Popen(
         [*words, "--json"], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -39,7 +39,7 @@ def ended(site: Site, *arguments: str) -> tuple[int, str, str]:
 
 
 def told(output: str, name: str) -> dict[str, Any]:
-    """The line that says so."""
+    """Returns the line of output that has this field."""
     (line,) = (line for line in map(json.loads, output.splitlines()) if name in line)
     found: dict[str, Any] = line
     return found
@@ -53,7 +53,7 @@ def await_files(directory: Path, process: subprocess.Popen[str], least: int) -> 
     until(are_there, f"{least} files in {directory}")
 
 
-def test_an_archive_that_is_killed_and_started_again_has_every_message_once(site: Site) -> None:
+def test_an_archive_killed_and_restarted_has_every_message_once(site: Site) -> None:
     site.client.create_topic(site.topic, partitions=2)
     place = site.files / "archive"
     home = place / "_millstream" / site.topic
@@ -85,15 +85,13 @@ def test_an_archive_that_is_killed_and_started_again_has_every_message_once(site
     ("words", "code", "text"),
     [
         (("archive", "nowhere", "--to", "PLACE"), 1, "topic 'nowhere'"),
-        (("archive", "TOPIC", "--to", "FILE"), EXIT_USAGE, "an archive cannot be made in"),
-        (("archive", "TOPIC", "--to", "ftp://x/y"), EXIT_USAGE, "an archive cannot be made in ftp://x/y"),
+        (("archive", "TOPIC", "--to", "FILE"), EXIT_USAGE, "cannot create an archive in"),
+        (("archive", "TOPIC", "--to", "ftp://x/y"), EXIT_USAGE, "cannot create an archive in ftp://x/y"),
         (("archive", "TOPIC", "--to", "PLACE", "--data-loss", "some"), EXIT_USAGE, "--data-loss 'some'"),
         (("verify", "PLACE"), 1, "there is no archive in"),
     ],
 )
-def test_what_is_wrong_is_said_before_spark_is_started(
-    site: Site, words: tuple[str, ...], code: int, text: str
-) -> None:
+def test_errors_are_reported_before_spark_starts(site: Site, words: tuple[str, ...], code: int, text: str) -> None:
     site.client.create_topic(site.topic)
     (site.files / "file").write_bytes(b"")
     known = {"TOPIC": site.topic, "PLACE": str(site.files / "place"), "FILE": str(site.files / "file")}

@@ -1,4 +1,4 @@
-"""A topic as a table: what is read, of which places, in which columns, and what is said when that cannot be."""
+"""Tests a topic as a table: start and end offsets, columns, filters, and error messages."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from spark.site import Site
 
 @pytest.fixture
 def full(site: Site) -> Site:
-    """Three partitions with ten messages each, those of partition 1 from 10 on, and so forth."""
+    """A topic with three partitions of ten messages; partition 1 has the values from 10 to 19, and so on."""
     site.client.create_topic(site.topic, partitions=3)
     for partition in range(3):
         site.write(range(10 * partition, 10 * partition + 10), partition=partition)
@@ -21,15 +21,15 @@ def full(site: Site) -> Site:
 
 
 def said(site: Site, schema: str | None = None, **options: object) -> str:
-    """What a person is told, without the way it came."""
+    """Returns the error text for the user, without stack traces."""
     with pytest.raises(PySparkException) as caught:
         site.read(schema, **options).collect()
-    found = re.search(r"^millstream\.model\.errors\.MillstreamError: (.*)", str(caught.value), flags=re.MULTILINE)
+    found = re.search(r"^millstream\.model\.errors\.\w+Error: (.*)", str(caught.value), flags=re.MULTILINE)
     assert found, caught.value
     return found[1]
 
 
-def test_every_message_is_a_row_with_its_place_and_its_time(site: Site) -> None:
+def test_every_message_is_a_row_with_its_offset_and_timestamp(site: Site) -> None:
     site.client.create_topic(site.topic)
     moment = datetime(2026, 1, 31, 12, 0, 0, 123_000, tzinfo=UTC)
     with site.client.producer() as producer:
@@ -46,7 +46,7 @@ def test_every_message_is_a_row_with_its_place_and_its_time(site: Site) -> None:
     assert (second.key, second.value, second.headers, second.offset) == (None, None, [], 1)
 
 
-def test_all_of_several_topics_is_read(full: Site) -> None:
+def test_several_topics_are_read_completely(full: Site) -> None:
     other = f"{full.topic}-more"
     full.client.create_topic(other)
     full.write(range(30, 35), topic=other)
@@ -54,17 +54,17 @@ def test_all_of_several_topics_is_read(full: Site) -> None:
     assert full.values(topicPattern=f"{full.topic}-.*") == list(range(30, 35))
 
 
-def test_some_partitions_are_read(full: Site) -> None:
+def test_selected_partitions_are_read(full: Site) -> None:
     assert full.values(partitions=f'{{"{full.topic}": [0, 2]}}') == [*range(10), *range(20, 30)]
 
 
-def test_offsets_say_where_to_begin_and_to_end(full: Site) -> None:
+def test_starting_and_ending_offsets_bound_the_table(full: Site) -> None:
     starting = f'{{"{full.topic}": {{"0": 8, "1": "latest"}}}}'
     ending = f'{{"{full.topic}": {{"2": 3}}}}'
     assert full.values(startingOffsets=starting, endingOffsets=ending) == [8, 9, 20, 21, 22]
 
 
-def test_times_say_where_to_begin_and_to_end(site: Site) -> None:
+def test_starting_and_ending_timestamps_bound_the_table(site: Site) -> None:
     site.client.create_topic(site.topic)
     begin = datetime(2026, 1, 31, 12, tzinfo=UTC)
     with site.client.producer() as producer:
@@ -77,13 +77,13 @@ def test_times_say_where_to_begin_and_to_end(site: Site) -> None:
     assert sorted(row.offset for row in later.collect()) == [8, 9]
 
 
-def test_small_ranges_share_a_task_unless_more_are_asked_for(full: Site) -> None:
+def test_small_ranges_share_a_task_unless_min_partitions_is_higher(full: Site) -> None:
     assert full.read().rdd.getNumPartitions() == 1
     assert full.read(minPartitions=7).rdd.getNumPartitions() == 7
     assert full.values(minPartitions=7) == list(range(30))
 
 
-def test_filters_on_places_are_kept(full: Site) -> None:
+def test_filters_on_topic_partition_and_offset_are_applied(full: Site) -> None:
     frame = full.read().where("partition = 1 AND offset >= 3 AND offset < 6")
     assert sorted(int(bytes(row.value)) for row in frame.collect()) == [13, 14, 15]
     assert full.read().where("partition IN (0, 2) AND offset = 9").count() == 2
@@ -91,7 +91,7 @@ def test_filters_on_places_are_kept(full: Site) -> None:
     assert full.read().where("topic = 'another'").count() == 0
 
 
-def test_filters_are_kept_where_spark_hands_none_down(full: Site) -> None:
+def test_filters_are_applied_when_pushdown_is_disabled(full: Site) -> None:
     full.spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
         assert full.read().where("partition = 1 AND offset < 6").count() == 6
@@ -105,7 +105,7 @@ def test_only_the_columns_of_a_schema_are_read(full: Site) -> None:
     assert sorted(set(frame.collect())) == [(number, full.topic) for number in range(10)]
 
 
-def test_keys_and_values_are_read_as_text(site: Site) -> None:
+def test_keys_and_values_can_be_read_as_strings(site: Site) -> None:
     site.client.create_topic(site.topic)
     with site.client.producer() as producer:
         producer.put(site.topic, "grün".encode(), key=b"k")
@@ -114,7 +114,7 @@ def test_keys_and_values_are_read_as_text(site: Site) -> None:
     assert site.read(valueFormat="string").schema["value"].dataType.simpleString() == "string"
 
 
-def test_what_every_message_has_is_never_null(full: Site) -> None:
+def test_columns_that_every_message_has_are_not_nullable(full: Site) -> None:
     fields = full.read().schema.fields
     assert [field.name for field in fields if not field.nullable] == ["topic", "partition", "offset", "timestamp"]
     assert full.read().where("offset IS NULL OR topic IS NULL").count() == 0
@@ -126,70 +126,72 @@ def test_an_empty_topic_is_an_empty_table(site: Site) -> None:
     assert site.values() == []
 
 
-def test_what_was_deleted_before_does_not_belong_to_all_of_a_topic(full: Site) -> None:
+def test_a_table_starts_at_the_log_start_when_earlier_messages_were_deleted(full: Site) -> None:
     full.client.admin.delete_records({TopicPartition(full.topic, 0): 4})
     assert full.values() == list(range(4, 30))
 
 
 @pytest.mark.parametrize(("policy", "first"), [("earliest", 4), ("skip", 10)])
-def test_what_is_gone_is_left_out_where_that_is_wanted(full: Site, policy: str, first: int) -> None:
+def test_missing_messages_are_skipped_when_data_loss_is_allowed(full: Site, policy: str, first: int) -> None:
     full.client.admin.delete_records({TopicPartition(full.topic, 0): 4})
     assert full.values(startingOffsets=f'{{"{full.topic}": 0}}', dataLoss=policy) == list(range(first, 30))
 
 
-def test_what_is_gone_is_a_failure(full: Site) -> None:
+def test_missing_messages_fail_the_query_by_default(full: Site) -> None:
     full.client.admin.delete_records({TopicPartition(full.topic, 0): 4})
     told = said(full, startingOffsets=f'{{"{full.topic}": 0}}')
-    assert told.startswith(f"OFFSET_OUT_OF_RANGE: {full.topic}-0: offsets 0 to 3 were to be read, but are gone; ")
+    assert told.startswith(f"OFFSET_OUT_OF_RANGE: {full.topic}-0: offsets 0 to 3 no longer exist; ")
 
 
-def test_a_topic_that_is_not_there_is_named(site: Site) -> None:
+def test_a_missing_topic_is_named_in_the_error(site: Site) -> None:
     assert said(site).startswith(f"UNKNOWN_TOPIC_OR_PARTITION: topic '{site.topic}'")
 
 
-def test_a_partition_that_is_not_there_is_named(full: Site) -> None:
+def test_a_missing_partition_is_named_in_the_error(full: Site) -> None:
     told = said(full, partitions=f'{{"{full.topic}": [5]}}')
-    assert told == f"UNKNOWN_TOPIC_OR_PARTITION: topic '{full.topic}' has no partition 5; it has 3, from 0 on"
+    assert told == f"UNKNOWN_TOPIC_OR_PARTITION: topic '{full.topic}' has no partition 5 (option partitions); it has 3"
 
 
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ("value STRING", "the schema has a column value of type string; its type is binary"),
-        ("colour STRING", "the schema has a column colour; the columns of topics are key, value, topic"),
-        ("offset INT", "the schema has a column offset of type int; its type is bigint"),
+        ("value STRING", "schema: column value has type string; accepted: binary"),
+        ("colour STRING", "schema: colour is not a column of topics (accepted: key, value, topic"),
+        ("offset INT", "schema: column offset has type int; accepted: bigint"),
         (
             "key BINARY NOT NULL",
-            "the column key, or a part of it, is NOT NULL, but it is null where a message has none",
+            "schema: column key, or a part of it, is NOT NULL, but messages may lack it",
         ),
         (
             "headers ARRAY<STRUCT<key: STRING, value: BINARY NOT NULL>>",
-            "the column headers, or a part of it, is NOT NULL",
+            "schema: column headers, or a part of it, is NOT NULL",
         ),
     ],
 )
-def test_a_schema_that_does_not_fit_is_refused(full: Site, schema: str, told: str) -> None:
+def test_a_schema_that_does_not_match_is_refused(full: Site, schema: str, told: str) -> None:
     assert said(full, schema).startswith(f"INVALID_SETTING: {told}")
 
 
 @pytest.mark.parametrize(
     ("option", "places", "told"),
     [
-        ("startingOffsets", {"0": 11}, "startingOffsets says 11, but it ends at 10"),
-        ("endingOffsets", {"0": 12}, "endingOffsets says 12, but it ends at 10"),
-        ("startingOffsets", {"7": 1}, "which is not among what is read"),
+        ("startingOffsets", {"0": 11}, "startingOffsets=11 is after the end of the partition (offset 10)"),
+        ("endingOffsets", {"0": 12}, "endingOffsets=12 is after the end of the partition (offset 10)"),
+        ("startingOffsets", {"7": 1}, "which the query does not read"),
     ],
 )
-def test_places_that_are_not_there_are_refused(full: Site, option: str, places: dict[str, int], told: str) -> None:
+def test_offsets_beyond_the_end_or_of_other_partitions_are_refused(
+    full: Site, option: str, places: dict[str, int], told: str
+) -> None:
     assert told in said(full, **{option: json.dumps({full.topic: places})})
 
 
-def test_a_wrong_option_is_refused_where_it_is_given(site: Site) -> None:
-    with pytest.raises(PySparkException, match="INVALID_SETTING: there is no option colour"):
+def test_an_unknown_option_is_refused_when_the_reader_is_created(site: Site) -> None:
+    with pytest.raises(PySparkException, match="INVALID_SETTING: unknown option colour"):
         site.read(colour="red")
 
 
-def test_a_view_of_sql_reads_a_topic(full: Site) -> None:
+def test_a_sql_view_reads_a_topic(full: Site) -> None:
     full.spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW seen USING millstream "
         f"OPTIONS (bootstrap '{full.broker.bootstrap}', topic '{full.topic}')"

@@ -1,4 +1,4 @@
-"""The mechanics of the bench of Spark: each of the rows is measured."""
+"""Tests the mechanics of the Spark bench: every row of its table is measured."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def connector() -> Iterator[Connector]:
     made.close()
 
 
-def test_topics_are_measured_beside_files_and_the_connector(site: Site, connector: Connector) -> None:
+def test_the_bench_measures_topics_files_and_the_kafka_connector(site: Site, connector: Connector) -> None:
     lines = measure(site.spark, connector, site.broker.bootstrap, site.files, TINY)
     for row in (*(each.title for each in TARGETS), "a batch of 200 rows", "a query without news"):
         assert any(line.startswith(f"| {row}") for line in lines)

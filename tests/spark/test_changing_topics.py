@@ -1,5 +1,4 @@
-"""Queries from topic to topic, while either of them is changed, made anew or away: what is written then, and what is
-said where nothing can be."""
+"""Tests queries from topic to topic while either topic is altered, recreated or missing."""
 
 import socket
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from spark.site import LONG_S, Site, forget_last_commit
 
 
 class Copy:
-    """A query that writes one topic's rows to another; each start of it goes on where the last one was."""
+    """A query that writes one topic's rows to another. Each start continues where the previous one ended."""
 
     def __init__(self, site: Site, *columns: str, **options: object) -> None:
         self._site = site
@@ -31,7 +30,7 @@ class Copy:
         return writer.option("checkpointLocation", str(self.checkpoint))
 
     def run(self) -> None:
-        """Write what is there."""
+        """Writes the available messages."""
         assert self._writer().trigger(availableNow=True).start().awaitTermination(LONG_S)
 
     @contextmanager
@@ -46,7 +45,7 @@ class Copy:
         return self._site.values(topic=self.topic)
 
 
-def test_a_running_query_writes_to_partitions_that_its_target_gets(site: Site) -> None:
+def test_a_running_query_writes_to_new_partitions_of_its_target(site: Site) -> None:
     site.client.create_topic(site.topic)
     copy = Copy(site, "value AS key", "value")
     site.client.create_topic(copy.topic)
@@ -62,7 +61,7 @@ def test_a_running_query_writes_to_partitions_that_its_target_gets(site: Site) -
     assert {row.partition for row in rows if int(bytes(row.value)) >= 50} == {0, 1, 2}
 
 
-def test_a_running_query_writes_on_to_a_target_that_was_made_anew(site: Site) -> None:
+def test_a_running_query_writes_to_a_recreated_target(site: Site) -> None:
     site.client.create_topic(site.topic)
     copy = Copy(site)
     with copy.running() as query:
@@ -76,7 +75,7 @@ def test_a_running_query_writes_on_to_a_target_that_was_made_anew(site: Site) ->
 
 
 @pytest.mark.parametrize("policy", ["earliest", "skip"])
-def test_a_running_query_goes_on_with_a_topic_that_was_made_anew(site: Site, policy: str) -> None:
+def test_a_running_query_continues_with_a_recreated_source_when_loss_is_allowed(site: Site, policy: str) -> None:
     site.client.create_topic(site.topic)
     copy = Copy(site, dataLoss=policy)
     with copy.running() as query:
@@ -90,7 +89,7 @@ def test_a_running_query_goes_on_with_a_topic_that_was_made_anew(site: Site, pol
     assert copy.values() == list(range(40))
 
 
-def test_a_running_query_fails_when_its_topic_is_made_anew(site: Site) -> None:
+def test_a_running_query_fails_when_its_source_is_recreated(site: Site) -> None:
     site.client.create_topic(site.topic)
     with Copy(site).running() as query:
         site.write(range(20))
@@ -103,20 +102,20 @@ def test_a_running_query_fails_when_its_topic_is_made_anew(site: Site) -> None:
 
 
 @pytest.mark.parametrize("policy", ["earliest", "skip"])
-def test_a_batch_whose_messages_have_expired_since_is_repeated_without_them(site: Site, policy: str) -> None:
-    """What it has written stays, and nothing is doubled; what comes next is written."""
+def test_a_repeated_batch_skips_messages_that_expired_since(site: Site, policy: str) -> None:
+    """The rows that the batch had written stay and are not duplicated; new messages are written."""
     copy = expired(site, policy)
     copy.run()
     assert copy.values() == list(range(30))
 
 
-def test_a_batch_whose_messages_have_expired_since_is_not_repeated(site: Site) -> None:
-    with pytest.raises(StreamingQueryException, match="-0: offsets 0 to 19 were to be read, but are gone"):
+def test_a_repeated_batch_fails_when_its_messages_expired_since(site: Site) -> None:
+    with pytest.raises(StreamingQueryException, match="-0: offsets 0 to 19 no longer exist"):
         expired(site, "fail").run()
 
 
 def expired(site: Site, policy: str) -> Copy:
-    """A query whose first batch is to be repeated, for messages that there are no more."""
+    """Returns a query whose first batch must be repeated, but whose messages have expired."""
     site.client.create_topic(site.topic)
     site.write(range(20))
     copy = Copy(site, dataLoss=policy)
@@ -130,12 +129,12 @@ def expired(site: Site, policy: str) -> Copy:
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        (("value", "offset"), "the rows have a column offset; what can be written are value, key"),
-        (("offset AS value",), "the column value is of type bigint; it must be binary or string: cast it"),
-        (("key",), "the rows have no column value; they have key"),
+        (("value", "offset"), r"the rows have a column offset, which cannot be written \(accepted: value, key"),
+        (("offset AS value",), "the column value has type bigint; cast it to binary or string"),
+        (("key",), r"the rows have no column value \(found: key\)"),
     ],
 )
-def test_rows_of_a_stream_that_cannot_be_written_are_refused_before_the_first_task(
+def test_invalid_rows_of_a_stream_are_refused_before_the_first_task(
     site: Site, columns: tuple[str, ...], told: str
 ) -> None:
     site.client.create_topic(site.topic)
@@ -145,7 +144,7 @@ def test_rows_of_a_stream_that_cannot_be_written_are_refused_before_the_first_ta
     assert f"{site.topic}-copy" not in site.client.metadata().topics
 
 
-def test_a_broker_that_is_not_there_is_named(site: Site) -> None:
+def test_an_unreachable_broker_is_named_in_the_error(site: Site) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{bound.getsockname()[1]}"

@@ -1,7 +1,6 @@
-"""The driver's part of a stream's source, called as Spark calls it, with a broker of its own and no Spark.
+"""Tests the driver's part of a stream source, called as Spark calls it, with a real broker and without Spark.
 
-A log that has lost its end is noticed by the leader epochs, also where others have been written since; and whatever is
-waited for, nobody is asked without a pause.
+Truncated logs are detected by their leader epochs, even after new messages were written. No wait is a busy loop.
 """
 
 import shutil
@@ -65,7 +64,7 @@ def spans(reader: StreamReader, before: Position, after: Position) -> list[tuple
 
 
 def restored(broker: EmbeddedBroker, client: Client, reader: StreamReader, others: int) -> Position:
-    """The position behind 10 messages, of which the broker has lost the last 5, and then got others."""
+    """Returns a position after 10 messages, of which the broker lost the last 5; it then got `others` new ones."""
     write(client, 5)
     broker.stop()
     shutil.copytree(broker.data_dir, broker.data_dir.with_name("copy"))
@@ -85,21 +84,19 @@ def restored(broker: EmbeddedBroker, client: Client, reader: StreamReader, other
 
 
 @pytest.mark.parametrize("others", [0, 3, 20])
-def test_a_log_that_has_lost_what_was_read_is_a_failure_however_far_it_is(
-    broker: EmbeddedBroker, client: Client, others: int
-) -> None:
+def test_a_truncated_log_fails_regardless_of_its_new_end(broker: EmbeddedBroker, client: Client, others: int) -> None:
     reader = reader_of(broker)
     position = restored(broker, client, reader, others)
     for each in (reader, reader_of(broker)):
         with pytest.raises(
-            MillstreamError, match="orders-0: offsets 5 to 9 were read, but the log has lost them"
+            MillstreamError, match="orders-0: the log was truncated: offsets 5 to 9 were read"
         ) as caught:
             each.latestOffset(position, ReadAllAvailable())
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @pytest.mark.parametrize(("policy", "read"), [("earliest", [(5, 8)]), ("skip", [])])
-def test_where_reading_is_to_go_on_it_does_from_where_the_log_was_cut_or_from_its_end(
+def test_reading_resumes_at_the_truncation_or_log_end_when_loss_is_allowed(
     broker: EmbeddedBroker, client: Client, policy: str, read: list[tuple[int, int]]
 ) -> None:
     reader = reader_of(broker, dataLoss=policy)
@@ -113,19 +110,19 @@ def test_where_reading_is_to_go_on_it_does_from_where_the_log_was_cut_or_from_it
     assert "resumed" not in later["orders"]
 
 
-def test_no_policy_lets_an_archive_go_on_with_a_log_that_has_lost_its_end(
+def test_an_archive_refuses_a_truncated_log_under_every_policy(
     broker: EmbeddedBroker, client: Client, tmp_path: Path
 ) -> None:
     reader = archiving(broker, client, tmp_path, dataLoss="earliest")
     before = restored(broker, client, reader, 3)
     after = reader.latestOffset(before, ReadAllAvailable())
     with pytest.raises(
-        MillstreamError, match="orders-0: the log has lost what it had from offset 5 on, which is archived"
+        MillstreamError, match="orders-0: the log was truncated to offset 5, but later offsets are archived"
     ):
         reader.partitions(before, after)
 
 
-def test_a_broker_that_comes_back_with_everything_changes_no_position(broker: EmbeddedBroker, client: Client) -> None:
+def test_a_broker_restart_without_data_loss_changes_no_position(broker: EmbeddedBroker, client: Client) -> None:
     reader = reader_of(broker)
     write(client, 5)
     before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
@@ -136,7 +133,7 @@ def test_a_broker_that_comes_back_with_everything_changes_no_position(broker: Em
     assert spans(reader, before, reader.latestOffset(before, ReadAllAvailable())) == [(5, 10)]
 
 
-def test_a_checkpoint_that_knows_no_epochs_is_read_on(broker: EmbeddedBroker, client: Client) -> None:
+def test_a_checkpoint_without_epochs_is_continued(broker: EmbeddedBroker, client: Client) -> None:
     reader = reader_of(broker)
     write(client, 5)
     before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
@@ -148,7 +145,7 @@ def test_a_checkpoint_that_knows_no_epochs_is_read_on(broker: EmbeddedBroker, cl
     assert after["orders"]["epochs"].keys() == {"0"}
 
 
-def test_only_what_is_wanted_is_waited_for(
+def test_latest_offset_waits_only_for_partitions_before_their_ending_offset(
     broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[TopicPartition, int]] = []
@@ -170,7 +167,7 @@ def test_only_what_is_wanted_is_waited_for(
     assert asked == [{TopicPartition("orders", 1): 0}]
 
 
-def test_with_nothing_to_wait_for_it_is_not_asked_again_and_again(
+def test_latest_offset_sleeps_when_there_is_no_partition_to_wait_for(
     broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
@@ -185,7 +182,7 @@ def test_with_nothing_to_wait_for_it_is_not_asked_again_and_again(
     assert slept == [stream_reader.WAIT_S] * 2
 
 
-def test_a_stream_that_has_reached_its_end_is_not_asked_again_and_again(
+def test_latest_offset_sleeps_when_the_stream_has_reached_its_end(
     broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
@@ -197,7 +194,7 @@ def test_a_stream_that_has_reached_its_end_is_not_asked_again_and_again(
     assert slept == [stream_reader.WAIT_S]
 
 
-def test_a_stream_that_ends_at_a_time_to_come_reads_on_until_a_message_has_reached_it(
+def test_a_stream_with_a_future_ending_time_reads_until_a_message_reaches_it(
     broker: EmbeddedBroker, client: Client
 ) -> None:
     soon_ms = int(time.time() * 1000) + 3_600_000
@@ -222,9 +219,7 @@ def test_a_stream_that_ends_at_a_time_to_come_reads_on_until_a_message_has_reach
     assert reader.latestOffset(reached, ReadAllAvailable())["orders"]["offsets"] == {"0": 3, "1": 3, "2": 1}
 
 
-def test_a_time_to_come_ends_a_stream_that_reads_what_is_there_now_at_once(
-    broker: EmbeddedBroker, client: Client
-) -> None:
+def test_available_now_ends_a_stream_despite_a_future_ending_time(broker: EmbeddedBroker, client: Client) -> None:
     write(client, 3)
     reader = reader_of(broker, endingTimestamp=str(int(time.time() * 1000) + 3_600_000))
     reader.prepareForTriggerAvailableNow()
@@ -234,9 +229,7 @@ def test_a_time_to_come_ends_a_stream_that_reads_what_is_there_now_at_once(
     assert reader.latestOffset(reached, ReadAllAvailable()) == reached
 
 
-def test_a_first_batch_of_a_topic_that_came_after_the_start_is_read_again_by_the_next_start(
-    broker: EmbeddedBroker, client: Client
-) -> None:
+def test_a_repeated_first_batch_rereads_a_topic_created_after_the_start(broker: EmbeddedBroker, client: Client) -> None:
     pattern = {"topicPattern": "orders|later", "startingOffsets": "latest"}
     reader = reader_of(broker, **pattern)
     first = reader.initialOffset()
@@ -249,7 +242,7 @@ def test_a_first_batch_of_a_topic_that_came_after_the_start_is_read_again_by_the
 
 @pytest.mark.parametrize("policy", ["fail", "earliest", "skip"])
 @pytest.mark.parametrize("is_first", [True, False], ids=["first batch", "later batch"])
-def test_a_topic_that_comes_later_is_read_from_what_is_left_of_it_and_missed_from_then_on(
+def test_a_new_topic_is_read_from_its_first_message_and_checked_for_loss_later(
     broker: EmbeddedBroker, client: Client, policy: str, is_first: bool
 ) -> None:
     options = {"topicPattern": "orders|later", "startingOffsets": "latest", "dataLoss": policy}
@@ -271,12 +264,12 @@ def test_a_topic_that_comes_later_is_read_from_what_is_left_of_it_and_missed_fro
     assert "resumed" not in last["later"]
     expire(client, 12, "later")
     if policy == "fail":
-        with pytest.raises(MillstreamError, match="later-0: offsets 10 to 11 were to be read, but are gone"):
+        with pytest.raises(MillstreamError, match="later-0: offsets 10 to 11 no longer exist"):
             reader.partitions(after, last)
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxRowsPerTrigger": "3"}])
-def test_a_partition_that_comes_later_is_read_from_what_is_left_of_it(
+def test_a_new_partition_is_read_from_its_first_available_message(
     broker: EmbeddedBroker, client: Client, limit: dict[str, str]
 ) -> None:
     reader = reader_of(broker, **limit)
@@ -292,7 +285,7 @@ def test_a_partition_that_comes_later_is_read_from_what_is_left_of_it(
 
 
 def with_new_partition(client: Client, reader: StreamReader) -> Position:
-    """The position before the topic got a second partition, whose first 4 messages of 10 are gone."""
+    """Adds a partition with 10 messages, of which 4 have expired; returns the position before that."""
     write(client, 5)
     before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     client.admin.create_partitions("orders", 2)
@@ -303,7 +296,7 @@ def with_new_partition(client: Client, reader: StreamReader) -> Position:
     return before
 
 
-def test_an_archive_begins_with_a_partition_that_comes_later_at_what_is_left_of_it(
+def test_an_archive_begins_a_new_partition_at_its_first_available_message(
     broker: EmbeddedBroker, client: Client, tmp_path: Path
 ) -> None:
     reader = archiving(broker, client, tmp_path)
@@ -319,7 +312,7 @@ def archiving(broker: EmbeddedBroker, client: Client, tmp_path: Path, **options:
 
 @pytest.mark.parametrize("starting", ["earliest", '{"orders": {"0": 0}, "others": {"0": 0}}'])
 @pytest.mark.parametrize("is_now", [True, False])
-def test_a_first_batch_of_a_topic_that_is_gone_since_is_begun_again_without_it(
+def test_a_repeated_first_batch_leaves_out_a_deleted_topic(
     broker: EmbeddedBroker, client: Client, starting: str, is_now: bool
 ) -> None:
     client.create_topic("others")
@@ -335,7 +328,9 @@ def test_a_first_batch_of_a_topic_that_is_gone_since_is_begun_again_without_it(
             again.prepareForTriggerAvailableNow()
         start = again.initialOffset()
         if policy == "fail":
-            with pytest.raises(MillstreamError, match=r"topic 'orders' was deleted .*dataLoss=skip goes on without it"):
+            with pytest.raises(
+                MillstreamError, match=r"topic 'orders' was deleted .*dataLoss=skip to continue without it"
+            ):
                 again.partitions(start, end)
         else:
             assert spans(again, start, end) == [(0, 3)]
@@ -343,7 +338,7 @@ def test_a_first_batch_of_a_topic_that_is_gone_since_is_begun_again_without_it(
 
 
 @pytest.mark.parametrize("policy", ["fail", "earliest", "skip"])
-def test_a_topic_that_never_was_there_is_a_failure_whatever_is_lost(broker: EmbeddedBroker, policy: str) -> None:
+def test_a_topic_that_never_existed_fails_under_every_policy(broker: EmbeddedBroker, policy: str) -> None:
     reader = reader_of(broker, topic="never", dataLoss=policy, startingOffsets='{"never": {"0": 3}}')
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
@@ -353,8 +348,8 @@ def test_a_topic_that_never_was_there_is_a_failure_whatever_is_lost(broker: Embe
 
 
 @pytest.mark.parametrize("policy", ["earliest", "skip"])
-@pytest.mark.parametrize("is_anew", [True, False], ids=["made anew", "deleted"])
-def test_a_batch_of_a_topic_that_is_gone_since_is_repeated_without_it(
+@pytest.mark.parametrize("is_anew", [True, False], ids=["recreated", "deleted"])
+def test_a_repeated_batch_leaves_out_a_deleted_or_recreated_topic(
     broker: EmbeddedBroker, client: Client, policy: str, is_anew: bool
 ) -> None:
     client.create_topic("others")
@@ -370,8 +365,8 @@ def test_a_batch_of_a_topic_that_is_gone_since_is_repeated_without_it(
     assert spans(reader_of(broker, topic="orders,others", dataLoss=policy), first, end) == [(0, 3)]
 
 
-@pytest.mark.parametrize("is_anew", [True, False], ids=["made anew", "deleted"])
-def test_a_batch_of_a_topic_that_is_gone_since_is_a_failure_that_says_what_to_do(
+@pytest.mark.parametrize("is_anew", [True, False], ids=["recreated", "deleted"])
+def test_a_repeated_batch_of_a_deleted_topic_fails_with_advice(
     broker: EmbeddedBroker, client: Client, is_anew: bool
 ) -> None:
     write(client, 5)
@@ -386,7 +381,7 @@ def test_a_batch_of_a_topic_that_is_gone_since_is_a_failure_that_says_what_to_do
 
 
 @pytest.mark.parametrize("fewer", [{"topic": "orders"}, {"topicPattern": "order."}], ids=["names", "pattern"])
-def test_a_topic_that_is_not_asked_for_any_more_is_not_called_deleted(
+def test_a_topic_no_longer_selected_is_not_reported_as_deleted(
     broker: EmbeddedBroker, client: Client, fewer: dict[str, str]
 ) -> None:
     client.create_topic("others")
@@ -396,17 +391,19 @@ def test_a_topic_that_is_not_asked_for_any_more_is_not_called_deleted(
         reader_of(broker, **fewer).latestOffset(before, ReadAllAvailable())
 
 
-def test_a_group_that_has_members_is_not_told_and_the_failure_says_why(broker: EmbeddedBroker, client: Client) -> None:
+def test_offsets_are_not_committed_to_a_group_with_members(broker: EmbeddedBroker, client: Client) -> None:
     write(client, 5)
     reader = reader_of(broker, group="readers")
     before = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     with client.consumer("orders", group="readers", start="beginning") as member:
         assert member.poll(timeout=30)
-        with pytest.raises(MillstreamError, match=r"group 'readers' has members, .*give the option group another name"):
+        with pytest.raises(
+            MillstreamError, match=r"group 'readers' has members, .*set the option group to another name"
+        ):
             reader.commit(before)
 
 
-def test_a_group_is_told_of_topics_that_are_there_whatever_has_become_of_others(
+def test_offsets_of_existing_topics_are_committed_when_others_were_deleted(
     broker: EmbeddedBroker, client: Client
 ) -> None:
     client.create_topic("others")
@@ -420,7 +417,7 @@ def test_a_group_is_told_of_topics_that_are_there_whatever_has_become_of_others(
     assert committed(client) == {TopicPartition("others", 0): 3}
 
 
-def test_a_group_that_cannot_be_told_now_is_told_later(
+def test_a_failed_offset_commit_is_logged_and_retried_with_the_next_batch(
     broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(client, 5)
@@ -433,7 +430,7 @@ def test_a_group_that_cannot_be_told_now_is_told_later(
     with monkeypatch.context() as patched:
         patched.setattr(Groups, "commit", refuse)
         reader.commit(before)
-    assert "group 'readers' is not told" in caplog.text
+    assert "offset commit failed" in caplog.text
     assert committed(client) == {}
     reader.commit(before)
     assert committed(client) == {TopicPartition("orders", 0): 5}

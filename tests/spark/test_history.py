@@ -1,4 +1,4 @@
-"""A task's part in reading archive and log as one, with a broker of its own and no Spark: what may change meanwhile."""
+"""Tests how a task reads archive and log as one while both change, with a real broker and without Spark."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,14 +64,16 @@ def offsets(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
-def test_a_range_of_many_pieces_looks_into_the_index_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_of_many_archive_pieces_is_found_with_one_index_lookup(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for start in range(0, 10, 2):
         site.archive(start, start + 2)
     looks: list[list[ArchivePiece]] = []
     look = TopicArchive.pieces
 
-    def counted(shelf: TopicArchive, partition: int, start: int, end: int) -> list[ArchivePiece]:
-        looks.append(look(shelf, partition, start, end))
+    def counted(shelf: TopicArchive, partition: int, start: int, *, end: int) -> list[ArchivePiece]:
+        looks.append(look(shelf, partition, start, end=end))
         return looks[-1]
 
     monkeypatch.setattr(TopicArchive, "pieces", counted)
@@ -79,7 +81,7 @@ def test_a_range_of_many_pieces_looks_into_the_index_once(site: Site, monkeypatc
     assert [len(found) for found in looks] == [5]
 
 
-def test_what_goes_from_the_log_to_the_archive_while_it_is_read_is_read_there(site: Site) -> None:
+def test_messages_archived_and_expired_during_a_read_come_from_the_archive(site: Site) -> None:
     site.archive(0, 5)
     batches = site.read(0, MESSAGES)
     first = next(batches)
@@ -88,7 +90,7 @@ def test_what_goes_from_the_log_to_the_archive_while_it_is_read_is_read_there(si
     assert [*first.column("offset").to_pylist(), *offsets(batches)] == list(range(MESSAGES))
 
 
-def test_what_goes_from_the_log_unarchived_while_it_is_read_is_a_matter_of_policy(site: Site) -> None:
+def test_unarchived_messages_that_expire_during_a_read_follow_the_loss_policy(site: Site) -> None:
     site.archive(0, 5)
     failing, going_on = site.read(0, MESSAGES), site.read(0, MESSAGES, "earliest")
     assert [offsets(iter([next(each)])) for each in (failing, going_on)] == [list(range(5))] * 2

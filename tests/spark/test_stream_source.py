@@ -1,4 +1,4 @@
-"""A topic as a stream: each message once over restarts, in batches of a wanted size, whatever becomes of the topic."""
+"""Tests a topic as a stream: each message once across restarts, batch sizes, and changes of the topic."""
 
 import json
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ def running(stream: Stream) -> Iterator[StreamingQuery]:
 
 
 def failure(stream: Stream) -> str:
-    """What the query says that reads what is there."""
+    """Runs the query over the available messages and returns its error text."""
     query = stream.start(now=True)
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(LONG_S)
     return str(caught.value)
 
 
-def test_a_stream_goes_on_where_it_was_in_batches_of_the_limit_of_each_start(site: Site) -> None:
+def test_a_restarted_stream_continues_with_its_new_batch_size(site: Site) -> None:
     site.client.create_topic(site.topic, partitions=2)
     site.write(range(60), partition=0)
     site.write(range(60, 90), partition=1)
@@ -43,7 +43,7 @@ def test_a_stream_goes_on_where_it_was_in_batches_of_the_limit_of_each_start(sit
     assert stream.values() == list(range(100))
 
 
-def test_a_batch_has_about_as_many_bytes_as_allowed(site: Site) -> None:
+def test_a_batch_has_about_the_maximum_number_of_bytes(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(f"{number:01000}" for number in range(100))
     sizes = batch_sizes(site.stream(maxBytesPerTrigger=40_000).run())
@@ -51,7 +51,7 @@ def test_a_batch_has_about_as_many_bytes_as_allowed(site: Site) -> None:
     assert len(sizes) == 3
 
 
-def test_a_running_query_reads_what_comes_and_partitions_that_come(site: Site) -> None:
+def test_a_running_query_reads_new_messages_and_new_partitions(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(5))
     stream = site.stream()
@@ -67,7 +67,7 @@ def test_a_running_query_reads_what_comes_and_partitions_that_come(site: Site) -
     assert stream.rows().where("partition = 2").count() == 10
 
 
-def test_a_query_without_news_makes_no_batches(site: Site) -> None:
+def test_a_query_without_new_messages_runs_no_batches(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(5))
     with running(site.stream()) as query:
@@ -77,7 +77,7 @@ def test_a_query_without_news_makes_no_batches(site: Site) -> None:
         assert {each["batchId"] for each in query.recentProgress} <= {0, 1}
 
 
-def test_topics_that_fit_a_pattern_are_read_when_they_come(site: Site) -> None:
+def test_new_topics_that_match_the_pattern_are_read(site: Site) -> None:
     stream = site.stream(topicPattern=f"{site.topic}-.*")
     site.client.create_topic(f"{site.topic}-a")
     site.write(range(5), topic=f"{site.topic}-a")
@@ -88,7 +88,7 @@ def test_topics_that_fit_a_pattern_are_read_when_they_come(site: Site) -> None:
     assert stream.values() == list(range(8))
 
 
-def test_a_stream_begins_with_what_comes_unless_told_otherwise(site: Site) -> None:
+def test_a_stream_that_starts_at_latest_reads_only_new_messages(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(5))
     stream = site.stream(startingOffsets="latest")
@@ -98,7 +98,7 @@ def test_a_stream_begins_with_what_comes_unless_told_otherwise(site: Site) -> No
     assert stream.values() == [5, 6]
 
 
-def test_a_stream_ends_where_it_is_told_to(site: Site) -> None:
+def test_a_stream_ends_at_its_ending_offsets(site: Site) -> None:
     site.client.create_topic(site.topic, partitions=2)
     for partition in range(2):
         site.write(range(10 * partition, 10 * partition + 10), partition=partition)
@@ -112,13 +112,13 @@ def test_a_stream_ends_where_it_is_told_to(site: Site) -> None:
     assert stream.values() == [0, 1, 2, 3, 10, 11]
 
 
-def test_messages_that_went_before_they_were_read_are_a_failure(site: Site) -> None:
+def test_messages_that_expired_unread_fail_the_query_by_default(site: Site) -> None:
     stream = expired(site, "fail")
-    assert f"{site.topic}-0: offsets 5 to 7 were to be read, but are gone; choose with" in failure(stream)
+    assert f"{site.topic}-0: offsets 5 to 7 no longer exist; set the option dataLoss=earliest" in failure(stream)
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", [8, 9]), ("skip", [])])
-def test_messages_that_went_before_they_were_read_are_left_out_where_that_is_wanted(
+def test_messages_that_expired_unread_are_skipped_when_data_loss_is_allowed(
     site: Site, policy: str, expected: list[int]
 ) -> None:
     stream = expired(site, policy)
@@ -129,7 +129,7 @@ def test_messages_that_went_before_they_were_read_are_left_out_where_that_is_wan
 
 
 def expired(site: Site, policy: str) -> Stream:
-    """A stream that has read 5 of 10 messages, of which 8 are gone by now."""
+    """Returns a stream that has read 5 of 10 messages, of which 8 have expired."""
     site.client.create_topic(site.topic)
     site.write(range(5))
     stream = site.stream(dataLoss=policy)
@@ -139,15 +139,13 @@ def expired(site: Site, policy: str) -> Stream:
     return stream
 
 
-def test_a_topic_that_was_made_anew_is_a_failure_also_where_it_is_further_by_now(site: Site) -> None:
+def test_a_recreated_topic_fails_the_query_even_when_its_offsets_are_higher(site: Site) -> None:
     stream = recreated(site, "fail")
-    assert f"topic '{site.topic}' was deleted and made anew" in failure(stream)
+    assert f"topic '{site.topic}' was deleted and recreated" in failure(stream)
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", list(range(100, 120))), ("skip", [])])
-def test_a_topic_that_was_made_anew_is_read_from_its_beginning_or_from_now_on(
-    site: Site, policy: str, expected: list[int]
-) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning_or_its_end(site: Site, policy: str, expected: list[int]) -> None:
     stream = recreated(site, policy)
     stream.run()
     site.write([500])
@@ -156,16 +154,14 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_or_from_now_on(
 
 
 @pytest.mark.parametrize(("first", "before"), [("earliest", list(range(5))), ("latest", [])])
-def test_a_topic_that_was_made_anew_and_is_as_far_as_the_old_one_is_read(
-    site: Site, first: str, before: list[int]
-) -> None:
+def test_a_recreated_topic_with_the_same_end_offset_is_read(site: Site, first: str, before: list[int]) -> None:
     stream = recreated(site, "earliest", messages=5, startingOffsets=first)
     stream.run()
     assert stream.values() == [*before, *range(100, 105)]
 
 
 def recreated(site: Site, policy: str, messages: int = 20, **options: str) -> Stream:
-    """A stream that is behind 5 messages of a topic that there is no more, but another of its name with these."""
+    """Returns a stream that has read 5 messages of a topic which was then recreated with `messages` others."""
     site.client.create_topic(site.topic)
     site.write(range(5))
     stream = site.stream(dataLoss=policy, **options)
@@ -176,7 +172,7 @@ def recreated(site: Site, policy: str, messages: int = 20, **options: str) -> St
     return stream
 
 
-def test_a_topic_that_was_deleted_is_a_failure(site: Site) -> None:
+def test_a_deleted_topic_fails_the_query(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(5))
     with running(site.stream()) as query:
@@ -186,7 +182,7 @@ def test_a_topic_that_was_deleted_is_a_failure(site: Site) -> None:
             query.awaitTermination(LONG_S)
 
 
-def test_a_group_is_told_how_far_the_query_is(site: Site) -> None:
+def test_a_querys_offsets_are_committed_to_its_group(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(20))
     group = f"{site.topic}-readers"
@@ -203,13 +199,13 @@ def test_a_group_is_told_how_far_the_query_is(site: Site) -> None:
 
 
 def lag(site: Site, group: str) -> int:
-    """As operators see it."""
+    """Returns the group's lag, as the command line shows it."""
     (described,) = Command(site.broker.bootstrap).succeed("group", "describe", group, "--json").documents
     total: int = described["lag"]
     return total
 
 
-def test_a_stream_survives_a_broker_that_is_killed_and_comes_back(site: Site) -> None:
+def test_a_stream_survives_the_kill_and_restart_of_a_broker(site: Site) -> None:
     site.client.create_topic(site.topic)
     site.write(range(5))
     stream = site.stream()
@@ -229,8 +225,6 @@ def test_a_stream_survives_a_broker_that_is_killed_and_comes_back(site: Site) ->
         ({"topic": "nowhere", "minPartitions": "x"}, "option minPartitions='x'"),
     ],
 )
-def test_what_cannot_be_read_is_said_where_the_query_was_started(
-    site: Site, options: dict[str, str], told: str
-) -> None:
+def test_source_errors_are_raised_by_the_query(site: Site, options: dict[str, str], told: str) -> None:
     with pytest.raises(Exception, match=told):
         site.stream(**options).run()

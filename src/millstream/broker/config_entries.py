@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs and CreateTopics show them: value, type, where it comes from, what it is for."""
+"""Lists settings in the form of DescribeConfigs and CreateTopics: value, type, source and documentation."""
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
@@ -10,7 +10,7 @@ from millstream.topics.settings import effective
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by Kafka's numbers."""
+    """Kafka's numbers for the source of a value."""
 
     TOPIC = 1
     BROKER_AT_START = 4
@@ -30,7 +30,7 @@ TYPES: Mapping[SettingKind, int] = {
 
 
 class ConfigSynonym(NamedTuple):
-    """A place in which a setting's value is looked for, and what was found there."""
+    """One source that defines a setting, and the value that it gives."""
 
     name: str
     value: str
@@ -45,11 +45,11 @@ class ConfigEntry(NamedTuple):
     doc: str = ""
     is_read_only: bool = True
     synonyms: tuple[ConfigSynonym, ...] = ()
-    """In the order in which they count; the first is in force."""
+    """In order of precedence; the first one is in force."""
 
 
 def topic_settings(own: Mapping[str, str], defaults: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """All settings of a topic that has set `own`, on a broker that was given `defaults`; by name."""
+    """Yield all settings of a topic, by name. `own` holds the topic's settings, `defaults` those of the broker."""
     for row in TABLE.values():
         source = ConfigSource.TOPIC if row.name in own else _brokers_source(row, defaults)
         value = effective(row.name, own, defaults)
@@ -57,7 +57,7 @@ def topic_settings(own: Mapping[str, str], defaults: Mapping[str, str]) -> Itera
 
 
 def topic_defaults_of_broker(defaults: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """The settings of a broker that give topics their defaults, by the names that Kafka has for them."""
+    """Yield the broker settings that are defaults of topics, under Kafka's names for them."""
     for row in TABLE.values():
         if row.broker_name:
             value = effective(row.name, {}, defaults)
@@ -68,27 +68,27 @@ def topic_defaults_of_broker(defaults: Mapping[str, str]) -> Iterator[ConfigEntr
 
 
 def group_settings(settings: GroupSettings) -> Iterator[ConfigEntry]:
-    """What holds for every group."""
+    """Yield the settings of a group, which are the same for every group."""
     yield _default_int(
         "consumer.assignment.interval.ms",
         settings.consumer_assignment_interval_ms,
-        "Least time between two assignments of a group of the new group protocol.",
+        "Minimum time between two assignments of a group of the new group protocol.",
     )
     yield _default_int(
         "consumer.heartbeat.interval.ms",
         settings.consumer_heartbeat_interval_ms,
-        "How often members of the new group protocol are told to send a heartbeat.",
+        "Interval at which members of the new group protocol send heartbeats.",
     )
     yield _default_int(
         "consumer.session.timeout.ms",
         settings.consumer_session_timeout_ms,
-        "After so long without a heartbeat a member of the new group protocol is taken for dead.",
+        "Time without a heartbeat after which a member of the new group protocol is removed.",
     )
 
 
 def client_metrics_settings() -> Iterator[ConfigEntry]:
-    """Of a subscription to clients' metrics: there are none, so every one has nothing to collect."""
-    yield _default_int("interval.ms", 300_000, "How often clients would send metrics. None are collected.")
+    """Yield the settings of a client metrics subscription. This broker collects no client metrics."""
+    yield _default_int("interval.ms", 300_000, "Interval at which clients would send metrics. None are collected.")
     for name, what in (("match", "Which clients would send metrics"), ("metrics", "Which metrics would be sent")):
         yield ConfigEntry(name, SettingKind.LIST, "", ConfigSource.DEFAULT, f"{what}. None are collected.")
 

@@ -1,11 +1,12 @@
-"""What has settings that can be asked for: topics, this broker, its loggers, groups, subscriptions to metrics.
+"""Finds and alters the settings of topics, this broker, its loggers, groups and client metrics subscriptions.
 
-Only a topic's settings can be changed. The broker's are given at its start, by flags, environment or file.
+Only the settings of a topic can be altered. The broker's settings are fixed at its start, by flags, environment or
+file.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import chain
 from typing import NamedTuple, Protocol
@@ -18,19 +19,21 @@ from millstream.broker.config_entries import (
     topic_defaults_of_broker,
     topic_settings,
 )
-from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.dispatch.capabilities import ClusterNode, ImageSource
 from millstream.catalog.catalog import Topic
 from millstream.groups.settings import GroupSettings
+from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_topic_name
+from millstream.model.rights import ON_CLUSTER, Right
 from millstream.topics.setting_table import SettingKind
 
 SettingsChange = Callable[[Mapping[str, str]], Mapping[str, str | None]]
-"""From the settings that a topic has set to those that it is to have."""
+"""Maps a topic's current settings to its new settings."""
 
 
 class ConfigResourceKind(IntEnum):
-    """By Kafka's numbers."""
+    """Kafka's numbers for the kinds of resources."""
 
     TOPIC = 2
     BROKER = 4
@@ -40,68 +43,77 @@ class ConfigResourceKind(IntEnum):
 
 
 _KINDS = frozenset(ConfigResourceKind)
+_READ: Mapping[int, Right] = {ConfigResourceKind.TOPIC: Right.TOPICS_READ, ConfigResourceKind.GROUP: Right.GROUPS_READ}
+_ALTER: Mapping[int, Right] = {
+    ConfigResourceKind.TOPIC: Right.TOPICS_ADMIN,
+    ConfigResourceKind.GROUP: Right.GROUPS_WRITE,
+}
+"""The rights on topics and groups. All other resources require a right on the cluster."""
 
 
 class Resource(NamedTuple):
-    """As a request names it; `kind` may be a number that nothing has."""
+    """A resource that a request names. `kind` may be a number that is no `ConfigResourceKind`."""
 
     kind: int
     name: str
 
 
-class AlterableTopics(Protocol):
+class AlterableTopics(ImageSource, Protocol):
     """Finds topics and changes their settings."""
 
     @property
     def defaults(self) -> Mapping[str, str]: ...
-
-    def topics(self) -> Sequence[Topic]: ...
-
-    def topic(self, name: str) -> Topic | None: ...
 
     async def alter(self, name: str, change: SettingsChange, *, validate_only: bool) -> Topic: ...
 
 
 class Resources:
     def __init__(
-        self, topics: AlterableTopics, identity: BrokerIdentity, at_start: Iterable[ConfigEntry], groups: GroupSettings
+        self, topics: AlterableTopics, cluster: ClusterNode, at_start: Iterable[ConfigEntry], groups: GroupSettings
     ) -> None:
-        """`at_start` are the broker's settings besides those that give topics and groups their defaults."""
+        """`at_start` holds the broker's settings that are not defaults of topics or groups."""
         self.topics = topics
-        self._identity = identity
+        self._cluster = cluster
         self._at_start = tuple(at_start)
         self._groups = groups
 
     def names(self, kinds: Sequence[int]) -> Iterator[Resource]:
-        """Everything of these kinds that has settings of its own; of all kinds when none is named.
+        """Yield the resources of these kinds that have settings of their own. No kinds means all kinds.
 
-        UNSUPPORTED_VERSION, as Kafka has it, when one is named that does not exist.
+        Raises UNSUPPORTED_VERSION, as Kafka does, for an unknown kind.
         """
         for kind in kinds:
             if kind not in _KINDS:
-                raise MillstreamError(ErrorCode.UNSUPPORTED_VERSION, f"there are no resources of kind {kind}")
+                raise MillstreamError(ErrorCode.UNSUPPORTED_VERSION, f"resource type {kind} does not exist")
         wanted = kinds or list(ConfigResourceKind)
         for kind in (ConfigResourceKind.LOGGER, ConfigResourceKind.BROKER):
             if kind in wanted:
-                yield Resource(kind, str(self._identity.node_id))
+                yield Resource(kind, str(self._cluster.node_id))
         if ConfigResourceKind.TOPIC in wanted:
-            for topic in self.topics.topics():
-                yield Resource(ConfigResourceKind.TOPIC, topic.name)
+            for name in self.topics.image.names:
+                yield Resource(ConfigResourceKind.TOPIC, name)
 
-    def settings(self, resource: Resource) -> Iterator[ConfigEntry]:
-        """All settings of a resource. UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC or INVALID_REQUEST when there is no
-        such resource."""
+    def settings(self, resource: Resource, access: Access) -> Iterator[ConfigEntry]:
+        """Return all settings of a resource.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC or INVALID_REQUEST if the resource does not exist, and an
+        authorization error if the principal may not read it.
+        """
+        _check(access, _READ.get(resource.kind, Right.CLUSTER_READ), resource)
+        return self._settings(resource)
+
+    def _settings(self, resource: Resource) -> Iterator[ConfigEntry]:
         kind, name = resource
         if kind == ConfigResourceKind.TOPIC:
             return topic_settings(self._topic(name).settings, self.topics.defaults)
         if kind == ConfigResourceKind.BROKER:
-            # Without a number, what was changed for all brokers while they run: nothing can be.
+            # An empty name asks for settings that were altered at run time for all brokers. There are none.
             return self._brokers_own() if name and self._check_number(name) else iter(())
         if kind == ConfigResourceKind.LOGGER:
             self._check_number(name)
             return _loggers()
         if kind == ConfigResourceKind.CLIENT_METRICS:
-            _check_named(name, "a subscription to clients' metrics")
+            _check_named(name, "a client metrics subscription")
             return client_metrics_settings()
         if kind == ConfigResourceKind.GROUP:
             _check_named(name, "a group")
@@ -109,54 +121,74 @@ class Resources:
         raise _unknown_kind(kind)
 
     async def alter(
-        self, resource: Resource, names: Sequence[str], change: SettingsChange, *, validate_only: bool
+        self, resource: Resource, names: Sequence[str], change: SettingsChange, access: Access, *, validate_only: bool
     ) -> None:
-        """Change the settings `names` of a resource. Besides what `settings` and the change itself raise:
-        INVALID_REQUEST when a setting is named twice, or cannot be changed while the broker runs."""
+        """Change the settings `names` of a resource.
+
+        Raises the errors of `settings` and of `change`, INVALID_CONFIG for an invalid setting of a group, and
+        INVALID_REQUEST if a setting is named twice or cannot be changed while the broker runs.
+        """
+        _check(access, _ALTER.get(resource.kind, Right.CLUSTER_ADMIN), resource)
         kind, name = resource
         if kind not in _KINDS:
             raise _unknown_kind(kind)
         for each, times in Counter(names).items():
             if times > 1:
-                raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{each[:100]} is named {times} times")
+                raise MillstreamError(ErrorCode.INVALID_REQUEST, f"the request names {each[:100]} {times} times")
         if kind == ConfigResourceKind.TOPIC:
             self._topic(name)
             await self.topics.alter(name, change, validate_only=validate_only)
             return
-        self.settings(resource)
+        known = self._settings(resource)
+        if kind == ConfigResourceKind.GROUP:
+            _check_group_settings(change({}), {entry.name for entry in known})
         if names:
             raise MillstreamError(
                 ErrorCode.INVALID_REQUEST,
-                f"{names[0][:100]} cannot be changed while the broker runs; what can be set is given at its start",
+                f"{names[0][:100]} cannot be changed while the broker runs; set it in the configuration and restart",
             )
 
     def _topic(self, name: str) -> Topic:
-        topic = self.topics.topic(name)
+        topic = self.topics.image.topic(name)
         if topic is None:
             check_topic_name(name)
-            raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
         return topic
 
     def _brokers_own(self) -> Iterator[ConfigEntry]:
         return chain(self._at_start, topic_defaults_of_broker(self.topics.defaults))
 
     def _check_number(self, name: str) -> bool:
-        if name != str(self._identity.node_id):
+        if name != str(self._cluster.node_id):
             raise MillstreamError(
-                ErrorCode.INVALID_REQUEST, f"this is broker {self._identity.node_id}, not {name[:100]!r}"
+                ErrorCode.INVALID_REQUEST, f"this is broker {self._cluster.node_id}, not {name[:100]!r}"
             )
         return True
 
 
+def _check_group_settings(settings: Mapping[str, str | None], known: Collection[str]) -> None:
+    """Raise INVALID_CONFIG for an unknown setting of a group, or for a value that is not a whole number."""
+    for name, value in settings.items():
+        if name not in known:
+            text = f"{name[:100]}: there is no such group setting; the settings are {', '.join(sorted(known))}"
+            raise MillstreamError(ErrorCode.INVALID_CONFIG, text)
+        if value is None or not (value.isascii() and value.isdigit()):
+            raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{name}: {str(value)[:100]!r} is not a whole number")
+
+
+def _check(access: Access, right: Right, resource: Resource) -> None:
+    access.check(right, "" if right in ON_CLUSTER else resource.name)
+
+
 def _loggers() -> Iterator[ConfigEntry]:
     level = logging.getLevelName(logging.getLogger("millstream").getEffectiveLevel())
-    yield ConfigEntry("root", SettingKind.STRING, level, ConfigSource.LOGGER, "Least severity that is logged.")
+    yield ConfigEntry("root", SettingKind.STRING, level, ConfigSource.LOGGER, "Minimum severity of logged messages.")
 
 
-def _check_named(name: str, what: str) -> None:
+def _check_named(name: str, kind: str) -> None:
     if not name:
-        raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{what} must be named")
+        raise MillstreamError(ErrorCode.INVALID_REQUEST, f"the name of {kind} is empty")
 
 
 def _unknown_kind(kind: int) -> MillstreamError:
-    return MillstreamError(ErrorCode.INVALID_REQUEST, f"there are no resources of kind {kind}")
+    return MillstreamError(ErrorCode.INVALID_REQUEST, f"resource type {kind} does not exist")

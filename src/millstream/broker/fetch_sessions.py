@@ -1,9 +1,11 @@
-"""Fetch sessions: what a reader asked for is remembered, so that its next request names only what changes.
+"""Keeps fetch sessions, so that a reader's next request names only the partitions that change.
 
-As in Kafka: a session has an epoch that each request must name (1 after the one that made it, then one more each
-time), an answer to a session tells only of partitions that have something new, and partitions that gave data go to the
-end, so that all get their turn when answers are full. Bounded: the session longest unused makes room for a new one
-once it has been unused for a while; when none has, the reader goes on without a session, which costs only bytes.
+Sessions work as in Kafka. Each request must name the session's epoch: 1 after the request that created it, then one
+more each time. A response contains only partitions that have something new. A partition that returned data moves to
+the end of the order, so that every partition gets its turn when responses are full.
+
+The number of sessions is bounded. A new session replaces the least recently used one, if that was unused for
+`UNUSED_S`. Otherwise the reader continues without a session, and its requests are larger.
 """
 
 from collections import OrderedDict
@@ -17,7 +19,7 @@ from millstream.wire.topic_ref import TopicRef
 
 SESSIONS_MAX = 1_000
 PARTITIONS_MAX = 200_000
-"""Partitions that all sessions together may remember."""
+"""Maximum number of partitions in all sessions together."""
 
 UNUSED_S = 120.0
 NO_SESSION = 0
@@ -26,14 +28,14 @@ FINAL_EPOCH = -1
 _EPOCH_MAX = 2**31 - 1
 
 PartitionRef = tuple[TopicRef, int]
-Told = tuple[int, int, int]
-"""Error, high watermark and log start as last told: what must be told again when it changes."""
+ReportedState = tuple[int, int, int]
+"""Error, high watermark and log start offset of the last response. A response repeats them only if they change."""
 
 
 class BrokerFetchSession:
-    """What one reader wants, in the order in which it is served."""
+    """The partitions that one reader fetches, in the order in which they are served."""
 
-    __slots__ = ("_told", "epoch", "id", "used_at", "uses_ids", "wants")
+    __slots__ = ("_reported", "epoch", "id", "used_at", "uses_ids", "wants")
 
     def __init__(self, session_id: int, uses_ids: bool, now: float) -> None:
         self.id = session_id
@@ -41,34 +43,38 @@ class BrokerFetchSession:
         self.uses_ids = uses_ids
         self.used_at = now
         self.wants: OrderedDict[PartitionRef, FetchPartition] = OrderedDict()
-        self._told: dict[PartitionRef, Told] = {}
+        self._reported: dict[PartitionRef, ReportedState] = {}
 
     def update(self, request: FetchRequest) -> None:
-        """Take over what the request adds, changes and forgets."""
+        """Apply the partitions that the request adds, changes and removes."""
         for topic, partitions in request.topics:
             for want in partitions:
                 self.wants[topic, want.partition] = want
         for topic, numbers in request.forgotten:
             for number in numbers:
                 self.wants.pop((topic, number), None)
-                self._told.pop((topic, number), None)
+                self._reported.pop((topic, number), None)
 
     def news(
         self, fetched: Iterable[tuple[TopicRef, FetchedPartition]], *, everything: bool
     ) -> list[tuple[TopicRef, FetchedPartition]]:
-        """Of what was fetched, what the reader does not know; those that gave data go to the end."""
+        """Return the fetched partitions that have changed, or all of them if `everything` is set.
+
+        Partitions that returned data move to the end of the order.
+        """
         news = []
         for topic, each in fetched:
             ref = topic, each.partition
             now = each.error, each.high_watermark, each.log_start_offset
-            if everything or each.records or each.error or self._told.get(ref) != now:
+            has_records = each.records or each.place is not None
+            if everything or has_records or each.error or self._reported.get(ref) != now:
                 news.append((topic, each))
-                # An error is told every time, until it is over.
+                # An error is repeated in every response until it is gone.
                 if each.error:
-                    self._told.pop(ref, None)
+                    self._reported.pop(ref, None)
                 else:
-                    self._told[ref] = now
-            if each.records and ref in self.wants:
+                    self._reported[ref] = now
+            if has_records and ref in self.wants:
                 self.wants.move_to_end(ref)
         return news
 
@@ -88,7 +94,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, uses_ids: bool) -> BrokerFetchSession | None:
-        """A new session for a request that asks for one; None when there is no room. The old one ends."""
+        """Create the session that a request asks for and end its old one. Returns None if there is no room."""
         self.end(request.session_id)
         now = self._clock.monotonic_s()
         size = sum(len(partitions) for _, partitions in request.topics)
@@ -101,13 +107,18 @@ class FetchSessions:
         return session
 
     def go_on(self, request: FetchRequest, uses_ids: bool) -> BrokerFetchSession | None:
-        """The session that a request continues, brought up to date; None when nothing is left in it.
+        """Return the session that a request continues, with the request applied.
 
-        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR when it cannot go on.
+        Returns None if the session has no partition left.
+
+        Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR if the request
+        does not match a session.
         """
         session = self._sessions.get(request.session_id)
         if session is None:
-            raise MillstreamError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
+            raise MillstreamError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} does not exist"
+            )
         if session.epoch != request.session_epoch:
             raise MillstreamError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,

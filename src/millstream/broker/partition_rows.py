@@ -1,4 +1,4 @@
-"""Answers that have one row per partition, made and encoded in slices so that nobody waits long for their turn."""
+"""Builds responses with one row per partition, in slices, so that a large request does not block the event loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,7 +9,7 @@ from millstream.wire.schema_readers import Fields
 from millstream.wire.schema_writers import EncodedArray
 
 SLICE = 1_000
-"""So many partitions are dealt with before others get their turn."""
+"""Partitions that are processed before the event loop runs other work."""
 
 LookUp = Callable[[str, Fields], Awaitable[Fields]]
 
@@ -17,7 +17,7 @@ LookUp = Callable[[str, Fields], Awaitable[Fields]]
 async def answer_partitions(
     api: str, version: int, topics: Sequence[Fields], name_field: str, look_up: LookUp
 ) -> bytes:
-    """An answer of `topics` with their `partitions`: for each that the request names, the row that `look_up` gives."""
+    """Return a response with `topics` and their `partitions`; `look_up` returns the row of each requested partition."""
     write_row = response_element_writer(api, version, "topics", "partitions")
     answered: list[dict[str, Any]] = []
     done = 0

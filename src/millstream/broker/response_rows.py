@@ -1,4 +1,4 @@
-"""Answers of many rows, made and encoded in slices so that nobody waits long for their turn."""
+"""Encodes responses with many rows in slices, so that a large response does not block the event loop."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,14 +8,14 @@ from millstream.wire.schema_readers import Fields
 from millstream.wire.schema_writers import EncodedArray
 
 SLICE = 1_000
-"""So many rows are made and encoded before others get their turn."""
+"""Rows that are made and encoded before the event loop runs other work."""
 
 Group = tuple[Fields, Iterable[Fields]]
-"""A row, and the rows within it."""
+"""A row and the rows nested in it."""
 
 
 async def encode_rows(api: str, version: int, path: tuple[str, ...], rows: Iterable[Fields]) -> EncodedArray:
-    """The rows of the array at `path`, names from the top down."""
+    """Encode the rows of the array at `path`, the field names from the outermost array inwards."""
     write = response_element_writer(api, version, *path)
     out = bytearray()
     count = 0
@@ -29,7 +29,7 @@ async def encode_rows(api: str, version: int, path: tuple[str, ...], rows: Itera
 async def encode_groups(
     api: str, version: int, path: tuple[str, ...], inner: str, groups: Iterable[Group]
 ) -> EncodedArray:
-    """The rows of the array at `path`, each with an array `inner` of its own."""
+    """Encode the rows of the array at `path`, each with its nested array `inner`."""
     write = response_element_writer(api, version, *path)
     out = bytearray()
     count = done = 0

@@ -1,23 +1,26 @@
-"""Iterators as clients see them: signed, and with the address of the server that they are read from.
+"""Signs iterators for clients and adds the address of the server that reads them.
 
-An iterator on the wire is a version, its fields, and an HMAC over both, under a key that all brokers of a cluster have
-from the catalog: so each of them can tell whether one of them made it. The address travels beside it and is not signed:
-it is a hint, and goes out of date with the partition's leader, while the iterator does not.
+The signed form is a version, the iterator's fields, and an HMAC over both. All brokers of a cluster take the key from
+the catalog, so every broker can verify an iterator of any other. The address is sent beside the iterator and is not
+signed. It is a hint: it becomes outdated when the partition's leader changes, and the iterator does not.
 """
 
 import hmac
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.dispatch.capabilities import ClusterNode
 from millstream.broker.group_requests import GroupCoordination
 from millstream.groups.iterators.iterator import Iterator
 from millstream.groups.iterators.served_iterators import ServedIterators
 from millstream.groups.responses import GivenIterator
+from millstream.model.broker_endpoint import BrokerEndpoint
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_versioned, write_versioned
 
@@ -31,7 +34,7 @@ _VERSION = 0
 
 
 class IteratorSigner:
-    """Signs iterators, and knows those that were."""
+    """Signs iterators and verifies signed ones."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -41,14 +44,17 @@ class IteratorSigner:
         return body + self._digest(body)
 
     def open(self, token: bytes) -> Iterator:
-        """What was signed; INVALID_ITERATOR for anything else. How long that takes tells nothing of the key."""
+        """Return the iterator of a signed token. Raises INVALID_ITERATOR for any other token.
+
+        The comparison takes constant time, so its duration reveals nothing about the key.
+        """
         body, digest = token[:-_DIGEST_BYTES], token[-_DIGEST_BYTES:]
         if len(token) > TOKEN_BYTES_MAX or not hmac.compare_digest(digest, self._digest(body)):
             raise MillstreamError(ErrorCode.INVALID_ITERATOR)
         try:
             fields = read_versioned("IteratorToken", body)
         except MalformedMessageError as error:
-            raise MillstreamError(ErrorCode.INVALID_ITERATOR, f"a newer broker made it: {error.detail}") from error
+            raise MillstreamError(ErrorCode.INVALID_ITERATOR, f"a newer broker signed it: {error.detail}") from error
         return Iterator(**(fields | {"topic_id": bytes(fields["topic_id"])}))
 
     def _digest(self, body: bytes) -> bytes:
@@ -56,15 +62,19 @@ class IteratorSigner:
 
 
 class IteratorServing(Struct, frozen=True):
-    """What a broker needs for iterators beside its groups and its partitions."""
+    """The signer and the served iterators of a broker."""
 
-    seal: IteratorSigner
+    signer: IteratorSigner
     served: ServedIterators
 
 
-def given_fields(given: GivenIterator, seal: IteratorSigner | None, server: BrokerIdentity) -> Mapping[str, Any]:
-    """The iterator as an answer tells it; without a seal only what it is, not the iterator itself."""
+def given_fields(given: GivenIterator, signer: IteratorSigner | None, cluster: ClusterNode) -> Mapping[str, Any]:
+    """Return the fields of an iterator in a response, with the leader of its partition.
+
+    Without `signer` the signed iterator itself is left out.
+    """
     iterator = given.iterator
+    server = _server(iterator, cluster)
     return {
         "client_id": iterator.client_id,
         "topic": iterator.topic,
@@ -76,21 +86,29 @@ def given_fields(given: GivenIterator, seal: IteratorSigner | None, server: Brok
         "max_messages": iterator.messages_max,
         "generation": iterator.generation,
         "left_ms": given.left_ms,
-        "iterator": seal.sign(iterator) if seal is not None else None,
+        "iterator": signer.sign(iterator) if signer is not None else None,
         "handed": given.handed,
     }
 
 
+def _server(iterator: Iterator, cluster: ClusterNode) -> BrokerEndpoint:
+    """Return the partition's leader, or this broker while the leader is not registered: it then returns the error."""
+    image = cluster.image
+    placement = image.placement(TopicId(UUID(bytes=iterator.topic_id)), iterator.partition)
+    leader = image.brokers.get(placement.leader) if placement is not None else None
+    return leader or image.brokers[cluster.node_id]
+
+
 def error_fields(error: ErrorCode, detail: str) -> dict[str, Any]:
-    """What every answer about iterators begins with."""
+    """Return the error fields of an iterator response."""
     is_error = error is not ErrorCode.NONE
     return {"error_code": error.number, "error_message": (detail or error.meaning) if is_error else None}
 
 
 class IteratorHandler:
-    """What handlers have who ask the coordinator about iterators, and tell of those that it gives."""
+    """Base of the handlers that return signed iterators from the coordinator."""
 
-    def __init__(self, groups: GroupCoordination, seal: IteratorSigner, server: BrokerIdentity) -> None:
+    def __init__(self, groups: GroupCoordination, signer: IteratorSigner, cluster: ClusterNode) -> None:
         self._groups = groups
-        self._seal = seal
-        self._server = server
+        self._signer = signer
+        self._cluster = cluster

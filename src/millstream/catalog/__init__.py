@@ -1,1 +1,1 @@
-"""Facts that brokers must agree on: brokers, topics, partitions, leaders and producer ids, as SQL tables."""
+"""Stores the facts that brokers must agree on: brokers, topics, partitions, leaders and producer ids, as SQL tables."""

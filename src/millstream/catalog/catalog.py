@@ -1,20 +1,20 @@
-"""The catalog's seam: the few facts that need agreement, behind calls that a database can keep atomic.
+r"""Defines the catalog's interface: the facts that need agreement, behind calls that a database can execute atomically.
 
-Each call is one transaction: it happens whole or not at all, and what it returned survives a crash. The data path
-never comes here; brokers read the catalog at start and write it when something changes, and serve from memory.
+Each call is one transaction: it is applied completely or not at all, and its result survives a crash. Produce and fetch
+requests never use the catalog. Brokers read it at start, write it when something changes, and serve from memory.
 
-A topic goes through three states, so that a crash between the catalog and the logs can be told from lost data::
+A topic goes through three states, so that a crash between the writes to catalog and logs is not mistaken for lost data:
 
-    creating --set_ready--> ready --delete_topic--> deleting --forget_topic--> (gone)
-        \\________________________delete_topic________/
+    creating --set_ready--> ready --delete_topic--> deleting --forget_topic--> (removed)
+        \________________________delete_topic________/
 
-`creating`: the logs may not all exist yet. `ready`: they must exist. `deleting`: the topic is gone for everybody, its
-name is free again, and what is left of its logs is to be removed.
+- `creating`: some of the logs may not exist yet.
+- `ready`: all logs must exist.
+- `deleting`: clients no longer see the topic, its name is free again, and its remaining logs are to be removed.
 
-A ready topic that is given more partitions goes through the same, without a state of its own: the rows of its new
-partitions are written first (`begin_growth`), numbered from its count of partitions on. While the count does not cover
-them their logs may not exist yet, and nobody serves them. `finish_growth` raises the count, `abandon_growth` takes the
-rows away again.
+A ready topic gets more partitions in similar steps, but without a state of its own. `begin_growth` writes the rows of
+the new partitions, numbered from the topic's partition count. As long as the count excludes them, their logs may not
+exist yet, and no broker serves them. `finish_growth` raises the count; `abandon_growth` removes the rows.
 """
 
 from base64 import urlsafe_b64encode
@@ -22,13 +22,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, Protocol
-from uuid import UUID
 
 from msgspec import Struct
 
 from millstream.catalog.projection import GroupTables
 from millstream.catalog.queries import QueryResult
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import BrokerId, LeaderEpoch, ProducerId, TopicId
 from millstream.model.names import PartitionKey
 from millstream.seams.entropy import Entropy, random_uuid
 
@@ -42,14 +42,14 @@ class TopicState(StrEnum):
 
 
 class Topic(Struct, frozen=True):
-    """A topic as it was defined. `settings` holds only what was set; the rest follows the broker's defaults.
+    """The definition of a topic. `settings` contains only explicit settings; all others have the broker's defaults.
 
-    `partitions` are those that clients see. While more are being added, `growing_to` is how many there will be, and
-    otherwise 0.
+    `partitions` is the number of partitions that clients see. While partitions are being added, `growing_to` is the
+    future number; otherwise it is 0.
     """
 
     name: str
-    topic_id: UUID
+    topic_id: TopicId
     partitions: int
     settings: Mapping[str, str]
     state: TopicState = TopicState.READY
@@ -58,20 +58,21 @@ class Topic(Struct, frozen=True):
 
 
 class Placement(NamedTuple):
-    """Who holds a partition. `partition_epoch` counts every change of this row, `leader_epoch` those of leadership."""
+    """The replicas of a partition. `partition_epoch` counts all changes of this row, `leader_epoch` the changes of
+    leadership."""
 
     key: PartitionKey
-    leader: int
-    leader_epoch: int
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
     partition_epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
+    replicas: tuple[BrokerId, ...]
+    in_sync: tuple[BrokerId, ...]
 
 
 class BrokerEntry(NamedTuple):
-    """A broker as it registered; `incarnation` counts its starts."""
+    """A registered broker; `incarnation` counts its starts."""
 
-    node_id: int
+    node_id: BrokerId
     host: str
     port: int
     incarnation: int
@@ -79,99 +80,109 @@ class BrokerEntry(NamedTuple):
 
 
 class Catalog(Protocol):
-    """Every call may raise KAFKA_STORAGE_ERROR when the catalog cannot be reached; then nothing was changed, unless
-    the error came at the very commit, in which case the next `open` shows what is true."""
+    """The facts of one cluster.
+
+    Every call raises KAFKA_STORAGE_ERROR if the catalog is unavailable. Such a call changes nothing, unless the commit
+    itself failed. After a failed commit, the next `open` shows whether the change was made.
+    """
 
     kind: str
-    """What keeps it, in a word."""
+    """Name of the implementation, such as `sqlite`."""
 
     async def open(self) -> None:
-        """Make the catalog usable; DATA_DIRECTORY_IN_USE when somebody else owns it, CATALOG_REFUSED when it is not
-        one that this version can use."""
+        """Opens the catalog. Raises DATA_DIRECTORY_IN_USE if another process owns it, CATALOG_REFUSED if this version
+        cannot use it."""
         ...
 
     async def close(self) -> None: ...
 
     async def cluster_id(self) -> str:
-        """The cluster's name for itself, made once and never changed."""
+        """Returns the id of the cluster, which is created once and never changes."""
         ...
 
-    async def register_broker(self, node_id: int, host: str, port: int) -> BrokerEntry: ...
+    async def register_broker(self, node_id: BrokerId, host: str, port: int) -> BrokerEntry: ...
 
     async def brokers(self) -> list[BrokerEntry]: ...
 
     async def create_topic(
-        self, name: str, partitions: int, settings: Mapping[str, str], replicas: Sequence[Sequence[int]]
+        self, name: str, partitions: int, settings: Mapping[str, str], replicas: Sequence[Sequence[BrokerId]]
     ) -> Topic:
-        """Define a topic in state `creating`; `replicas` has one list of node ids per partition, its first leads.
+        """Creates a topic in state `creating`. `replicas` has one list of node ids per partition; the first node leads.
 
-        TOPIC_ALREADY_EXISTS when one of this name is there that is not being deleted.
+        Raises TOPIC_ALREADY_EXISTS if a topic of this name exists that is not being deleted.
         """
         ...
 
-    async def set_ready(self, topic_id: UUID) -> None:
-        """The topic's logs exist. UNKNOWN_TOPIC_ID unless it was `creating` (or is `ready` already)."""
+    async def set_ready(self, topic_id: TopicId) -> None:
+        """Marks a topic as ready after its logs have been created. Raises UNKNOWN_TOPIC_ID unless it was `creating` or
+        `ready`."""
         ...
 
-    async def delete_topic(self, topic_id: UUID) -> None:
-        """Begin to delete: from here on the topic is gone. UNKNOWN_TOPIC_ID when it was already."""
+    async def delete_topic(self, topic_id: TopicId) -> None:
+        """Starts the deletion of a topic, which no longer exists for clients from now on. Raises UNKNOWN_TOPIC_ID if it
+        is unknown or already being deleted."""
         ...
 
-    async def forget_topic(self, topic_id: UUID) -> None:
-        """Nothing is left of a topic that was being deleted. Without effect on any other, or an unknown one."""
+    async def forget_topic(self, topic_id: TopicId) -> None:
+        """Removes the rows of a topic that was being deleted, after its logs are removed. Has no effect on other
+        topics."""
         ...
 
-    async def change_settings(self, topic_id: UUID, settings: Mapping[str, str]) -> None:
-        """Give a ready topic these settings in place of those it has. UNKNOWN_TOPIC_ID when there is none."""
+    async def change_settings(self, topic_id: TopicId, settings: Mapping[str, str]) -> None:
+        """Replaces all settings of a ready topic. Raises UNKNOWN_TOPIC_ID if there is no ready topic with this id."""
         ...
 
-    async def begin_growth(self, topic_id: UUID, replicas: Sequence[Sequence[int]]) -> None:
-        """Note new partitions of a ready topic, one list of node ids for each, in place of any noted before that were
-        not finished. UNKNOWN_TOPIC_ID when there is no ready topic of this id."""
+    async def begin_growth(self, topic_id: TopicId, replicas: Sequence[Sequence[BrokerId]]) -> None:
+        """Stores new partitions of a ready topic, with one list of node ids each. Replaces new partitions of an earlier
+        growth that was not finished. Raises UNKNOWN_TOPIC_ID if there is no ready topic with this id."""
         ...
 
-    async def finish_growth(self, topic_id: UUID) -> None:
-        """The logs of the new partitions exist: they count from here on. UNKNOWN_TOPIC_ID as for `begin_growth`."""
-        ...
-
-    async def abandon_growth(self, topic_id: UUID) -> None:
-        """Forget partitions that were noted and not finished; there must be no logs of them. UNKNOWN_TOPIC_ID as for
+    async def finish_growth(self, topic_id: TopicId) -> None:
+        """Adds the new partitions to the topic after their logs have been created. Raises UNKNOWN_TOPIC_ID like
         `begin_growth`."""
         ...
 
+    async def abandon_growth(self, topic_id: TopicId) -> None:
+        """Removes the new partitions of a growth that was not finished.
+
+        These partitions must not have logs. Raises UNKNOWN_TOPIC_ID like `begin_growth`.
+        """
+        ...
+
     async def topics(self) -> list[Topic]:
-        """Every topic in every state, in the order of creation."""
+        """Returns all topics in all states, in the order of their creation."""
         ...
 
     async def placements(self) -> list[Placement]:
-        """Every partition, ordered by topic and number."""
+        """Returns the placements of all partitions, ordered by topic and number."""
         ...
 
-    async def begin_leadership(self, node_id: int) -> list[Placement]:
-        """Begin a new leader epoch for every partition that `node_id` leads, and give them: all in one step."""
+    async def begin_leadership(self, node_id: BrokerId) -> list[Placement]:
+        """Starts a new leader epoch for every partition that `node_id` leads, in one transaction. Returns the new
+        placements."""
         ...
 
     async def change_placement(self, changed: Placement) -> Placement | None:
-        """Compare and set: store `changed` if the row is still at `changed.partition_epoch`, and give it as stored,
-        with the next partition epoch. None when somebody else was first, or the partition is gone.
-        A leader epoch that would go back is refused with FENCED_LEADER_EPOCH."""
+        """Stores `changed` if the row still has `changed.partition_epoch` (compare and set). Returns the stored
+        placement with the next partition epoch, or None if the row was changed meanwhile or no longer exists. Raises
+        FENCED_LEADER_EPOCH if the leader epoch would decrease."""
         ...
 
-    async def next_producer_ids(self, count: int, node_id: int) -> range:
-        """`count` producer ids that nobody was given before, and nobody will be given again."""
+    async def next_producer_ids(self, count: int, node_id: BrokerId) -> range:
+        """Returns `count` producer ids that have never been issued, and will never be issued again."""
         ...
 
-    async def bind_producer(self, producer_id: int, producer_group: str, node_id: int) -> None:
-        """Note for good that this id, which was given out just now, belongs to this producer group."""
+    async def bind_producer(self, producer_id: ProducerId, producer_group: str, node_id: BrokerId) -> None:
+        """Permanently assigns an id that was just issued to this producer group."""
         ...
 
     async def trim_producers(self, keep: int) -> None:
-        """Of the ids that belong to producer groups, remember the newest, and no more than `keep`."""
+        """Removes all but the newest `keep` ids that are assigned to producer groups."""
         ...
 
     async def secret(self, name: str) -> bytes:
-        """Random bytes, `SECRET_BYTES` of them, that all brokers of the cluster share under this name: made when first
-        asked for, and never changed."""
+        """Returns `SECRET_BYTES` random bytes that all brokers of the cluster share under this name. They are created
+        on first use and never change."""
         ...
 
     @property
@@ -179,64 +190,66 @@ class Catalog(Protocol):
         """The tables of groups and committed offsets, which follow the internal topic."""
         ...
 
-    async def query(self, sql: str, rows_max: int, timeout_ms: int) -> QueryResult:
-        """What a query over the tables finds, within the catalog's own limits. INVALID_REQUEST when it cannot be run
-        or does more than read, REQUEST_TIMED_OUT when it takes too long."""
+    async def query(self, sql: str, *, rows_max: int, timeout_ms: int) -> QueryResult:
+        """Returns the result of a query over the tables, within the catalog's own limits. Raises INVALID_REQUEST if the
+        query is invalid or does more than read, REQUEST_TIMED_OUT if it takes too long."""
         ...
 
 
 def new_cluster_id(entropy: Entropy) -> str:
-    """A name for a new cluster: a random UUID in URL-safe base64, as Kafka writes its own."""
+    """Returns a new cluster id, a random UUID in URL-safe base64 as in Kafka."""
     return urlsafe_b64encode(random_uuid(entropy).bytes).rstrip(b"=").decode()
 
 
-def first_placement(key: PartitionKey, nodes: Sequence[int]) -> Placement:
-    """How a new partition begins: the first of its nodes leads, all are in sync, since there is nothing to copy."""
-    return Placement(key, nodes[0], 0, 0, tuple(nodes), tuple(nodes))
+def first_placement(key: PartitionKey, nodes: Sequence[BrokerId]) -> Placement:
+    """Returns the placement of a new partition: the first node leads, and all nodes are in sync, because there is no
+    data yet."""
+    return Placement(key, nodes[0], LeaderEpoch(0), 0, tuple(nodes), tuple(nodes))
 
 
-def placements_from(topic_id: UUID, first: int, replicas: Sequence[Sequence[int]]) -> list[Placement]:
-    """How new partitions of a topic begin, numbered from `first` on."""
+def placements_from(topic_id: TopicId, first: int, replicas: Sequence[Sequence[BrokerId]]) -> list[Placement]:
+    """Returns the placements of new partitions of a topic, numbered from `first`."""
     return [first_placement(PartitionKey(topic_id, number), nodes) for number, nodes in enumerate(replicas, first)]
 
 
-def unknown_topic(topic_id: UUID) -> MillstreamError:
+def unknown_topic(topic_id: TopicId) -> MillstreamError:
     return MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
 
 
-def check_new_topic(name: str, partitions: int, replicas: Sequence[Sequence[int]]) -> None:
-    """What every catalog refuses, whatever keeps it: a topic whose parts do not fit together."""
+def check_new_topic(name: str, partitions: int, replicas: Sequence[Sequence[BrokerId]]) -> None:
+    """Checks the partitions and replicas of a new topic, for all implementations of the catalog."""
     if partitions < 1 or len(replicas) != partitions:
         raise MillstreamError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {name!r}: {partitions} partitions with {len(replicas)} replica lists",
+            f"topic {name!r}: needs at least 1 partition and one replica list for each, "
+            f"not {partitions} partitions with {len(replicas)} replica lists",
         )
     check_replicas(name, replicas)
 
 
-def check_replicas(topic: str, replicas: Sequence[Sequence[int]]) -> None:
-    """What every catalog refuses of new partitions: one without a replica, or with a node twice."""
+def check_replicas(topic: str, replicas: Sequence[Sequence[BrokerId]]) -> None:
+    """Checks the replicas of new partitions: each has at least one, and no node twice."""
     for number, nodes in enumerate(replicas):
         if not nodes or len(set(nodes)) != len(nodes):
             raise MillstreamError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"topic {topic!r}: partition {number} needs at least one replica and no node twice, not {list(nodes)}",
+                f"topic {topic!r}: partition {number} needs replicas on one or more different nodes, not {list(nodes)}",
             )
 
 
 def check_change(current: Placement, changed: Placement) -> None:
-    """What every catalog refuses of a changed placement: leadership that goes back, a leader who holds no copy."""
+    """Checks a changed placement: the leader epoch must not decrease, and the leader must be in sync."""
     if changed.leader_epoch < current.leader_epoch:
         raise MillstreamError(
             ErrorCode.FENCED_LEADER_EPOCH,
-            f"partition {changed.key.partition} of {changed.key.topic_id} is at leader epoch {current.leader_epoch}, "
-            f"not {changed.leader_epoch}",
+            f"partition {changed.key.partition} of {changed.key.topic_id} has leader epoch {current.leader_epoch}, "
+            f"which cannot decrease to {changed.leader_epoch}",
         )
     if changed.leader not in changed.in_sync or not set(changed.in_sync) <= set(changed.replicas):
         raise MillstreamError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"leader {changed.leader} must be in sync {list(changed.in_sync)}, "
-            f"and those among the replicas {list(changed.replicas)}",
+            f"leader {changed.leader} must be among the in-sync replicas {list(changed.in_sync)}, "
+            f"and these among the replicas {list(changed.replicas)}",
         )
 
 
@@ -245,10 +258,10 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def readable_time(wall_ms: int) -> str:
-    """A time as people read it in the tables; sorts like the time itself."""
+    """Formats a time for the tables. The text sorts like the time itself."""
     return f"{(_EPOCH + wall_ms * _MILLISECOND).replace(tzinfo=None).isoformat(sep=' ', timespec='milliseconds')}Z"
 
 
 def time_ms(readable: str) -> int:
-    """The inverse of `readable_time`."""
+    """Parses a time that `readable_time` has formatted."""
     return (datetime.fromisoformat(readable) - _EPOCH) // _MILLISECOND

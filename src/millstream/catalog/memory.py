@@ -1,13 +1,12 @@
-"""A catalog in memory: for tests and simulation.
+"""Implements the catalog in memory, for tests and simulation.
 
-The object stands for the database, not for a connection to it: it outlives the broker that uses it, so a simulated
-crash leaves it as it was. Each call changes everything at once, after one turn of the event loop: a caller that is
-cancelled while waiting does not stop its change, as a database would not.
+The object represents the database, not a connection to it. It outlives the broker that uses it, so it survives a
+simulated crash. Each call applies all its changes in one step and then yields to the event loop once. As with a
+database, cancelling a waiting caller does not undo its change.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -27,6 +26,7 @@ from millstream.catalog.catalog import (
 from millstream.catalog.projection_memory import MemoryGroupTables
 from millstream.catalog.queries import QueryResult
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import BrokerId, LeaderEpoch, ProducerId, TopicId
 from millstream.model.names import PartitionKey
 from millstream.seams.clock import Clock
 from millstream.seams.entropy import Entropy, random_uuid
@@ -39,11 +39,11 @@ class MemoryCatalog:
         self._clock = clock
         self._entropy = entropy
         self._cluster_id = new_cluster_id(entropy)
-        self._brokers: dict[int, BrokerEntry] = {}
-        self._topics: dict[UUID, Topic] = {}
+        self._brokers: dict[BrokerId, BrokerEntry] = {}
+        self._topics: dict[TopicId, Topic] = {}
         self._placements: dict[PartitionKey, Placement] = {}
         self._next_producer_id = 0
-        self.producer_groups: dict[int, str] = {}
+        self.producer_groups: dict[ProducerId, str] = {}
         self._secrets: dict[str, bytes] = {}
         self.group_tables = MemoryGroupTables()
 
@@ -56,7 +56,7 @@ class MemoryCatalog:
     async def cluster_id(self) -> str:
         return self._cluster_id
 
-    async def register_broker(self, node_id: int, host: str, port: int) -> BrokerEntry:
+    async def register_broker(self, node_id: BrokerId, host: str, port: int) -> BrokerEntry:
         before = self._brokers.get(node_id)
         incarnation = before.incarnation + 1 if before else 1
         entry = BrokerEntry(node_id, host, port, incarnation, self._clock.wall_ms())
@@ -68,37 +68,37 @@ class MemoryCatalog:
         return sorted(self._brokers.values())
 
     async def create_topic(
-        self, name: str, partitions: int, settings: Mapping[str, str], replicas: Sequence[Sequence[int]]
+        self, name: str, partitions: int, settings: Mapping[str, str], replicas: Sequence[Sequence[BrokerId]]
     ) -> Topic:
         check_new_topic(name, partitions, replicas)
         for topic in self._topics.values():
             if topic.name == name and topic.state is not TopicState.DELETING:
                 raise MillstreamError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
-        topic_id = random_uuid(self._entropy)
+        topic_id = TopicId(random_uuid(self._entropy))
         topic = Topic(name, topic_id, partitions, dict(settings), TopicState.CREATING, self._clock.wall_ms())
         self._topics[topic_id] = topic
         self._place(topic_id, 0, replicas)
         await asyncio.sleep(0)
         return topic
 
-    async def set_ready(self, topic_id: UUID) -> None:
+    async def set_ready(self, topic_id: TopicId) -> None:
         await self._set_state(topic_id, TopicState.READY)
 
-    async def delete_topic(self, topic_id: UUID) -> None:
+    async def delete_topic(self, topic_id: TopicId) -> None:
         await self._set_state(topic_id, TopicState.DELETING)
 
-    async def forget_topic(self, topic_id: UUID) -> None:
+    async def forget_topic(self, topic_id: TopicId) -> None:
         topic = self._topics.get(topic_id)
         if topic is not None and topic.state is TopicState.DELETING:
             del self._topics[topic_id]
             self._remove_placements(topic, 0)
         await asyncio.sleep(0)
 
-    async def change_settings(self, topic_id: UUID, settings: Mapping[str, str]) -> None:
+    async def change_settings(self, topic_id: TopicId, settings: Mapping[str, str]) -> None:
         self._topics[topic_id] = replace(self._ready(topic_id), settings=dict(settings))
         await asyncio.sleep(0)
 
-    async def begin_growth(self, topic_id: UUID, replicas: Sequence[Sequence[int]]) -> None:
+    async def begin_growth(self, topic_id: TopicId, replicas: Sequence[Sequence[BrokerId]]) -> None:
         check_replicas(str(topic_id), replicas)
         topic = self._ready(topic_id)
         self._remove_placements(topic, topic.partitions)
@@ -106,12 +106,12 @@ class MemoryCatalog:
         self._topics[topic_id] = replace(topic, growing_to=topic.partitions + len(replicas) if replicas else 0)
         await asyncio.sleep(0)
 
-    async def finish_growth(self, topic_id: UUID) -> None:
+    async def finish_growth(self, topic_id: TopicId) -> None:
         topic = self._ready(topic_id)
         self._topics[topic_id] = replace(topic, partitions=topic.growing_to or topic.partitions, growing_to=0)
         await asyncio.sleep(0)
 
-    async def abandon_growth(self, topic_id: UUID) -> None:
+    async def abandon_growth(self, topic_id: TopicId) -> None:
         topic = self._ready(topic_id)
         self._remove_placements(topic, topic.partitions)
         self._topics[topic_id] = replace(topic, growing_to=0)
@@ -123,9 +123,11 @@ class MemoryCatalog:
     async def placements(self) -> list[Placement]:
         return sorted(self._placements.values(), key=_text_key)
 
-    async def begin_leadership(self, node_id: int) -> list[Placement]:
+    async def begin_leadership(self, node_id: BrokerId) -> list[Placement]:
         led = [placement for placement in await self.placements() if placement.leader == node_id]
-        led = [p._replace(leader_epoch=p.leader_epoch + 1, partition_epoch=p.partition_epoch + 1) for p in led]
+        led = [
+            p._replace(leader_epoch=LeaderEpoch(p.leader_epoch + 1), partition_epoch=p.partition_epoch + 1) for p in led
+        ]
         self._placements.update({placement.key: placement for placement in led})
         await asyncio.sleep(0)
         return led
@@ -140,13 +142,13 @@ class MemoryCatalog:
         await asyncio.sleep(0)
         return stored
 
-    async def next_producer_ids(self, count: int, node_id: int) -> range:
+    async def next_producer_ids(self, count: int, node_id: BrokerId) -> range:
         first = self._next_producer_id
         self._next_producer_id += count
         await asyncio.sleep(0)
         return range(first, first + count)
 
-    async def bind_producer(self, producer_id: int, producer_group: str, node_id: int) -> None:
+    async def bind_producer(self, producer_id: ProducerId, producer_group: str, node_id: BrokerId) -> None:
         self.producer_groups[producer_id] = producer_group
         await asyncio.sleep(0)
 
@@ -160,25 +162,25 @@ class MemoryCatalog:
             self._secrets[name] = self._entropy.token(SECRET_BYTES)
         return self._secrets[name]
 
-    async def query(self, sql: str, rows_max: int, timeout_ms: int) -> QueryResult:
+    async def query(self, sql: str, *, rows_max: int, timeout_ms: int) -> QueryResult:
         raise MillstreamError(
-            ErrorCode.INVALID_REQUEST, "this broker's catalog is in memory and has no tables to query"
+            ErrorCode.INVALID_REQUEST, "the catalog of this broker is in memory; only a SQLite catalog can be queried"
         )
 
-    async def _set_state(self, topic_id: UUID, state: TopicState) -> None:
+    async def _set_state(self, topic_id: TopicId, state: TopicState) -> None:
         topic = self._topics.get(topic_id)
         if topic is None or topic.state is TopicState.DELETING:
             raise unknown_topic(topic_id)
         self._topics[topic_id] = replace(topic, state=state)
         await asyncio.sleep(0)
 
-    def _ready(self, topic_id: UUID) -> Topic:
+    def _ready(self, topic_id: TopicId) -> Topic:
         topic = self._topics.get(topic_id)
         if topic is None or topic.state is not TopicState.READY:
             raise unknown_topic(topic_id)
         return topic
 
-    def _place(self, topic_id: UUID, first: int, replicas: Sequence[Sequence[int]]) -> None:
+    def _place(self, topic_id: TopicId, first: int, replicas: Sequence[Sequence[BrokerId]]) -> None:
         self._placements.update({each.key: each for each in placements_from(topic_id, first, replicas)})
 
     def _remove_placements(self, topic: Topic, first: int) -> None:

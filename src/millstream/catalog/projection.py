@@ -1,8 +1,9 @@
-"""The tables of groups and committed offsets: a copy of what the internal topic says, for people and programs to query.
+"""Defines the tables of groups and committed offsets, a queryable copy of the internal topic.
 
-Never the authority: the broker writes them a moment after the log and reads back only how far they are. Each write is
-one transaction and names, for every part of the log that it tells of, the offset before which the tables have
-everything; so after a crash only what lies behind it must be written again, and writing it twice does no harm.
+The log is authoritative, not these tables. The broker writes them shortly after the log, and reads back only how far
+they have followed it. Each write is one transaction. It contains, for each affected partition of the internal topic,
+the offset before which the tables are complete. So after a crash only the records from this offset on must be written
+again, and writing them twice is harmless.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct, field
 
+from millstream.model.ids import LeaderEpoch, Offset
 from millstream.model.names import PartitionKey
 
 
@@ -19,7 +21,7 @@ class MemberRow(NamedTuple):
     client_id: str
     client_host: str
     assignment: Mapping[str, Sequence[int]] | None
-    """Partitions by topic; None where only the members themselves can read it."""
+    """Partitions by topic; None if only the members can decode it."""
 
 
 class GroupRow(NamedTuple):
@@ -28,19 +30,19 @@ class GroupRow(NamedTuple):
     protocol_type: str
     assignor: str
     epoch: int
-    """Generation of a classic group, epoch of one of the new protocol."""
+    """Generation of a classic group, or epoch of a group of the newer protocol."""
     members: tuple[MemberRow, ...]
 
 
 class OffsetRow(NamedTuple):
-    offset: int
-    leader_epoch: int
+    offset: Offset
+    leader_epoch: LeaderEpoch
     metadata: str
     committed_ms: int
 
 
 class OffsetPlace(NamedTuple):
-    """What an offset is committed for."""
+    """The group and the partition of a committed offset."""
 
     group_id: str
     topic: str
@@ -48,26 +50,26 @@ class OffsetPlace(NamedTuple):
 
 
 class ShardRows(Struct):
-    """What has changed in one partition of the internal topic; None instead of a row: it is gone."""
+    """The changes of one partition of the internal topic. None in place of a row removes it."""
 
     key: PartitionKey
-    offset: int
-    """The tables then have everything before this offset."""
+    offset: Offset
+    """The tables contain everything before this offset once these rows are written."""
     groups: dict[str, GroupRow | None] = field(default_factory=dict)
     offsets: dict[OffsetPlace, OffsetRow | None] = field(default_factory=dict)
 
 
 class GroupTables(Protocol):
-    """Every call may raise KAFKA_STORAGE_ERROR; then nothing was changed."""
+    """The tables of groups. Every call may raise KAFKA_STORAGE_ERROR; then nothing was changed."""
 
-    async def projected(self) -> dict[PartitionKey, int]:
-        """How far the tables are, for each partition of the internal topic that they know."""
+    async def projected(self) -> dict[PartitionKey, Offset]:
+        """Returns the offset up to which the tables are complete, for each known partition of the internal topic."""
         ...
 
     async def clear(self) -> None:
-        """Forget everything: the tables tell of another log than the one that is there."""
+        """Removes all rows, because they belong to another log than the current one."""
         ...
 
     async def project(self, rows: Sequence[ShardRows]) -> None:
-        """Write these changes, all or none."""
+        """Writes these changes in one transaction."""
         ...

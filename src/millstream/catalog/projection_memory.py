@@ -1,9 +1,10 @@
-"""The tables of groups in memory: for tests and simulation."""
+"""Implements the tables of groups in memory, for tests and simulation."""
 
 import asyncio
 from collections.abc import Sequence
 
 from millstream.catalog.projection import GroupRow, OffsetPlace, OffsetRow, ShardRows
+from millstream.model.ids import Offset
 from millstream.model.names import PartitionKey
 
 
@@ -11,9 +12,9 @@ class MemoryGroupTables:
     def __init__(self) -> None:
         self.groups: dict[str, GroupRow] = {}
         self.offsets: dict[OffsetPlace, OffsetRow] = {}
-        self._projected: dict[PartitionKey, int] = {}
+        self._projected: dict[PartitionKey, Offset] = {}
 
-    async def projected(self) -> dict[PartitionKey, int]:
+    async def projected(self) -> dict[PartitionKey, Offset]:
         await asyncio.sleep(0)
         return dict(self._projected)
 

@@ -1,4 +1,4 @@
-"""The tables of groups in the SQLite catalog."""
+"""Implements the tables of groups in the SQLite catalog."""
 
 import json
 import sqlite3
@@ -8,6 +8,7 @@ from uuid import UUID
 
 from millstream.catalog.catalog import readable_time
 from millstream.catalog.projection import GroupRow, ShardRows
+from millstream.model.ids import Offset, TopicId
 from millstream.model.names import PartitionKey
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ class SqliteGroupTables:
     def __init__(self, in_transaction: InTransaction) -> None:
         self._in_transaction = in_transaction
 
-    async def projected(self) -> dict[PartitionKey, int]:
+    async def projected(self) -> dict[PartitionKey, Offset]:
         return await self._in_transaction(_projected)
 
     async def clear(self) -> None:
@@ -37,9 +38,9 @@ class SqliteGroupTables:
         await self._in_transaction(work)
 
 
-def _projected(sql: sqlite3.Connection) -> dict[PartitionKey, int]:
+def _projected(sql: sqlite3.Connection) -> dict[PartitionKey, Offset]:
     rows = sql.execute("SELECT topic_id, partition, log_offset FROM group_projection")
-    return {PartitionKey(UUID(topic_id), partition): offset for topic_id, partition, offset in rows}
+    return {PartitionKey(TopicId(UUID(topic_id)), partition): offset for topic_id, partition, offset in rows}
 
 
 def _clear(sql: sqlite3.Connection) -> None:

@@ -1,7 +1,7 @@
-"""Queries of anybody over the catalog's tables: read-only, bounded in time and size, one at a time.
+"""Runs queries of users over the catalog's tables: read-only, limited in time and size, one at a time.
 
-They run on a connection of their own that cannot write, and what they may do at all is said by an authorizer: select,
-and call functions. So a query can neither change the catalog nor reach another file, nor see what brokers keep secret.
+Queries run on a connection of their own that cannot write. An authorizer permits only SELECT and function calls. So a
+query cannot change the catalog, reach another file, or read the secrets of the brokers.
 """
 
 import asyncio
@@ -20,36 +20,41 @@ ANSWER_BYTES_MAX = 8 * 1024 * 1024
 TIMEOUT_MS_MAX = 10_000
 VALUE_BYTES_MAX = 1024 * 1024
 NAME_CHARACTERS_MAX = 1_000
-"""Of a column: one without a name is called by its whole expression."""
+"""Maximum length of a column name. A column without a name is named after its whole expression."""
 
 SQL_BYTES_MAX = 64 * 1024
 
 _STEPS = 10_000
-"""After so many steps of SQLite's engine the time is looked at: well under a millisecond."""
+"""Number of SQLite engine steps between two checks of the time, well under a millisecond."""
 
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension"})
 _SECRETS = "secrets"
-"""The table that nobody may read who is not a broker."""
+"""The table that only brokers may read."""
 
 
 class QueryResult(NamedTuple):
     columns: tuple[str, ...]
     rows: tuple[str, ...]
-    """Each a JSON array: null, numbers and texts; bytes as texts of hexadecimal digits."""
+    """Each row is a JSON array of nulls, numbers and strings. Bytes are strings of hexadecimal digits."""
     truncated: bool
 
 
 class SqliteQueries:
+    """Runs the queries of one catalog file."""
+
     def __init__(self, path: Path, *, workers: Workers, clock: Clock) -> None:
         self._path = path
         self._workers = workers
         self._clock = clock
         self._one_at_a_time = asyncio.Lock()
 
-    async def run(self, sql: str, rows_max: int, timeout_ms: int) -> QueryResult:
-        """The rows of one statement. INVALID_REQUEST when it cannot be run, or would write; REQUEST_TIMED_OUT when it
-        takes too long, waiting for others aside."""
+    async def run(self, sql: str, *, rows_max: int, timeout_ms: int) -> QueryResult:
+        """Returns the rows of one statement.
+
+        Raises INVALID_REQUEST if the statement is invalid or would write. Raises REQUEST_TIMED_OUT if it takes too
+        long; the wait for other queries does not count.
+        """
         rows = min(max(rows_max, 0), ROWS_MAX)
         limit_s = min(max(timeout_ms, 1), TIMEOUT_MS_MAX) / 1000
         async with self._one_at_a_time:
@@ -67,7 +72,8 @@ class SqliteQueries:
         except sqlite3.OperationalError as error:
             if self._clock.monotonic_s() > until_s:
                 raise MillstreamError(
-                    ErrorCode.REQUEST_TIMED_OUT, f"the query took longer than {limit_s:g} s; ask for less"
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    f"the query took longer than {limit_s:g} s; narrow it or raise its timeout",
                 ) from error
             raise _refused(error) from error
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
@@ -77,9 +83,9 @@ class SqliteQueries:
 def _refused(error: Exception) -> MillstreamError:
     text = str(error)
     if "prohibited" in text:
-        text += "; the brokers keep it to themselves"
+        text += "; only brokers may read this table"
     elif any(sign in text for sign in ("not authorized", "authorization denied")):
-        text += "; queries only read: use SELECT"
+        text += "; queries can only read: use SELECT"
     return MillstreamError(ErrorCode.INVALID_REQUEST, f"the query cannot be run: {text}")
 
 

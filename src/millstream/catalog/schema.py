@@ -1,15 +1,16 @@
-"""The tables of the SQLite catalog, and how an older file becomes a newer one.
+"""Defines the tables of the SQLite catalog, and the migrations from older schema versions.
 
 `user_version` of the file is the number of migrations that were applied. To change the schema: append one entry to
-MIGRATIONS, never edit an earlier one, and describe the table in docs/catalog.md. Every entry runs in one transaction
-together with the new `user_version`, so a crash leaves the file at one version or the other. A file with a higher
-version than this code knows is refused and left alone.
+MIGRATIONS, never edit an earlier one, and describe the table in docs/catalog.md. All migrations and the new
+`user_version` are applied in one transaction, so a crash leaves the file at the old or the new version. A file with a
+higher version than this code supports is refused and not changed.
 
-Names, times and lists are text that a person can read: times are UTC, lists of nodes are JSON arrays.
+Names, times and lists are readable text: times are UTC, lists of nodes are JSON arrays.
 """
 
 APPLICATION_ID = 0x4D494C4C
-"""Marks the file as ours ("MILL"), so that another program's database is refused and not altered."""
+"""Marks the file as a catalog of Millstream ("MILL"), so that the database of another program is refused and not
+changed."""
 
 MIGRATIONS: tuple[str, ...] = (
     """

@@ -1,11 +1,11 @@
-"""The catalog in one SQLite file: the embedded default.
+"""Implements the catalog in one SQLite file, the embedded default.
 
-One process owns the file: a lock file beside it says so, because SQLite alone would let a second broker in. Other
-programs may read it at any time (WAL lets them, and they never hold up the broker); docs/catalog.md shows how.
-Every change is one transaction with `synchronous=FULL`: it is on stable storage before the call returns. A crash
-leaves the last whole transaction; the WAL is played back by SQLite at the next open.
+One process owns the file. A lock file beside it ensures this, because SQLite alone would admit a second broker. Other
+programs may read the file at any time without blocking the broker (SQLite's WAL mode); docs/catalog.md shows how. Every
+change is one transaction with `synchronous=FULL`: it is on stable storage before the call returns. A crash leaves the
+last complete transaction; SQLite replays the WAL at the next open.
 
-Blocking calls run in workers, one at a time. A caller that is cancelled does not stop a transaction that has begun.
+Blocking calls run in workers, one at a time. Cancelling a caller does not stop a transaction that has begun.
 """
 
 import asyncio
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import UUID
 
 from millstream.catalog.catalog import (
     SECRET_BYTES,
@@ -45,6 +44,7 @@ from millstream.catalog.sqlite_rows import (
     read_topics,
 )
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import BrokerId, ProducerId, TopicId
 from millstream.seams.clock import Clock
 from millstream.seams.entropy import Entropy, random_uuid
 from millstream.seams.workers import Workers
@@ -61,9 +61,9 @@ class SqliteCatalog:
         self._clock = clock
         self._entropy = entropy
         self._one_at_a_time = asyncio.Lock()
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self._connection: sqlite3.Connection | None = None
-        self._owned: int | None = None
+        self._lock_descriptor: int | None = None
         self.group_tables = SqliteGroupTables(self._in_transaction)
         self._queries = SqliteQueries(self._path, workers=workers, clock=clock)
 
@@ -76,7 +76,7 @@ class SqliteCatalog:
     async def cluster_id(self) -> str:
         return await self._run(lambda: str(self._sql().execute("SELECT cluster_id FROM cluster").fetchone()[0]))
 
-    async def register_broker(self, node_id: int, host: str, port: int) -> BrokerEntry:
+    async def register_broker(self, node_id: BrokerId, host: str, port: int) -> BrokerEntry:
         now_ms = self._clock.wall_ms()
 
         def work() -> BrokerEntry:
@@ -101,10 +101,10 @@ class SqliteCatalog:
         return await self._run(work)
 
     async def create_topic(
-        self, name: str, partitions: int, settings: Mapping[str, str], replicas: Sequence[Sequence[int]]
+        self, name: str, partitions: int, settings: Mapping[str, str], replicas: Sequence[Sequence[BrokerId]]
     ) -> Topic:
         check_new_topic(name, partitions, replicas)
-        topic_id = random_uuid(self._entropy)
+        topic_id = TopicId(random_uuid(self._entropy))
         topic = Topic(name, topic_id, partitions, dict(settings), TopicState.CREATING, self._clock.wall_ms())
 
         def work() -> Topic:
@@ -117,20 +117,20 @@ class SqliteCatalog:
 
         return await self._run(work)
 
-    async def set_ready(self, topic_id: UUID) -> None:
+    async def set_ready(self, topic_id: TopicId) -> None:
         await self._set_state(topic_id, TopicState.READY)
 
-    async def delete_topic(self, topic_id: UUID) -> None:
+    async def delete_topic(self, topic_id: TopicId) -> None:
         await self._set_state(topic_id, TopicState.DELETING)
 
-    async def forget_topic(self, topic_id: UUID) -> None:
+    async def forget_topic(self, topic_id: TopicId) -> None:
         def work() -> None:
             with self._transaction() as sql:
                 sql.execute("DELETE FROM topics WHERE topic_id = ? AND state = 'deleting'", (str(topic_id),))
 
         await self._run(work)
 
-    async def change_settings(self, topic_id: UUID, settings: Mapping[str, str]) -> None:
+    async def change_settings(self, topic_id: TopicId, settings: Mapping[str, str]) -> None:
         def work() -> None:
             with self._transaction() as sql:
                 _ready_partitions(sql, topic_id)
@@ -139,7 +139,7 @@ class SqliteCatalog:
 
         await self._run(work)
 
-    async def begin_growth(self, topic_id: UUID, replicas: Sequence[Sequence[int]]) -> None:
+    async def begin_growth(self, topic_id: TopicId, replicas: Sequence[Sequence[BrokerId]]) -> None:
         check_replicas(str(topic_id), replicas)
 
         def work() -> None:
@@ -150,7 +150,7 @@ class SqliteCatalog:
 
         await self._run(work)
 
-    async def finish_growth(self, topic_id: UUID) -> None:
+    async def finish_growth(self, topic_id: TopicId) -> None:
         def work() -> None:
             with self._transaction() as sql:
                 _ready_partitions(sql, topic_id)
@@ -162,7 +162,7 @@ class SqliteCatalog:
 
         await self._run(work)
 
-    async def abandon_growth(self, topic_id: UUID) -> None:
+    async def abandon_growth(self, topic_id: TopicId) -> None:
         def work() -> None:
             with self._transaction() as sql:
                 ready = _ready_partitions(sql, topic_id)
@@ -180,7 +180,7 @@ class SqliteCatalog:
 
         return await self._run(work)
 
-    async def begin_leadership(self, node_id: int) -> list[Placement]:
+    async def begin_leadership(self, node_id: BrokerId) -> list[Placement]:
         def work() -> list[Placement]:
             with self._transaction() as sql:
                 sql.execute(
@@ -224,7 +224,7 @@ class SqliteCatalog:
 
         return await self._run(work)
 
-    async def next_producer_ids(self, count: int, node_id: int) -> range:
+    async def next_producer_ids(self, count: int, node_id: BrokerId) -> range:
         given = readable_time(self._clock.wall_ms())
 
         def work() -> range:
@@ -238,7 +238,7 @@ class SqliteCatalog:
 
         return await self._run(work)
 
-    async def bind_producer(self, producer_id: int, producer_group: str, node_id: int) -> None:
+    async def bind_producer(self, producer_id: ProducerId, producer_group: str, node_id: BrokerId) -> None:
         given = readable_time(self._clock.wall_ms())
 
         def work() -> None:
@@ -268,7 +268,7 @@ class SqliteCatalog:
 
         return await self._run(work)
 
-    async def _set_state(self, topic_id: UUID, state: TopicState) -> None:
+    async def _set_state(self, topic_id: TopicId, state: TopicState) -> None:
         def work() -> None:
             with self._transaction() as sql:
                 changed = sql.execute(
@@ -280,8 +280,8 @@ class SqliteCatalog:
 
         await self._run(work)
 
-    async def query(self, sql: str, rows_max: int, timeout_ms: int) -> QueryResult:
-        return await self._queries.run(sql, rows_max, timeout_ms)
+    async def query(self, sql: str, *, rows_max: int, timeout_ms: int) -> QueryResult:
+        return await self._queries.run(sql, rows_max=rows_max, timeout_ms=timeout_ms)
 
     async def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def run() -> T:
@@ -291,10 +291,10 @@ class SqliteCatalog:
         return await self._run(run)
 
     async def _run(self, work: Callable[[], T]) -> T:
-        # A task of its own: when the caller goes away the lock must still be held until the worker is done.
+        # A separate task: if the caller is cancelled, the lock must still be held until the worker has finished.
         task = asyncio.create_task(self._alone(work))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
 
     async def _alone(self, work: Callable[[], T]) -> T:
@@ -325,7 +325,7 @@ class SqliteCatalog:
         if self._connection is not None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._owned = own(self._path)
+        self._lock_descriptor = own(self._path)
         try:
             self._connection = connect(self._path)
             with self._transaction() as sql:
@@ -337,23 +337,25 @@ class SqliteCatalog:
             flush_directory(self._path.parent)
         except sqlite3.Error as error:
             self._close()
-            raise MillstreamError(ErrorCode.CATALOG_REFUSED, f"{self._path} cannot be used: {error}") from error
+            raise MillstreamError(
+                ErrorCode.CATALOG_REFUSED, f"catalog {self._path} cannot be opened: {error}"
+            ) from error
         except BaseException:
             self._close()
             raise
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
-        owned, self._owned = self._owned, None
+        descriptor, self._lock_descriptor = self._lock_descriptor, None
         try:
             if connection is not None:
                 connection.close()
         finally:
-            if owned is not None:
-                os.close(owned)
+            if descriptor is not None:
+                os.close(descriptor)
 
 
-def _ready_partitions(sql: sqlite3.Connection, topic_id: UUID) -> int:
+def _ready_partitions(sql: sqlite3.Connection, topic_id: TopicId) -> int:
     row = sql.execute(
         "SELECT partitions FROM topics WHERE topic_id = ? AND state = 'ready'", (str(topic_id),)
     ).fetchone()

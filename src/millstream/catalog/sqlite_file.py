@@ -1,4 +1,4 @@
-"""The SQLite file itself: who owns it, how it is opened, and how an older one is brought up to date."""
+"""Opens the SQLite file: locks it, connects to it, and migrates its schema."""
 
 import fcntl
 import os
@@ -11,18 +11,21 @@ from millstream.model.errors import ErrorCode, MillstreamError
 
 
 def own(path: Path) -> int:
-    """Lock the file beside the catalog; the lock ends with the process, however it ends."""
+    """Locks the file beside the catalog. The lock ends with the process, even after a crash."""
     descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise MillstreamError(ErrorCode.DATA_DIRECTORY_IN_USE, f"another process owns the catalog {path}") from None
+        raise MillstreamError(
+            ErrorCode.DATA_DIRECTORY_IN_USE,
+            f"another process uses the catalog {path}; stop it, or choose another data directory",
+        ) from None
     return descriptor
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    # Workers are several threads; the lock in `_alone` lets one of them at a time use the connection.
+    # Several worker threads use the connection; the lock in `_alone` admits one at a time.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -35,21 +38,21 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def migrate(sql: sqlite3.Connection, path: Path) -> None:
-    """Bring the file to the newest schema, within the transaction of the caller."""
+    """Migrates the file to the newest schema, within the caller's transaction."""
     version = sql.execute("PRAGMA user_version").fetchone()[0]
     owner = sql.execute("PRAGMA application_id").fetchone()[0]
     if owner != APPLICATION_ID and (owner or version or sql.execute("SELECT 1 FROM sqlite_schema").fetchone()):
         raise MillstreamError(
             ErrorCode.CATALOG_REFUSED,
-            f"{path} is a database of another program (application id {owner:#x}); choose another data directory",
+            f"{path} belongs to another program (application id {owner:#x}); choose another data directory",
         )
     if version > len(MIGRATIONS):
         raise MillstreamError(
             ErrorCode.CATALOG_REFUSED,
-            f"{path} has schema version {version}; this version of Millstream knows up to {len(MIGRATIONS)}",
+            f"{path} has schema version {version}, but at most {len(MIGRATIONS)} is supported; use a newer release",
         )
     for migration in MIGRATIONS[version:]:
-        # Not executescript(): it would commit first, and the steps would no longer be one transaction.
+        # executescript() would commit first, and the statements would no longer be one transaction.
         for statement in _statements(migration):
             sql.execute(statement)
     sql.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -1,4 +1,4 @@
-"""Topics and placements as rows of the SQLite catalog."""
+"""Reads and writes topics and placements as rows of the SQLite catalog."""
 
 import json
 import sqlite3
@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from millstream.catalog.catalog import Placement, Topic, TopicState, readable_time, time_ms
+from millstream.model.ids import BrokerId, TopicId
 from millstream.model.names import PartitionKey
 
 PLACEMENT_COLUMNS = "topic_id, partition, leader, leader_epoch, partition_epoch, replicas, in_sync"
@@ -20,7 +21,7 @@ def insert_topic(sql: sqlite3.Connection, topic: Topic) -> None:
     insert_settings(sql, topic.topic_id, topic.settings)
 
 
-def insert_settings(sql: sqlite3.Connection, topic_id: UUID, settings: Mapping[str, str]) -> None:
+def insert_settings(sql: sqlite3.Connection, topic_id: TopicId, settings: Mapping[str, str]) -> None:
     sql.executemany(
         "INSERT INTO topic_settings (topic_id, name, value) VALUES (?, ?, ?)",
         [(str(topic_id), name, value) for name, value in settings.items()],
@@ -45,7 +46,7 @@ def read_topics(sql: sqlite3.Connection) -> list[Topic]:
     return [
         Topic(
             name,
-            UUID(topic_id),
+            TopicId(UUID(topic_id)),
             count,
             settings.get(topic_id, {}),
             TopicState(state),
@@ -60,11 +61,11 @@ def read_topics(sql: sqlite3.Connection) -> list[Topic]:
 
 def read_placement(row: Sequence[Any]) -> Placement:
     topic_id, number, leader, leader_epoch, partition_epoch, replicas, in_sync = row
-    key = PartitionKey(UUID(topic_id), number)
+    key = PartitionKey(TopicId(UUID(topic_id)), number)
     return Placement(
         key, leader, leader_epoch, partition_epoch, tuple(json.loads(replicas)), tuple(json.loads(in_sync))
     )
 
 
-def nodes_text(nodes: Sequence[int]) -> str:
+def nodes_text(nodes: Sequence[BrokerId]) -> str:
     return json.dumps(list(nodes))

@@ -1,1 +1,1 @@
-"""The command line, one file per command group. A command imports what it needs when it runs."""
+"""Implements the `millstream` command line, one module per command group. Commands import what they need on demand."""

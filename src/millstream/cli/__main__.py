@@ -1,4 +1,4 @@
-"""`python -m millstream.cli`."""
+"""Runs the command line as `python -m millstream.cli`."""
 
 from millstream.cli.main import main
 

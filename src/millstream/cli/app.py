@@ -1,4 +1,4 @@
-"""All commands, as Typer knows them."""
+"""Registers all commands with Typer."""
 
 from typing import Annotated
 
@@ -30,15 +30,15 @@ from millstream.cli.main import PROGRAM
 app = typer.Typer(
     name=PROGRAM,
     cls=CommandLine,
-    help="An event-streaming platform: one durable log, read as a stream or worked off as a queue.",
+    help="An event-streaming platform: one durable log, read as a stream or processed as a queue.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # Paragraphs are filled again, whatever lines their source has.
+    rich_markup_mode="markdown",  # Rewraps paragraphs, whatever line breaks the source has.
 )
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"millstream {__version__}")
         raise typer.Exit
@@ -47,10 +47,10 @@ def _tell_version(wanted: bool) -> None:
 @app.callback()
 def millstream(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and end.", is_eager=True, callback=_tell_version)
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """What holds for all commands; the version is told before any of them is looked for."""
+    """Defines the options of the whole program. `--version` is handled before a command is looked up."""
 
 
 serve.register(app)

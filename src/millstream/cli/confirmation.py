@@ -1,4 +1,4 @@
-"""Asking before something is done that cannot be undone."""
+"""Asks for confirmation before a destructive operation."""
 
 import sys
 
@@ -9,7 +9,7 @@ from millstream.cli.output import printable
 
 
 def ask(doing: str, question: str, *, as_json: bool) -> None:
-    """Go on only if somebody says yes: silence is no consent, and a program is to say --yes."""
+    """Asks the user, and aborts unless the answer is yes. Without a terminal, or with --json, raises a usage error."""
     if as_json or sys.stdin is None or not sys.stdin.isatty():
-        raise usage_error(f"nobody can be asked whether to {doing}; add --yes")
+        raise usage_error(f"cannot ask for confirmation to {doing} without a terminal or with --json; add --yes")
     typer.confirm(printable(question), abort=True)

@@ -1,4 +1,4 @@
-"""How a command ends when it cannot do what it was asked: one line that says why, one that says what to do, a code."""
+"""Reports failures of commands: one line with the reason, one line with a hint, and an exit code."""
 
 import json
 import os
@@ -20,37 +20,39 @@ EXIT_OUTCOME_UNKNOWN = 6
 EXIT_DAMAGED = 7
 EXIT_BROKEN_PIPE = 141
 EXIT_TERMINATED = 143
-"""By SIGTERM, as a shell tells it of commands that do not catch it."""
+"""The exit code that shells report for a command ended by SIGTERM: 128 + 15."""
 
 _HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`millstream topic list` shows the topics and how many partitions they have.",
     ErrorCode.TOPIC_ALREADY_EXISTS: "Choose another name, or delete it first with `millstream topic delete`.",
     ErrorCode.OFFSET_OUT_OF_RANGE: "Read with `--from beginning`, or from a later offset.",
-    ErrorCode.MESSAGE_TOO_LARGE: "Send less at once, or `millstream topic alter` the topic's `max.message.bytes`.",
-    ErrorCode.KAFKA_STORAGE_ERROR: "Look at the broker's log and at the free space of its data directory.",
-    ErrorCode.NETWORK_EXCEPTION: "Check that the broker runs and that the network between lets you through.",
-    ErrorCode.UNSUPPORTED_VERSION: "Use versions of broker and client that are closer to each other.",
-    ErrorCode.INVALID_CONFIG: "`millstream config describe topic` lists all topic settings and what they are for.",
+    ErrorCode.MESSAGE_TOO_LARGE: "Send smaller messages, or raise `max.message.bytes` with `millstream topic alter`.",
+    ErrorCode.KAFKA_STORAGE_ERROR: "Check the broker's log, and the free space of its data directory.",
+    ErrorCode.NETWORK_EXCEPTION: "Check that the broker is running and that the network permits the connection.",
+    ErrorCode.UNSUPPORTED_VERSION: "Use closer versions of broker and client.",
+    ErrorCode.INVALID_CONFIG: "`millstream config describe topic` lists all topic settings and their meaning.",
     ErrorCode.RESOURCE_NOT_FOUND: "`millstream cluster info` shows the brokers.",
     ErrorCode.GROUP_ID_NOT_FOUND: "`millstream group list` shows the groups.",
     ErrorCode.NON_EMPTY_GROUP: "Stop its consumers or wait until they expire; `millstream group describe` shows them.",
-    ErrorCode.UNKNOWN_MEMBER_ID: "Its consumers run; stop them first. `millstream group describe` shows them.",
-    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Its consumers read that topic; stop them first.",
+    ErrorCode.UNKNOWN_MEMBER_ID: "Its consumers are running; stop them first. `millstream group describe` shows them.",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Its consumers are reading that topic; stop them first.",
     ErrorCode.NO_SUPERVISOR: "Start one with `millstream serve`, or name its first data directory with --data.",
-    ErrorCode.CLUSTER_EXISTS: "`millstream cluster list` shows those there are; choose another name.",
-    ErrorCode.UNKNOWN_CLUSTER: "`millstream cluster list` shows those there are.",
-    ErrorCode.PIPELINE_FAILED: "With --verbose it shows all that is known about it.",
-    ErrorCode.PARTITION_QUARANTINED: "The broker's log says what is damaged; restore that partition from a copy.",
+    ErrorCode.CLUSTER_EXISTS: "`millstream cluster list` shows the existing clusters; choose another name.",
+    ErrorCode.UNKNOWN_CLUSTER: "`millstream cluster list` shows the existing clusters.",
+    ErrorCode.PIPELINE_FAILED: "Add --verbose to see Spark's full traceback.",
+    ErrorCode.PARTITION_QUARANTINED: "The broker's log says what is damaged; restore the partition from a backup.",
 }
 _UNREACHABLE_HINT = (
     "Start a broker with `millstream serve`, or name another with --bootstrap (or MILLSTREAM_BOOTSTRAP)."
 )
-_UNKNOWN_HINT = "It may be stored or not: read the topic's end before you send it again."
-_DISK_HINT = "Look at the broker's log and its disk's free space, and read the topic's end before you send it again."
+_UNKNOWN_HINT = "The message may have been stored: read the end of the topic before you send it again."
+_DISK_HINT = (
+    "Check the broker's log and free disk space, and read the end of the topic before you send the message again."
+)
 
 
 class HintedError(MillstreamError):
-    """A failure that knows better what to do about it than the table of hints."""
+    """An error with its own hint, which is shown instead of the hint from the table."""
 
     def __init__(self, code: ErrorCode, detail: str, hint: str) -> None:
         super().__init__(code, detail)
@@ -58,15 +60,15 @@ class HintedError(MillstreamError):
 
 
 def usage_error(text: str, hint: str = "") -> MillstreamError:
-    """What was asked for contradicts itself or cannot be read."""
+    """Returns the error for arguments that are invalid or contradict each other."""
     return HintedError(ErrorCode.INVALID_SETTING, text, hint)
 
 
 @contextmanager
 def failures_explained(as_json: bool, *, prints: bool = True) -> Iterator[None]:
-    """End the command with an exit code instead of a traceback, whatever goes wrong inside in a foreseeable way.
+    """Ends the command with a message and an exit code, instead of a traceback, if an expected failure occurs inside.
 
-    A command that `prints` what it did is refused before it does anything when it has no output.
+    If `prints` is true and standard output is closed, the command fails before it does anything.
     """
     if prints and sys.stdout is None:
         sys.stderr.write("millstream: standard output is closed; nothing was done\n")
@@ -90,12 +92,12 @@ def failures_explained(as_json: bool, *, prints: bool = True) -> Iterator[None]:
 
 
 def _silence_output() -> None:
-    """Python would complain once more when it flushes at exit, so it gets another output."""
+    """Redirects standard output to /dev/null. Otherwise Python would report the error again when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def explain(error: MillstreamError, as_json: bool) -> int:
-    """Say on standard error what is wrong and what to do; which exit code that means."""
+    """Prints the error and its hint on standard error. Returns the exit code."""
     hint = _hint(error)
     if as_json:
         sys.stderr.write(json.dumps({"error": error.code.name, "message": error.detail, "hint": hint}) + "\n")
@@ -126,11 +128,9 @@ def _exit_code(error: MillstreamError) -> int:
 
 
 def _is_unreachable(error: MillstreamError) -> bool:
-    from millstream.sdk.connection.cluster import (
-        UnreachableError,  # Errors are rare; a command that meets none starts sooner.
-    )
+    from millstream.sdk.connection.cluster import NoBrokerError  # imported on demand, so that commands start sooner
 
-    return isinstance(error, UnreachableError)
+    return isinstance(error, NoBrokerError)
 
 
 def _is_outcome_unknown(error: MillstreamError) -> bool:

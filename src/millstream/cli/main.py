@@ -1,7 +1,7 @@
-"""The `millstream` command: where every run of it begins and ends.
+"""Runs the `millstream` command and ends the process with its exit code.
 
-A broker that is to be started plainly is started without loading the other commands and what they are made with, which
-would be a fifth of the time until it is ready.
+`serve` and `gateway` with plain flags start without loading Typer and the other commands. Loading them would take a
+fifth of the time until a broker is ready.
 """
 
 import gc
@@ -17,14 +17,14 @@ EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line; ends the process."""
+    """Runs the command line and ends the process."""
     _fill_closed_streams()
     try:
         sys.exit(_run(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
-        sys.exit(_tell_bug(error))
+        sys.exit(_report_bug(error))
 
 
 def _run(arguments: list[str]) -> int:
@@ -33,7 +33,7 @@ def _run(arguments: list[str]) -> int:
 
         prepare()
     elif arguments[:1] == ["serve"]:
-        gc.disable()  # What is imported stays; the broker goes on collecting when it runs.
+        gc.disable()  # Imported modules are never freed. The broker enables collection again when it runs.
         from millstream.cli.commands.serve import plain_settings, run
 
         settings = plain_settings(arguments[1:])
@@ -42,9 +42,9 @@ def _run(arguments: list[str]) -> int:
     elif arguments[:1] == ["gateway"]:
         from millstream.cli.commands import gateway
 
-        told = gateway.plain_settings(arguments[1:])
-        if told is not None:
-            return gateway.run(told)
+        gateway_settings = gateway.plain_settings(arguments[1:])
+        if gateway_settings is not None:
+            return gateway.run(gateway_settings)
     from millstream.cli.app import app
 
     app(prog_name=PROGRAM)
@@ -52,7 +52,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _fill_closed_streams() -> None:
-    """Let no file or connection get the number of a standard stream that is closed, and be written to by mistake."""
+    """Opens /dev/null for closed standard streams, so that no file or connection gets one of their descriptors."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
@@ -60,8 +60,8 @@ def _fill_closed_streams() -> None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
-def _tell_bug(error: Exception) -> int:
-    """What nobody foresaw, in one line; with its traceback where that was asked for, and from what serves always."""
+def _report_bug(error: Exception) -> int:
+    """Reports an unexpected exception in one line. Adds the traceback for `serve`, `gateway` and MILLSTREAM_DEBUG."""
     import traceback
 
     from millstream.cli.output import printable
@@ -69,5 +69,5 @@ def _tell_bug(error: Exception) -> int:
     if os.environ.get(DEBUG_VARIABLE) or sys.argv[1:2] in (["serve"], ["gateway"]):
         traceback.print_exception(error)
     sys.stderr.write(f"millstream: this is a bug: {type(error).__name__}: {printable(str(error))}\n")
-    sys.stderr.write(f"  With {DEBUG_VARIABLE}=1 in the environment it shows where; please report it with that.\n")
+    sys.stderr.write(f"  Please report it with the traceback, which {DEBUG_VARIABLE}=1 in the environment shows.\n")
     return EXIT_BUG

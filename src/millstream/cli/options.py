@@ -1,7 +1,6 @@
-"""Options that several commands share."""
+"""Defines options that several commands share."""
 
-import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Annotated
 
 import typer
@@ -11,14 +10,15 @@ from millstream.cli.failures import usage_error
 from millstream.cli.positions import EXPECTED
 from millstream.model.default_bootstrap import BOOTSTRAP_VARIABLE
 from millstream.model.default_bootstrap import DEFAULT_BOOTSTRAP as DEFAULT_BOOTSTRAP
+from millstream.model.units import quoted, read_duration_s
 
 TIMEOUT_MAX_S = 1_000_000.0
 PARTITIONS_MAX = 2**31 - 1
 REPLICAS_MAX = 2**15 - 1
-"""What the protocol has numbers for; what a broker takes is for it to say."""
+"""The largest numbers that the protocol can express. A broker may accept less."""
 
 CONTEXT_KEY = "millstream.context"
-"""Under which the name of the chosen context is kept while a command line is read."""
+"""Key in Typer's `Context.meta` that holds the name of the chosen context while a command line is parsed."""
 
 
 def _find_brokers(context: typer.Context, value: str) -> str:
@@ -26,11 +26,11 @@ def _find_brokers(context: typer.Context, value: str) -> str:
 
 
 def find_brokers(context: typer.Context, value: str) -> str:
-    """The brokers named by flag or environment, else those of the chosen context, else of the current one."""
+    """Returns the brokers from the flag or the environment, or else those of the chosen or the current context."""
     source = context.get_parameter_source("bootstrap")
     if source is not None and source.name != "DEFAULT":
         return value
-    from millstream.cli.contexts import read_contexts
+    from millstream.process.contexts import read_contexts
 
     return read_contexts().chosen(context.meta.get(CONTEXT_KEY)) or value
 
@@ -42,50 +42,64 @@ Bootstrap = Annotated[
         "-b",
         envvar=BOOTSTRAP_VARIABLE,
         metavar="HOST:PORT,...",
-        help="Brokers to ask first; any one of them is enough. Otherwise those of the context.",
+        help="Bootstrap brokers; one that can be reached is enough. Overrides the context.",
         callback=_find_brokers,
     ),
 ]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs; errors too, on standard error.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; errors too, on standard error.")]
 
 
-def _check_timeout(value: float) -> float:
-    if math.isnan(value):  # It is neither below the least nor above the most.
-        raise typer.BadParameter("nan is no time")
-    return value
+def duration_parser(least_s: float, most_s: float = TIMEOUT_MAX_S) -> Callable[[str | float], float]:
+    """Returns a parser of durations such as `30s` or `5m`. A number without a unit is in seconds."""
+
+    def parse(given: str | float) -> float:
+        try:
+            seconds = read_duration_s(str(given))
+        except ValueError as error:
+            raise typer.BadParameter(f"{quoted(given)} is {error}") from None
+        if not least_s <= seconds <= most_s:
+            raise typer.BadParameter(f"{quoted(given)} is not from {least_s:g} to {most_s:.0f} seconds")
+        return seconds
+
+    return parse
 
 
 Timeout = Annotated[
     float,
     typer.Option(
         "--timeout",
-        min=0.1,
-        max=TIMEOUT_MAX_S,
-        metavar="SECONDS",
-        help="How long to go on trying.",
-        callback=_check_timeout,
+        parser=duration_parser(0.1),
+        metavar="DURATION",
+        help="How long to retry before the command fails, such as 30s or 5m.",
     ),
 ]
 
 OnlyPartitions = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Only this one (repeatable); otherwise all."),
+    typer.Option(
+        "--partition", "-p", min=0, max=PARTITIONS_MAX, help="Only this partition (repeatable; default: all)."
+    ),
 ]
 
-From = Annotated[str, typer.Option("--from", "-f", metavar="PLACE", help=f"Where to begin: {EXPECTED}.")]
+From = Annotated[str, typer.Option("--from", "-f", metavar="POSITION", help=f"Start position: {EXPECTED}.")]
 
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show time, partition, offset, key and headers too.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show time, partition, offset, key and headers.")]
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 Compression = Annotated[str, typer.Option("--compression", "-z", metavar="|".join(COMPRESSIONS))]
 
 ACKS = {"all": -1, "1": 1, "0": 0}
-Acks = Annotated[str, typer.Option("--acks", metavar="|".join(ACKS), help="Who must have it before it counts.")]
+Acks = Annotated[
+    str,
+    typer.Option(
+        "--acks", metavar="|".join(ACKS), help="Acknowledgement to wait for: all replicas, the leader (1) or none (0)."
+    ),
+]
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only ask the broker whether it would do it.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the broker check the change, without making it.")]
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 TopicName = Annotated[
     str,
@@ -94,6 +108,6 @@ TopicName = Annotated[
 
 
 def check_choice(flag: str, value: str, choices: Collection[str]) -> None:
-    """An error that names the flag and what it takes, unless this is one of them."""
+    """Raises a usage error that names the flag and its choices, unless `value` is one of them."""
     if value not in choices:
         raise usage_error(f"{flag} {value!r}: expected one of {', '.join(choices)}")

@@ -1,7 +1,7 @@
-"""What commands print: tables and lines for people, JSON for programs.
+"""Prints the output of commands: tables and lines for people, JSON for programs.
 
-What people read has no control characters in it, whoever wrote the text: a terminal would obey them. Only the values
-that `get` and `tail` hand on, and JSON, are as they are.
+Text for people never contains control characters, because a terminal would interpret them. Only JSON and the message
+values of `get` and `tail` are printed unchanged.
 """
 
 import json
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from millstream.records.record import Record
 
 CELL_MAX = 300
-"""So many characters of a text are shown in a table; a topic's name fits in."""
+"""Maximum number of characters in a table cell. The name of any topic fits."""
 
 
 def printable(text: str) -> str:
-    """The text with an escape, such as `\\x1b`, for each character that a terminal might obey or not show."""
+    """Escapes each character that a terminal might interpret or not show, for example as `\\x1b`."""
     return text if text.isprintable() else "".join(map(_visible, text))
 
 
 def _visible(character: str) -> str:
-    if character.isprintable() or category(character) == "Zs":  # Spaces of all widths are what they seem.
+    if character.isprintable() or category(character) == "Zs":  # Spaces of any width are harmless.
         return character
     return character.encode("unicode_escape").decode()
 
 
 def shortened(text: str) -> str:
-    """The text, or its beginning with an ellipsis where it is longer than people read in a line."""
+    """Returns the text, shortened with an ellipsis if it is longer than CELL_MAX characters."""
     return text if len(text) <= CELL_MAX else text[: CELL_MAX - 1] + "…"
 
 
 def print_json(document: Any) -> None:
-    """One JSON document, on one line."""
+    """Prints a JSON document on one line."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
@@ -43,16 +43,16 @@ def print_line(text: str = "") -> None:
 
 
 def print_note(text: str) -> None:
-    """A line on standard error, behind what was printed before."""
+    """Prints a line on standard error, after flushing standard output."""
     if sys.stdout is not None:
         sys.stdout.flush()
     sys.stderr.write(printable(text) + "\n")
 
 
 def print_bytes(data: bytes) -> None:
-    """All of these bytes, now, behind what was printed as text before.
+    """Writes bytes to standard output and flushes it. Text printed before comes first.
 
-    Where Python was told not to buffer, one write may take only a part of them.
+    If Python runs unbuffered, a single write may accept only a part of the bytes, so it is repeated.
     """
     sys.stdout.flush()
     rest = memoryview(data)
@@ -62,9 +62,9 @@ def print_bytes(data: bytes) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()) -> None:
-    """A table; the columns named in `numbers` are flush right. Into a pipe it is as wide as it needs to be.
+    """Prints a table. The columns named in `numbers` are right-aligned. In a pipe, the width is not limited.
 
-    No cell is taken for markup, and one of more than CELL_MAX characters ends in an ellipsis.
+    Cells are not interpreted as markup. A cell of more than CELL_MAX characters ends in an ellipsis.
     """
     from rich import box
     from rich.console import Console
@@ -83,7 +83,7 @@ def _cell(value: object) -> str:
 
 
 def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
-    """`{name: text}`, or `{name_base64: …}` for bytes that are not UTF-8."""
+    """Returns `{name: text}`, or `{name_base64: …}` for bytes that are not UTF-8."""
     if data is None:
         return {name: None}
     try:
@@ -95,7 +95,7 @@ def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def record_document(topic: str, partition: int, record: "Record") -> dict[str, Any]:
-    """A message as programs get it, and as `put --json-lines` takes it."""
+    """Returns a message in the JSON format that `get --json` prints and `put --json-lines` accepts."""
     return {
         "topic": topic,
         "partition": partition,
@@ -108,12 +108,12 @@ def record_document(topic: str, partition: int, record: "Record") -> dict[str, A
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """`1 message`, `2 messages`."""
+    """Formats a count with its noun: `1 message`, `2 messages`."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def shown_size(size_bytes: int) -> str:
-    """`512 B`, `1.5 MiB`: three digits are as many as people read."""
+    """Formats a size with up to three digits: `512 B`, `1.5 MiB`."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1000:
@@ -123,5 +123,5 @@ def shown_size(size_bytes: int) -> str:
 
 
 def shown(data: bytes | None) -> str:
-    """Bytes for a person's eye: text where it is text, escapes where it is not."""
+    """Formats bytes as printable text, with escapes for the rest. None becomes `-`."""
     return "-" if data is None else printable(data.decode(errors="backslashreplace"))

@@ -1,7 +1,7 @@
-"""Commands that start a process: their flags are the rows of that process' table of settings.
+"""Builds the commands that start a process, `serve` and `gateway`, with one flag per setting.
 
-A line that only gives flags their values is read here, and never sees Typer, which is imported for the others: for
-those that ask for help, and for those with a mistake in them, so that there is one place that explains mistakes.
+Plain flags with values are parsed here, without importing Typer. Typer handles every other line, such as `--help` or a
+line with a mistake, so that mistakes are explained in one place only.
 """
 
 import inspect
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     import typer
 
 DIVIDER = ";"
-"""Between the parts of a value whose flag was given several times."""
+"""Joins the values of a flag that was given several times."""
 
 
 class ProcessFlags(Generic[S]):
-    """The flags of one such command."""
+    """The flags of one process, derived from its settings table."""
 
     def __init__(self, table: SettingsTable[S]) -> None:
         self._table = table
 
     def plain_settings(self, arguments: Sequence[str]) -> S | None:
-        """What flags with their values say; None where there is anything else to see, or to complain of."""
+        """Parses plain flags with values. Returns None if the line contains anything else or a mistake."""
         fields = {field.flag: field for field in self._table.fields.values()}
         flags: dict[str, str] = {}
         rest = iter(arguments)
         for argument in rest:
             flag, is_joined, value = argument.partition("=")
-            said = value if is_joined else next(rest, None)
-            if said is None or (flag != "--config" and flag not in fields):
+            given = value if is_joined else next(rest, None)
+            if given is None or (flag != "--config" and flag not in fields):
                 return None
             is_further = flag in flags and flag in fields and fields[flag].is_repeatable
-            flags[flag] = f"{flags[flag]}{DIVIDER}{said}" if is_further else said
+            flags[flag] = f"{flags[flag]}{DIVIDER}{given}" if is_further else given
         try:
             config = flags.pop("--config", None)
             return self._settings(config, {fields[flag].name: value for flag, value in flags.items()})
@@ -45,7 +45,7 @@ class ProcessFlags(Generic[S]):
             return None
 
     def register(self, app: "typer.Typer", name: str, text: str, panel: str, run: Callable[[S], int]) -> None:
-        """Add the command to `app`, with a flag for each setting."""
+        """Adds the command to `app`, with one flag per setting."""
 
         def command(config: str | None, **flags: str | list[str] | None) -> None:
             import typer
@@ -56,9 +56,9 @@ class ProcessFlags(Generic[S]):
                 settings = self._settings(config, {name: _joined(value) for name, value in flags.items()})
             raise typer.Exit(run(settings))
 
-        parameters = [_parameter("config", str | None, "--config", "FILE", "Settings in a TOML file.")]
+        parameters = [_parameter("config", str | None, "--config", "FILE", "TOML file with settings.")]
         parameters += [_parameter_of(field) for field in self._table.fields.values()]
-        # Typer reads flags off a signature, so that is what the table is turned into.
+        # Typer derives the flags from a signature, so the table is converted to one.
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions take attributes
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         first, _, _ = text.partition("\n")
@@ -77,7 +77,7 @@ def _parameter_of(field: SettingField) -> inspect.Parameter:
     text = f"{field.help} One of {', '.join(field.choices)}." if field.choices else field.help
     kind = list[str] | None if field.is_repeatable else str | None
     metavar = "NAME=VALUE" if field.is_repeatable else field.kind.upper()
-    return _parameter(field.name, kind, field.flag, metavar, text, _text(field.default))
+    return _parameter(field.name, kind, field.flag, metavar, text, field.default_text)
 
 
 def _parameter(name: str, kind: Any, flag: str, metavar: str, text: str, default: str = "") -> inspect.Parameter:
@@ -87,18 +87,10 @@ def _parameter(name: str, kind: Any, flag: str, metavar: str, text: str, default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
 
 
-def _text(default: Any) -> str:
-    if isinstance(default, tuple):
-        return ",".join(default)
-    if isinstance(default, dict):
-        return ""
-    return str(default).lower() if isinstance(default, bool) else str(default)
-
-
 def _read_config(path: str) -> tuple[str, str]:
     try:
         return path, Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         from millstream.cli.failures import usage_error
 
-        raise usage_error(f"the settings file {path} cannot be read: {error}") from None
+        raise usage_error(f"cannot read the settings file {path}: {error}") from None

@@ -1,4 +1,4 @@
-"""A bar on the terminal while something takes its time; nothing where nobody is looking."""
+"""Shows a progress bar on the terminal during long operations."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ SHOWN_AFTER_S = 0.5
 
 
 class ProgressBar:
-    """Shown on standard error if that is a terminal, and only once it has taken a moment."""
+    """A progress bar on standard error. It appears only on a terminal, and only after SHOWN_AFTER_S."""
 
     def __init__(self, what: str, total: int | None, *, in_bytes: bool = False, wanted: bool = True) -> None:
         self._what = what

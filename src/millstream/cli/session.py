@@ -1,4 +1,4 @@
-"""A client for the time of one command."""
+"""Opens a client for the duration of one command."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -14,11 +14,11 @@ from millstream.sdk.wire_client import WireClient
 T = TypeVar("T")
 
 SEED_SILENCE_S = 5.0
-"""How long one of several brokers may be silent before the next is asked."""
+"""Longest wait for one of several bootstrap brokers before the next one is tried."""
 
 
 class CommandSession:
-    """Runs the client's operations one after the other; in between, the command may block as it likes."""
+    """Runs the client's operations one after the other. The command may block between two operations."""
 
     def __init__(self, runner: asyncio.Runner, client: WireClient) -> None:
         self._runner = runner
@@ -30,10 +30,10 @@ class CommandSession:
 
 @contextmanager
 def connected(bootstrap: str, timeout_s: float) -> Iterator[CommandSession]:
-    """A session with a broker that has answered; UnreachableError when none does.
+    """Opens a session with a broker that has answered. Raises NoBrokerError if none does.
 
-    A refusal is told at once. A broker that is silent is waited for, the only one as long as the command may take;
-    several share that time.
+    A refused connection is reported immediately. A single broker may stay silent for the whole timeout; several brokers
+    share it.
     """
     seeds = bootstrap.count(",") + 1
     silence_s = timeout_s if seeds == 1 else min(timeout_s / seeds, SEED_SILENCE_S)
@@ -47,7 +47,7 @@ def connected(bootstrap: str, timeout_s: float) -> Iterator[CommandSession]:
 
 @contextmanager
 def producing(session: CommandSession, options: ProducerOptions) -> Iterator[AsyncProducer]:
-    """A producer for the time of one command. After a failure, or Ctrl-C, what is on its way is not waited for."""
+    """Opens a producer for one command. After a failure or Ctrl-C, it does not wait for batches in flight."""
 
     async def make() -> AsyncProducer:
         return session.client.producer(options)
@@ -56,7 +56,7 @@ def producing(session: CommandSession, options: ProducerOptions) -> Iterator[Asy
     try:
         yield producer
     except BaseException:
-        with suppress(MillstreamError):  # Whoever fails has told what is known of it.
+        with suppress(MillstreamError):  # The exception that is raised again is the one to report.
             session.run(producer.close(0))
         raise
     session.run(producer.close())
@@ -64,4 +64,4 @@ def producing(session: CommandSession, options: ProducerOptions) -> Iterator[Asy
 
 async def _close(client: WireClient) -> None:
     client.close()
-    await asyncio.sleep(0)  # Lets the transports end before their loop does.
+    await asyncio.sleep(0)  # Lets the transports close before the event loop ends.

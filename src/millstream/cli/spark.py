@@ -1,6 +1,6 @@
-"""What commands share that start Spark: their options, the session, and how failures of Spark are told.
+"""Provides options, the Spark session and error reporting to the commands that start Spark.
 
-Of Spark, which is large and has to be installed by itself, nothing is imported before a command needs it.
+Spark is large and optional, so no module of it is imported before a command needs it.
 """
 
 import sys
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TextIO
 import typer
 
 from millstream.cli.failures import EXIT_TERMINATED, HintedError, usage_error
+from millstream.cli.options import duration_parser
 from millstream.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -24,40 +25,51 @@ Master = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
-        help="Where Spark runs: local[N] is N cores of this machine, spark://HOST:7077 a cluster."
-        " Otherwise all cores of this machine.",
+        help="Spark master: local[N] for N cores of this machine, spark://HOST:7077 for a cluster"
+        " (default: all cores of this machine).",
         show_default=False,
     ),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark (repeatable).", show_default=False),
+    typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting (repeatable).", show_default=False),
 ]
 Every = Annotated[
-    float, typer.Option("--every", min=0.1, metavar="SECONDS", help="How often progress is printed to no terminal.")
+    float,
+    typer.Option(
+        "--every",
+        parser=duration_parser(0.1),
+        metavar="DURATION",
+        help="Interval between progress lines without a terminal.",
+    ),
 ]
 Grace = Annotated[
     float,
-    typer.Option("--grace", min=0.0, metavar="SECONDS", help="How long batches may take to end when it is stopped."),
+    typer.Option(
+        "--grace",
+        parser=duration_parser(0.0),
+        metavar="DURATION",
+        help="How long running batches may take to end after a stop.",
+    ),
 ]
 LogFile = Annotated[
     Path | None,
-    typer.Option("--log", metavar="FILE", help="Write all that Spark says to this file.", show_default=False),
+    typer.Option("--log", metavar="FILE", help="Write Spark's complete log to this file.", show_default=False),
 ]
-Traces = Annotated[bool, typer.Option("--verbose", "-v", help="Show a failure with all that Spark says about it.")]
+Traces = Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's full traceback of a failure.")]
 
 
 def spark_expected() -> None:
-    """NOT_INSTALLED, with what to install, where Spark is not there; whether there is a Java is for Spark's start."""
+    """Raises NOT_INSTALLED, with the package to install, if Spark is missing. Starting Spark checks for Java."""
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
     if missing:
         text = f"Spark is not installed here ({', '.join(missing)})"
-        hint = "Get it with: pip install 'millstream[spark]' (and 'millstream[spark-java]' where there is no Java)"
+        hint = "Install it with: pip install 'millstream[spark]' (and 'millstream[spark-java]' if there is no Java)"
         raise HintedError(ErrorCode.NOT_INSTALLED, text, hint)
 
 
 def read_settings(given: Sequence[str]) -> dict[str, str]:
-    """Of `NAME=VALUE` each."""
+    """Parses the values of `--conf`, each of the form `NAME=VALUE`."""
     settings = {}
     for each in given:
         name, equals, value = each.partition("=")
@@ -68,7 +80,7 @@ def read_settings(given: Sequence[str]) -> dict[str, str]:
 
 
 class SparkChoice(NamedTuple):
-    """What the options say about how to run Spark."""
+    """The options for running Spark."""
 
     master: str | None
     settings: dict[str, str]
@@ -77,7 +89,7 @@ class SparkChoice(NamedTuple):
     is_verbose: bool
 
     def opened_log(self) -> TextIO:
-        """What is there stays there; what is said now goes behind it."""
+        """Opens the log file for appending, or /dev/null if none was given."""
         return (self.log or Path("/dev/null")).open("a", encoding="utf-8")
 
 
@@ -85,7 +97,7 @@ class SparkChoice(NamedTuple):
 def pipeline_started(
     name: str, view: "PipelineView", chosen: SparkChoice, file: Path | None = None
 ) -> "Iterator[Pipeline]":
-    """A session, which ends with its queries; the view shows what they do."""
+    """Opens a pipeline. The block's end stops its queries and the Spark session; the view shows their progress."""
     from millstream.spark.pipelines.pipeline_run import started
 
     with (
@@ -107,7 +119,7 @@ def pipeline_started(
 
 @contextmanager
 def failures_of_spark(view: "PipelineView", chosen: SparkChoice) -> Iterator[None]:
-    """The view is closed at the end; a failure is told with all that is known about it, if that is wanted."""
+    """Converts failures of Spark to errors of the command, and closes the view. `--verbose` adds Spark's traceback."""
     from millstream.spark.java import JavaNotFoundError
     from millstream.spark.pipelines.failures import PipelineError
     from millstream.spark.pipelines.stopping import Terminated

@@ -1,4 +1,4 @@
-"""For a name that is not there: which names come nearest to it."""
+"""Suggests similar names when a name does not exist."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 LOOK_UP_S = 5.0
 _NAMES_MAX = 10_000
-"""Among more names than this, comparing would take longer than anybody wants to wait for an error."""
+"""With more topics than this, no names are suggested: comparing them would delay the error message."""
 
 
 @contextmanager
 def topic_expected(session: "CommandSession", name: str) -> Iterator[None]:
-    """Add to UNKNOWN_TOPIC_OR_PARTITION, where the topic itself is missing, the names that look like the one given."""
+    """Adds similar topic names to UNKNOWN_TOPIC_OR_PARTITION if the topic itself does not exist."""
     try:
         yield
     except MillstreamError as error:
@@ -33,13 +33,13 @@ def topic_expected(session: "CommandSession", name: str) -> Iterator[None]:
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """`; did you mean …?`, or nothing where no name is near."""
+    """Returns `; did you mean …?`, or an empty text if no name is similar."""
     nearest = nearest_names(name, names)
     return f"; did you mean {' or '.join(nearest)}?" if nearest else ""
 
 
 def nearest_names(name: str, names: Sequence[str]) -> list[str]:
-    """At most three of `names` that could have been meant."""
+    """Returns the names most similar to `name`, at most three."""
     folded = {each.casefold(): each for each in names}
     return [folded[each] for each in get_close_matches(name.casefold(), list(folded), n=3, cutoff=0.6)]
 

@@ -1,4 +1,4 @@
-"""How much memory requests under way hold: all of them together have one budget, whichever interface they came by."""
+"""Limits the memory that all requests in progress hold together, over HTTP and gRPC."""
 
 from millstream.model.errors import ErrorCode, MillstreamError
 
@@ -6,19 +6,22 @@ HELD_BYTES = 256 * 1024 * 1024
 
 
 class Budget:
-    """Bytes that all requests under way hold together."""
+    """Counts the bytes that requests in progress hold, up to a common limit."""
 
     def __init__(self, most_bytes: int = HELD_BYTES) -> None:
         self.most_bytes = most_bytes
         self.held_bytes = 0
 
-    def take(self, size_bytes: int, own_bytes: int = 0, *, is_refusable: bool = True) -> None:
-        """GATEWAY_FULL, taking nothing, when that is more than is left and others than the caller hold something.
+    def take(self, size_bytes: int, *, own_bytes: int = 0, is_refusable: bool = True) -> None:
+        """Add bytes to the total.
 
-        Unless it is held in any case: the answer to what was done, and cannot be asked for again, is not refused.
+        Raises GATEWAY_FULL, and adds nothing, if the limit would be exceeded and another request holds memory.
+        `own_bytes` is the number of bytes that the caller already holds. With `is_refusable=False` the bytes are always
+        added. The response to a request that changed something needs this, because the caller cannot repeat the
+        request.
         """
         if is_refusable and self.held_bytes > own_bytes and self.held_bytes + size_bytes > self.most_bytes:
-            text = f"requests under way hold {self.held_bytes} of {self.most_bytes} bytes; try again in a moment"
+            text = f"requests in progress hold {self.held_bytes} of {self.most_bytes} bytes; retry in a moment"
             raise MillstreamError(ErrorCode.GATEWAY_FULL, text)
         self.held_bytes += size_bytes
 
@@ -27,7 +30,7 @@ class Budget:
 
 
 class Share:
-    """What one request holds: its body, and its answer until that is taken."""
+    """Counts the bytes that one request holds: its body, and its answer until the caller has received it."""
 
     __slots__ = ("_budget", "held_bytes")
 
@@ -36,12 +39,12 @@ class Share:
         self.held_bytes = 0
 
     def take(self, size_bytes: int, *, is_refusable: bool = True) -> None:
-        """As the budget has it."""
-        self._budget.take(size_bytes, self.held_bytes, is_refusable=is_refusable)
+        """Add bytes to this request and to the budget. Raises as `Budget.take` does."""
+        self._budget.take(size_bytes, own_bytes=self.held_bytes, is_refusable=is_refusable)
         self.held_bytes += size_bytes
 
     def give_back(self, size_bytes: int | None = None) -> None:
-        """So much of it, or all; a second time nothing."""
+        """Release this many bytes, by default all. Releasing all of them twice has no effect."""
         size_bytes = self.held_bytes if size_bytes is None else size_bytes
         self._budget.give_back(size_bytes)
         self.held_bytes -= size_bytes

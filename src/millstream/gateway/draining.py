@@ -1,4 +1,4 @@
-"""Whether the gateway is on its way out."""
+"""Tracks a gateway's shutdown and wakes waiting requests when draining begins."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,9 +8,11 @@ T = TypeVar("T")
 
 
 class Draining:
-    """Two steps, each taken once. When it is announced, who asks is told so, and everything goes on as before: callers
-    that were sent away would come back at once, until load balancers have noticed. When it begins, whoever waits long
-    for something (a poll, a stream) is woken, and ends early."""
+    """The two steps of a shutdown. Each step is taken once.
+
+    `announce`: the readiness check fails, and everything else continues. Refused callers would reconnect at once, until
+    load balancers have noticed. `begin`: long polls and streams are woken and end early.
+    """
 
     def __init__(self) -> None:
         self.is_announced = False
@@ -23,14 +25,14 @@ class Draining:
 
     @property
     def waiting_count(self) -> int:
-        """How many wait at the moment."""
+        """Number of requests that wait now."""
         return len(self._waiting)
 
     def announce(self) -> None:
         self.is_announced = True
 
     def begin(self) -> None:
-        """Wake everybody who waits; a second time does nothing."""
+        """Wake every waiting request. A second call has no effect."""
         self.announce()
         if not self.has_begun:
             self._begun.set()
@@ -38,7 +40,10 @@ class Draining:
                 task.cancel()
 
     async def waiting(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What the work gives, which may take long; None when the gateway is drained before or meanwhile."""
+        """Await `work`, which may take long.
+
+        Returns None if draining has begun or begins meanwhile, which cancels `work`.
+        """
         if self.has_begun:
             work.close()
             return None

@@ -1,14 +1,16 @@
-"""What a failure is on the gateway's interfaces: one table from the error table's rows to statuses of HTTP and gRPC."""
+"""Maps each row of the error table to an HTTP status and a gRPC status."""
 
+import re
+from http import HTTPStatus
 from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.errors import FieldError as FieldError  # Asked for here, beside what else becomes of failures.
+from millstream.model.errors import FieldError as FieldError  # Re-exported for the modules of the gateway.
 from millstream.sdk.producing.failures import OutcomeUnknownError
 
 
 class Status(NamedTuple):
-    """`grpc` is the number of gRPC's status code."""
+    """One failure as an HTTP status and the number of a gRPC status code."""
 
     http: int
     grpc: int
@@ -23,14 +25,14 @@ _EXISTS = Status(409, 6)
 _FORBIDDEN = Status(403, 7)
 _FULL = Status(503, 8)
 _CONFLICT = Status(409, 9)
-_OVERTAKEN = Status(409, 10)
+_FENCED = Status(409, 10)
 _OUT_OF_RANGE = Status(416, 11)
 _NOT_SERVED = Status(501, 12)
 _INTERNAL = Status(500, 13)
 _UNAVAILABLE = Status(503, 14)
 _DAMAGED = Status(500, 15)
 _UNAUTHENTICATED = Status(401, 16)
-_APART = Status(502, 9)
+_INCOMPATIBLE = Status(502, 9)
 
 _ROWS = {
     _OK: "NONE",
@@ -51,7 +53,7 @@ _ROWS = {
     _CONFLICT: """INCONSISTENT_GROUP_PROTOCOL UNKNOWN_MEMBER_ID NON_EMPTY_GROUP GROUP_SUBSCRIBED_TO_TOPIC
         MEMBER_ID_REQUIRED NOT_OWNER REASSIGNMENT_IN_PROGRESS NO_REASSIGNMENT_IN_PROGRESS ELECTION_NOT_NEEDED
         INVALID_TXN_STATE INVALID_PRODUCER_ID_MAPPING UNRELEASED_INSTANCE_ID DATA_DIRECTORY_IN_USE NOTHING_HANDED""",
-    _OVERTAKEN: """ILLEGAL_GENERATION REBALANCE_IN_PROGRESS OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_PRODUCER_EPOCH
+    _FENCED: """ILLEGAL_GENERATION REBALANCE_IN_PROGRESS OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_PRODUCER_EPOCH
         CONCURRENT_TRANSACTIONS TRANSACTION_COORDINATOR_FENCED UNKNOWN_PRODUCER_ID FENCED_LEADER_EPOCH
         UNKNOWN_LEADER_EPOCH FENCED_INSTANCE_ID FENCED_MEMBER_EPOCH STALE_MEMBER_EPOCH INCONSISTENT_TOPIC_ID
         ITERATOR_EXPIRED FENCED_ITERATOR ITERATOR_SETTLED""",
@@ -67,7 +69,7 @@ _ROWS = {
         CLUSTER_NOT_STARTED""",
     _DAMAGED: "CORRUPT_MESSAGE PARTITION_QUARANTINED",
     _UNAUTHENTICATED: "UNSUPPORTED_SASL_MECHANISM ILLEGAL_SASL_STATE",
-    _APART: "VERSION_WINDOW",
+    _INCOMPATIBLE: "VERSION_WINDOW",
 }
 STATUSES = {ErrorCode[name]: status for status, names in _ROWS.items() for name in names.split()}
 
@@ -85,16 +87,53 @@ _FIELDS = {
 }
 
 
-def invalid(field: str, detail: str) -> FieldError:
-    """INVALID_REQUEST, for what a field says."""
-    return FieldError(ErrorCode.INVALID_REQUEST, f"{field}: {detail}", field)
+_DIRECTORIES = re.compile(r"(?<![^\s'\"(=])/(?:[^\s/:;,'\"]+/)+")
+
+
+class TitledError(FieldError):
+    """A field error with a title that describes the problem better than the error table's text."""
+
+    def __init__(self, code: ErrorCode, detail: str, field: str, *, title: str) -> None:
+        super().__init__(code, detail, field)
+        self.title = title
+
+
+def invalid(field: str, detail: str, title: str = "the value of a field is not valid") -> FieldError:
+    """Make an INVALID_REQUEST that names the field."""
+    return TitledError(ErrorCode.INVALID_REQUEST, f"{field}: {detail}", field, title=title)
+
+
+def missing(field: str, detail: str) -> FieldError:
+    """Make an INVALID_REQUEST for a required field that the request does not have."""
+    return invalid(field, f"missing; {detail}", "a required field is missing")
+
+
+def contradictory(field: str, detail: str) -> FieldError:
+    """Make an INVALID_REQUEST for a field that the request's other fields do not allow."""
+    return invalid(field, detail, "fields of the request contradict each other")
+
+
+def invalid_position(field: str, detail: str) -> FieldError:
+    """Make the error for a value that is not a start position or a time, as the SDK and the command line report it."""
+    return TitledError(
+        ErrorCode.INVALID_SETTING, f"{field}: {detail}", field, title="the start position or time is not valid"
+    )
 
 
 def status_of(error: MillstreamError) -> Status:
-    """What the failure is over HTTP and gRPC. A write whose outcome is unknown is that, whatever its name."""
+    """Return the HTTP and gRPC status of a failure.
+
+    A write with an unknown outcome is always 504, whatever its code.
+    """
     return _UNKNOWN_OUTCOME if isinstance(error, OutcomeUnknownError) else STATUSES[error.code]
 
 
+def detail_of(error: MillstreamError) -> str:
+    """Return the detail for a client. The error of a server names files without their directories."""
+    is_of_server = status_of(error).http >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return _DIRECTORIES.sub(".../", error.detail) if is_of_server else error.detail
+
+
 def field_of(error: MillstreamError) -> str | None:
-    """Which field of the request the failure lies in, if that can be told."""
+    """Return the request field that caused the failure, or None if it is not known."""
     return error.field if isinstance(error, FieldError) else _FIELDS.get(error.code)

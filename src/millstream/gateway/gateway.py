@@ -1,4 +1,4 @@
-"""One gateway, put together from its parts: both interfaces over the same clusters."""
+"""Runs one gateway: serves the web API and gRPC over the same clusters."""
 
 import asyncio
 import logging
@@ -34,10 +34,16 @@ log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """Can be started once, drained, and closed; close it also when the start has failed."""
+    """Owns the HTTP server, the gRPC server and the clusters of one gateway.
+
+    A gateway is started once, drained and closed. Close it also when the start failed.
+    """
 
     def __init__(self, settings: GatewaySettings) -> None:
-        """Connects nothing. INVALID_SETTING where settings contradict each other."""
+        """Check the settings and build the parts; opens no connection.
+
+        Raises INVALID_SETTING for contradictory settings.
+        """
         self._settings = settings
         self._seeds = _seeds(settings)
         self._draining = Draining()
@@ -47,8 +53,8 @@ class Gateway:
         self._supervisor = Supervised(Path(settings.control)) if settings.control else None
         self._http: HttpServer | None = None
         self._grpc: GrpcServer | None = None
-        self._following: asyncio.Task[None] | None = None
-        self._begun_s = asyncio.get_running_loop().time()
+        self._follower: asyncio.Task[None] | None = None
+        self._started_s = asyncio.get_running_loop().time()
         self.http_port = PORT_OFF
         self.grpc_port = PORT_OFF
 
@@ -57,11 +63,11 @@ class Gateway:
         return self._supervisor or NoSupervisor()
 
     async def start(self) -> None:
-        """Open the ports; ADDRESS_UNAVAILABLE when one cannot be had. No broker has to be there."""
+        """Open the ports. Raises ADDRESS_UNAVAILABLE if a port cannot be bound. No broker needs to be running."""
         settings = self._settings
         if settings.http_port != PORT_OFF:
             pages = OperatorPages(self._app(), self._draining, self.metrics, self._uptime_s)
-            self._http = HttpServer(_guarded(pages, settings), protocol_with(_patience(settings)))
+            self._http = HttpServer(_guarded(pages, settings), protocol_with(_client_timeouts(settings)))
             opening = self._http.listen(settings.host, settings.http_port)
             await listening("http_port", settings.host, settings.http_port, opening)
             self.http_port = self._http.port
@@ -69,14 +75,19 @@ class Gateway:
             self._grpc = await self._start_grpc()
             self.grpc_port = self._grpc.port
         if self._supervisor is not None:
-            following = self._supervisor.follow(self.http_port, self.grpc_port, self._learn)
-            self._following = asyncio.get_running_loop().create_task(following)
+            following = self._supervisor.follow(
+                self.http_port, grpc_port=self.grpc_port, on_change=self._serve_clusters
+            )
+            self._follower = asyncio.get_running_loop().create_task(following)
 
     async def drain(self) -> None:
-        """Say so; after the notice let nobody new in, and finish what is under way for as long as settings allow."""
+        """Stop in three steps: announce the shutdown, wait `notice_ms`, then refuse new requests.
+
+        Requests in progress get up to `drain_ms` to finish.
+        """
         self._draining.announce()
         if self._grpc is not None:
-            await self._grpc.say_it_ends()
+            await self._grpc.announce_shutdown()
         await asyncio.sleep(self._settings.notice_ms / 1000)
         self._draining.begin()
         limit_s = self._settings.drain_ms / 1000
@@ -88,10 +99,10 @@ class Gateway:
         await asyncio.gather(*ending)
 
     async def close(self) -> None:
-        """Let everything go."""
+        """Cut off every remaining request and close all clients."""
         self._draining.begin()
-        if self._following is not None:
-            self._following.cancel()
+        if self._follower is not None:
+            self._follower.cancel()
         if self._http is not None:
             self._http.refuse()
             await self._http.drained(0.0)
@@ -100,20 +111,24 @@ class Gateway:
         await self._clusters.close()
 
     def metrics(self) -> Iterable[Metric]:
-        """The gateway's figures; /metrics adds those of the process."""
+        """Yield the gateway's metrics; `/metrics` adds those of the process."""
         info = {"version": __version__}
-        yield Metric("millstream_gateway_info", "gauge", "Always 1; the label says what runs.", ((info, 1),))
-        yield gauge("millstream_gateway_ready", "1 while requests are taken.", int(not self._draining.is_announced))
-        yield gauge("millstream_gateway_uptime_seconds", "Time since the start.", self._uptime_s())
-        yield gauge("millstream_gateway_clusters", "Clusters that are served.", len(self._clusters.names))
-        yield gauge("millstream_gateway_polls_waiting", "Polls and streams that wait.", self._draining.waiting_count)
-        yield gauge("millstream_gateway_held_bytes", "What requests under way hold.", self._budget.held_bytes)
+        yield Metric("millstream_gateway_info", "gauge", "Always 1; the label holds the version.", ((info, 1),))
+        yield gauge(
+            "millstream_gateway_ready",
+            "1 while the gateway accepts requests; 0 while draining.",
+            int(not self._draining.is_announced),
+        )
+        yield gauge("millstream_gateway_uptime_seconds", "Seconds since the gateway started.", self._uptime_s())
+        yield gauge("millstream_gateway_clusters", "Clusters that this gateway serves.", len(self._clusters.names))
+        yield gauge("millstream_gateway_polls_waiting", "Waiting polls and streams.", self._draining.waiting_count)
+        yield gauge("millstream_gateway_held_bytes", "Memory held by requests in progress.", self._budget.held_bytes)
         if self._http is not None:
             http = self._http
-            yield gauge("millstream_gateway_connections", "HTTP connections that are open.", http.connections)
-            yield gauge("millstream_gateway_requests_under_way", "HTTP requests under way.", http.requests_under_way)
+            yield gauge("millstream_gateway_connections", "Open HTTP connections.", http.connections)
+            yield gauge("millstream_gateway_requests_under_way", "HTTP requests in progress.", http.requests_under_way)
         if self._grpc is not None:
-            yield gauge("millstream_gateway_calls_under_way", "gRPC calls under way.", self._grpc.calls_under_way)
+            yield gauge("millstream_gateway_calls_under_way", "gRPC calls in progress.", self._grpc.calls_under_way)
         yield from traffic_metrics((self._web_traffic, self._grpc_traffic))
 
     def _app(self) -> ASGIApp:
@@ -129,7 +144,7 @@ class Gateway:
         return make_app(site)
 
     async def _start_grpc(self) -> "GrpcServer":
-        from millstream.gateway.grpc.server import start_grpc  # Takes a while, and not every gateway has it.
+        from millstream.gateway.grpc.server import start_grpc  # Slow to import, and gRPC may be switched off.
 
         settings = self._settings
         return await start_grpc(
@@ -144,19 +159,22 @@ class Gateway:
         )
 
     def _uptime_s(self) -> float:
-        return asyncio.get_running_loop().time() - self._begun_s
+        return asyncio.get_running_loop().time() - self._started_s
 
-    def _learn(self, seeds: Mapping[str, Sequence[str]]) -> None:
-        """Clusters that were told at the start win over those of the supervisor."""
-        self._clusters.tell({**seeds, **self._seeds})
+    def _serve_clusters(self, seeds: Mapping[str, Sequence[str]]) -> None:
+        """Serve the supervisor's clusters; a configured cluster wins over one of the same name."""
+        self._clusters.update({**seeds, **self._seeds})
 
 
 def _seeds(settings: GatewaySettings) -> dict[str, tuple[str, ...]]:
-    """Seed lists by cluster."""
+    """Return the seed lists of each configured cluster."""
     if settings.http_port == settings.grpc_port == PORT_OFF:
-        raise MillstreamError(ErrorCode.INVALID_SETTING, "http_port and grpc_port are both off: there is nothing to do")
+        raise MillstreamError(ErrorCode.INVALID_SETTING, "http_port and grpc_port are both off; switch on at least one")
     if DEFAULT in settings.cluster:
-        raise MillstreamError(ErrorCode.INVALID_SETTING, f"cluster names {DEFAULT!r}, which bootstrap is for")
+        raise MillstreamError(
+            ErrorCode.INVALID_SETTING,
+            f"cluster: the name {DEFAULT!r} is reserved; use bootstrap to configure that cluster",
+        )
     return {name: (text,) for name, text in {DEFAULT: ",".join(settings.bootstrap), **settings.cluster}.items()}
 
 
@@ -169,14 +187,17 @@ def _web_limits(settings: GatewaySettings) -> WebLimits:
 
 
 def _guarded(pages: OperatorPages, settings: GatewaySettings) -> ASGIApp:
-    """Where only this machine can ask, pages of others in its browsers could still, under a name of their own."""
+    """Add the Host check that stops DNS rebinding, unless the settings switch it off.
+
+    The check applies if `allowed_hosts` is set or the gateway listens on loopback only. `*` switches it off.
+    """
     hosts = settings.allowed_hosts
     if "*" in hosts or not (hosts or is_loopback(settings.host)):
         return pages
     return KnownHosts(pages, (*OWN, settings.host, *hosts))
 
 
-def _patience(settings: GatewaySettings) -> ClientTimeouts:
+def _client_timeouts(settings: GatewaySettings) -> ClientTimeouts:
     return ClientTimeouts(
         settings.head_ms / 1000,
         settings.body_ms / 1000,

@@ -1,7 +1,7 @@
-"""HTTP on one port: uvicorn's protocol over an ASGI app, without the server around it, which wakes ten times a second.
+"""Serves HTTP on one port with uvicorn's protocol, without uvicorn's server, which wakes ten times a second.
 
-Stopping goes in two steps: `refuse` lets nobody new in and lets connections end with the answer they wait for;
-`drained` waits for that, and cuts off what is left.
+Stopping has two steps. After `refuse`, the server accepts no new connections and closes each open connection after its
+current response. `drained` waits for these responses and cuts off the connections that remain.
 """
 
 import asyncio
@@ -16,12 +16,14 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 KEEP_ALIVE_S = 75
-"""How long a connection may be idle: longer than load balancers keep theirs, so that it is they who end them."""
+"""Idle timeout of a connection. It is longer than that of usual load balancers, so that they close idle connections
+first.
+"""
 CANCEL_S = 1.0
 
 
 class _Connections(set[Any]):
-    """Those that are open, and word of when there are none."""
+    """The open connections, with an event that is set while there are none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +41,7 @@ class _Connections(set[Any]):
 
 
 class HttpServer:
-    """Serves `app`."""
+    """Serves an ASGI application on one port."""
 
     def __init__(self, app: Any, protocol: type[HttpToolsProtocol] = HttpToolsProtocol) -> None:
         self._protocol = protocol
@@ -70,7 +72,7 @@ class HttpServer:
         return len(self._state.tasks)
 
     async def listen(self, host: str, port: int) -> None:
-        """Open the port; OSError when it cannot be had."""
+        """Open the port. Raises OSError if the port cannot be bound."""
         self._config.load()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connection, host or None, port, backlog=BACKLOG)
@@ -80,14 +82,14 @@ class HttpServer:
         return self._protocol(config=self._config, server_state=self._state, app_state={})
 
     def refuse(self) -> None:
-        """Let nobody new in; connections without a request under way end now, the others with their answer."""
+        """Accept no new connections. Idle connections close now, the others after their current response."""
         if self._server is not None:
             self._server.close()
         for connection in [*self._state.connections]:
             connection.shutdown()
 
     async def drained(self, limit_s: float) -> None:
-        """Wait until every answer has left, and cut off what has not by then."""
+        """Wait until every response is sent. After `limit_s`, abort the remaining connections."""
         try:
             async with asyncio.timeout(limit_s):
                 while self._state.tasks:
@@ -97,7 +99,9 @@ class HttpServer:
         except TimeoutError:
             pass
         if self._connections:
-            log.warning("requests were cut off", extra={"connections": len(self._connections), "after_s": limit_s})
+            log.warning(
+                "requests cut off at shutdown", extra={"connections": len(self._connections), "after_s": limit_s}
+            )
         for connection in [*self._connections]:
             connection.transport.abort()
         for task in (tasks := [*self._state.tasks]):

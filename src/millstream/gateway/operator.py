@@ -1,6 +1,6 @@
-"""What load balancers and operators ask a gateway: whether it lives, whether it takes requests, its figures.
+"""Serves `/health`, `/ready` and `/metrics` for load balancers and operators.
 
-These pages are answered before the application sees the request, so that neither its limits nor a drain are in the way.
+These pages are answered before the web API sees the request, so that its limits and a drain do not affect them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +23,7 @@ class OperatorPage(NamedTuple):
 
 
 class OperatorPages:
-    """An ASGI application around `app`, that has three pages more."""
+    """Wraps the ASGI application `app` and adds the three operator pages."""
 
     def __init__(self, app: Any, draining: Draining, metrics: Source, uptime_s: Callable[[], float]) -> None:
         self._app = app
@@ -33,24 +33,24 @@ class OperatorPages:
         self._pages: Mapping[str, Callable[[], OperatorPage]] = {
             "/health": self._health,
             "/ready": self._ready,
-            "/metrics": self._figures,
+            "/metrics": self._metrics_page,
         }
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if self._draining.is_announced:
-            send = _ending(send)
+            send = _closing_connection(send)
         page = self._pages.get(scope["path"])
         if page is None:
             await self._app(scope, receive, send)
             return
-        shown = page() if scope["method"] in ("GET", "HEAD") else _text(405, "only GET and HEAD are answered here")
+        answer = page() if scope["method"] in ("GET", "HEAD") else _text(405, "method not allowed; use GET or HEAD")
         headers = [
-            (b"content-type", shown.content_type.encode()),
-            (b"content-length", b"%d" % len(shown.body)),
+            (b"content-type", answer.content_type.encode()),
+            (b"content-length", b"%d" % len(answer.body)),
             (b"cache-control", b"no-store"),
         ]
-        await send({"type": "http.response.start", "status": shown.status, "headers": headers})
-        body = b"" if scope["method"] == "HEAD" else shown.body
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        body = b"" if scope["method"] == "HEAD" else answer.body
         await send({"type": "http.response.body", "body": body})
 
     def _health(self) -> OperatorPage:
@@ -64,19 +64,19 @@ class OperatorPages:
     def _ready(self) -> OperatorPage:
         return _text(503, "draining") if self._draining.is_announced else _text(200, "ready")
 
-    def _figures(self) -> OperatorPage:
+    def _metrics_page(self) -> OperatorPage:
         return OperatorPage(200, CONTENT_TYPE, render([*self._metrics(), *process_metrics()]))
 
 
-def _ending(send: Any) -> Any:
-    """Answers end their connection: its next request is for another gateway."""
+def _closing_connection(send: Any) -> Any:
+    """Wrap `send` so that each response closes its connection; the client's next request goes to another gateway."""
 
-    async def ending(message: Any) -> None:
+    async def closing(message: Any) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         await send(message)
 
-    return ending
+    return closing
 
 
 def _text(status: int, text: str) -> OperatorPage:

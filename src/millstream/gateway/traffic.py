@@ -1,24 +1,24 @@
-"""What went through a gateway: plain integers that the interfaces add to, told when somebody asks."""
+"""Counts requests, events and bytes per interface, for the metrics."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from millstream.gateway.rights import Right
+from millstream.model.rights import Right
 from millstream.process.metrics import Metric
 
-Figure = Literal["events_written", "events_read", "received_bytes", "sent_bytes"]
+CounterName = Literal["events_written", "events_read", "received_bytes", "sent_bytes"]
 
-_ROWS: Sequence[tuple[Figure, str]] = (
-    ("events_written", "Events that were stored."),
-    ("events_read", "Events that were answered."),
-    ("received_bytes", "Bytes of requests, without their heads."),
-    ("sent_bytes", "Bytes of answers, without their heads."),
+_ROWS: Sequence[tuple[CounterName, str]] = (
+    ("events_written", "Events stored."),
+    ("events_read", "Events returned to readers."),
+    ("received_bytes", "Bytes of request bodies."),
+    ("sent_bytes", "Bytes of response bodies."),
 )
 
 
 class Traffic:
-    """What went through one interface."""
+    """The counters of one interface. Handlers add to them directly."""
 
     def __init__(self, interface: str) -> None:
         self.interface = interface
@@ -29,7 +29,7 @@ class Traffic:
         self._answers: Counter[tuple[Right, str]] = Counter()
 
     def answered(self, right: Right, status: str) -> None:
-        """A request that needed this right has ended so."""
+        """Count a finished request by the right it needed and its status."""
         self._answers[right, status] += 1
 
     @property
@@ -39,9 +39,9 @@ class Traffic:
 
 
 def traffic_metrics(interfaces: Sequence[Traffic]) -> Iterable[Metric]:
-    """The figures of these interfaces."""
-    asked = tuple(row for each in interfaces for row in each.requests)
-    yield Metric("millstream_gateway_requests_total", "counter", "Requests that were answered, and how.", asked)
+    """Yield the metrics of these interfaces."""
+    requests = tuple(row for each in interfaces for row in each.requests)
+    yield Metric("millstream_gateway_requests_total", "counter", "Requests by right and status.", requests)
     for name, text in _ROWS:
         rows = tuple(({"interface": each.interface}, getattr(each, name)) for each in interfaces)
         yield Metric(f"millstream_gateway_{name}_total", "counter", text, rows)

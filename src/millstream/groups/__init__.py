@@ -1,1 +1,2 @@
-"""Consumer groups: pure state machines for members, assignments, offsets and iterators, and the runtime around them."""
+"""Implements consumer groups: pure state machines for members, assignments, offsets and iterators, and their
+runtime."""

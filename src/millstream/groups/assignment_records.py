@@ -1,4 +1,4 @@
-"""What a classic consumer is told to read, as its leader wrote it for it."""
+"""Decodes the assignment that the leader of a classic group wrote for one member."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ from millstream.wire.messages import read_versioned
 
 
 def assigned_partitions(assignment: bytes) -> Mapping[str, Sequence[int]] | None:
-    """Partitions by topic; None when that is not what the bytes hold."""
+    """Returns the assigned partitions by topic; None if the bytes are not an assignment of the consumer protocol."""
     if not assignment:
         return {}
     try:

@@ -1,25 +1,26 @@
-"""What can be asked of groups, free of any protocol version."""
+"""Defines the commands that groups execute, independent of protocol versions."""
 
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from millstream.groups.iterators.iterator import Iterator
+from millstream.model.ids import LeaderEpoch, Offset, TopicIdBytes
 
 
 class OfferedProtocol(NamedTuple):
-    """An assignor that a member can work with, and what the member tells it."""
+    """An assignor that a member supports, and the metadata that the member sends to this assignor."""
 
     name: str
     metadata: bytes
 
 
 class JoinGroup(Struct, frozen=True):
-    """JoinGroup. The answer comes when the group has gathered, or failed to."""
+    """JoinGroup. The group answers when all members have joined, or with an error."""
 
     group_id: str
     member_id: str
-    """Empty: the group is to give one."""
+    """Empty if the member has no id yet: the group then generates one."""
     instance_id: str | None
     client_id: str
     client_host: str
@@ -28,9 +29,11 @@ class JoinGroup(Struct, frozen=True):
     protocol_type: str
     protocols: tuple[OfferedProtocol, ...]
     knows_member_id_required: bool
-    """Whether a new dynamic member is first told its id, and comes again with it (versions from 4)."""
+    """True if the version knows MEMBER_ID_REQUIRED (from 4): a new dynamic member first gets its id, and joins again
+    with it."""
     can_skip_assignment: bool
-    """Whether a static leader that returns may be told that the assignment stays as it was (versions from 9)."""
+    """True if the version knows SkipAssignment (from 9): a static leader that returns can be told to keep the
+    assignment."""
 
 
 class AssignedBytes(NamedTuple):
@@ -39,7 +42,7 @@ class AssignedBytes(NamedTuple):
 
 
 class SyncGroup(Struct, frozen=True):
-    """SyncGroup. The answer comes when the leader has said who gets what."""
+    """SyncGroup. The group answers when the leader has sent the assignment."""
 
     group_id: str
     generation: int
@@ -58,7 +61,7 @@ class Heartbeat(Struct, frozen=True):
 
 
 class LeavingMember(NamedTuple):
-    """By its member id, or with an empty one by its instance id."""
+    """Identifies a member by its member id, or, if that is empty, by its instance id."""
 
     member_id: str
     instance_id: str | None
@@ -72,29 +75,31 @@ class LeaveGroup(Struct, frozen=True):
 class OffsetToCommit(NamedTuple):
     topic: str
     partition: int
-    offset: int
-    leader_epoch: int
+    offset: Offset
+    leader_epoch: LeaderEpoch
     metadata: str
 
 
 class CommitOffsets(Struct, frozen=True):
     group_id: str
     generation: int
-    """Generation or member epoch; -1 with an empty member id: from outside of the group's membership."""
+    """Generation or member epoch; -1 with an empty member id for a commit by a client that is not a member."""
     member_id: str
     instance_id: str | None
     offsets: tuple[OffsetToCommit, ...]
     knows_stale_epoch: bool = True
-    """Whether the version can be told STALE_MEMBER_EPOCH (from 9); members of the new protocol may use no other."""
+    """True if the version knows STALE_MEMBER_EPOCH (from 9). Members that use the newer protocol need such a
+    version."""
 
 
 class FetchOffsets(Struct, frozen=True):
     group_id: str
     partitions: tuple[tuple[str, int], ...] | None
-    """Topic and partition; None: all that have an offset."""
+    """Topic and partition of each requested offset; None requests all committed offsets of the group."""
     member_id: str | None = None
     member_epoch: int = -1
-    """With a member id: answered only if it is this member's epoch (versions from 9)."""
+    """Checked only together with `member_id` (versions from 9): the answer is an error unless this is the member's
+    epoch."""
 
 
 class DeleteOffsets(Struct, frozen=True):
@@ -107,61 +112,74 @@ class DeleteGroup(Struct, frozen=True):
 
 
 class DescribeGroup(Struct, frozen=True):
-    """DescribeGroups, for one group."""
+    """DescribeGroups, for one classic group."""
 
     group_id: str
 
 
 class ListGroups(Struct, frozen=True):
-    """All groups of this part of the state; empty filters let everything through, and know no case."""
+    """Lists all groups of one shard. An empty filter matches every group; filters ignore case."""
 
     states: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
 
 
+class TopicsDeleted(Struct, frozen=True):
+    """Reports deleted topics, whose committed offsets are to be removed. This command has no answer."""
+
+    names: tuple[str, ...]
+
+
 class OwnedPartitions(NamedTuple):
-    topic_id: bytes
-    """16 bytes, as in the records."""
+    topic_id: TopicIdBytes
+    """The 16 bytes that records contain."""
     partitions: tuple[int, ...]
 
 
 class ConsumerHeartbeat(Struct, frozen=True):
-    """ConsumerGroupHeartbeat: join, stay, change the subscription, and leave, all in one."""
+    """ConsumerGroupHeartbeat: joins, stays in the group, changes the subscription, or leaves."""
 
     group_id: str
     member_id: str
     member_epoch: int
-    """0 joins, -1 leaves, -2 leaves for a while (static members)."""
+    """0 joins, -1 leaves, -2 leaves temporarily (static members only)."""
     instance_id: str | None
     rack_id: str | None
     rebalance_timeout_ms: int
-    """-1: as before."""
+    """-1: unchanged."""
     subscribed_topics: tuple[str, ...] | None
-    """None: as before."""
+    """None: unchanged."""
     subscribed_regex: str | None
-    """None: as before; empty: none."""
+    """None: unchanged; empty: no expression."""
     server_assignor: str | None
     owned: tuple[OwnedPartitions, ...] | None
-    """None: as before."""
+    """Partitions that the member still owns. None: unchanged."""
     client_id: str
     client_host: str
     makes_member_id: bool = False
-    """Whether the broker gives the id to a member that joins without one (version 0)."""
+    """True if the broker generates the id of a member that joins without one (version 0)."""
+
+
+class WatchMember(Struct, frozen=True):
+    """WatchMember: answered when a heartbeat of the member would change its partitions."""
+
+    group_id: str
+    member_id: str
 
 
 class DescribeConsumerGroup(Struct, frozen=True):
-    """ConsumerGroupDescribe, for one group."""
+    """ConsumerGroupDescribe, for one group of the newer protocol."""
 
     group_id: str
 
 
 class IteratorJoin(Struct, frozen=True):
-    """IteratorJoin: a client of iterators becomes a member of a group, or says that it still is."""
+    """IteratorJoin: an iterator client joins a group, or confirms its membership."""
 
     group_id: str
     client_id: str
     software: str
-    """What the client's program calls itself."""
+    """The name that the client's program reports."""
     host: str
 
 
@@ -173,14 +191,15 @@ class IteratorHeartbeat(Struct, frozen=True):
 
 
 class IteratorLeave(Struct, frozen=True):
-    """IteratorLeave: what the client had is for the others."""
+    """IteratorLeave: the client leaves, and other members may get its partitions."""
 
     group_id: str
     client_id: str
 
 
 class GetIterator(Struct, frozen=True):
-    """GetIterator. The first one for a topic makes the client a reader of it, which starts a rebalance."""
+    """GetIterator. The first request of a client for a topic subscribes the client to that topic and starts a
+    rebalance."""
 
     group_id: str
     client_id: str
@@ -188,32 +207,33 @@ class GetIterator(Struct, frozen=True):
     partition: int
     messages_max: int
     in_flight_ms: int
-    """-1: as long as the broker says."""
-    start: int
-    """Where to begin when the group has committed nothing: BEGINNING or END."""
+    """-1: the broker's default."""
+    start: Offset
+    """Start position if the group has no committed offset: BEGINNING or END."""
 
 
 class ListIterators(Struct, frozen=True):
-    """ListIterators."""
+    """Lists the iterators of one client or of all clients."""
 
     group_id: str
     client_id: str | None
-    """None: those of all clients."""
+    """None: iterators of all clients."""
 
 
 class CommitIterator(Struct, frozen=True):
-    """The client has read `count` messages of the iterator, which is known to have been signed by a broker."""
+    """CommitIterator: commits the first `count` messages of the iterator. The iterator's signature has been
+    verified."""
 
     group_id: str
     client_id: str
     iterator: Iterator
     count: int
-    """-1: what was handed on of it."""
+    """-1 commits the messages that are recorded as delivered."""
 
 
 class DeliverIterator(Struct, frozen=True):
-    """DeliverIterator: the client has handed on `count` messages of the iterator, which a broker is known to have
-    signed."""
+    """DeliverIterator: the client has delivered the first `count` messages of the iterator. The iterator's signature
+    has been verified."""
 
     group_id: str
     client_id: str
@@ -236,7 +256,9 @@ Command = (
     | DeleteGroup
     | DescribeGroup
     | ListGroups
+    | TopicsDeleted
     | ConsumerHeartbeat
+    | WatchMember
     | DescribeConsumerGroup
     | IteratorCommand
 )

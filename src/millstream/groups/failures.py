@@ -1,4 +1,4 @@
-"""How each question is answered when the answer is that something went wrong."""
+"""Builds the error answer to a command."""
 
 from collections.abc import Callable
 
@@ -32,6 +32,7 @@ _MAKERS: dict[type[Command], Callable[[ErrorCode, str], Answer]] = {
     commands.DeleteGroup: EmptyResponse,
     commands.ListGroups: lambda error, _: GroupList(error=error),
     commands.ConsumerHeartbeat: ConsumerHeartbeatResponse,
+    commands.WatchMember: EmptyResponse,
     commands.IteratorJoin: IteratorClientResponse,
     commands.IteratorHeartbeat: IteratorClientResponse,
     commands.IteratorLeave: IteratorClientResponse,
@@ -45,7 +46,7 @@ _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 def failed(command: Command, error: ErrorCode, detail: str = "") -> Answer:
-    """The answer to `command` that says `error` and nothing else."""
+    """Returns an answer to `command` that contains only `error` and `detail`."""
     match command:
         case commands.JoinGroup():
             return JoinResponse(error, member_id=command.member_id)
@@ -56,15 +57,13 @@ def failed(command: Command, error: ErrorCode, detail: str = "") -> Answer:
     return _MAKERS[type(command)](error, detail)
 
 
-def not_available(command: Command) -> Answer:
-    """What everybody is told who waits for a state that turned out not to be the log's: to come again."""
-    return failed(command, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's state could not be written")
-
-
-def refused_by_log(command: Command, error: ErrorCode) -> Answer:
-    """What a caller is told whose own records the log did not take: to come again, unless that cannot help."""
+def not_written(command: Command, error: ErrorCode) -> Answer:
+    """Returns the answer to `command` after the log failed to store records with `error`. The client may retry, unless
+    the records are too large for any attempt."""
     if error not in _TOO_LARGE:
-        return not_available(command)
+        return failed(command, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's state could not be written; retry")
     if isinstance(command, commands.CommitOffsets):
         return failed(command, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-    return failed(command, ErrorCode.UNKNOWN_SERVER_ERROR, "the group's state is too large for one message")
+    return failed(
+        command, ErrorCode.UNKNOWN_SERVER_ERROR, "a record of the group's state is too large for the internal topic"
+    )

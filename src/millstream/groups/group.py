@@ -1,8 +1,9 @@
-"""What the machine asks of a group, whichever protocol its members speak."""
+"""Defines the interface of a group that the state machine uses, for both group protocols."""
 
 from collections.abc import Iterator
 from typing import Protocol
 
+from millstream.coordination.effects import LogRecord, Now, Token
 from millstream.groups.commands import (
     CommitOffsets,
     ConsumerHeartbeat,
@@ -12,56 +13,61 @@ from millstream.groups.commands import (
     LeaveGroup,
     SyncGroup,
 )
-from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
+from millstream.groups.effects import GroupEffects
 from millstream.groups.responses import CommittedOffset, ListedGroup
 from millstream.groups.timers import Timer
 from millstream.model.errors import ErrorCode
 
 MemberCommand = JoinGroup | SyncGroup | Heartbeat | LeaveGroup | ConsumerHeartbeat
-"""What members say; the group answers it now or later."""
+"""Commands from members; the group answers them immediately or later."""
 
 
 class Group(Protocol):
-    """One group. It changes its state and says so in records at once; its timers are set in the machine's deadlines."""
+    """One group. Each change of its state appends the records that describe it in the same step. The group sets its
+    timers in the machine's deadlines."""
 
     @property
     def group_id(self) -> str: ...
 
-    def handle(self, command: MemberCommand, token: Token, now: Now, effects: Effects) -> None:
-        """Do what a member says. Every token is answered exactly once, here or in later effects."""
+    def handle(self, command: MemberCommand, token: Token, now: Now, effects: GroupEffects) -> None:
+        """Executes a member's command.
+
+        The answer to `token` is added exactly once: to `effects`, or to the effects of a later call.
+        """
         ...
 
-    def timer_due(self, timer: Timer, now: Now, effects: Effects) -> None:
-        """One of the group's own timers (all kinds but EXPIRY) has come; it is no longer set."""
+    def timer_due(self, timer: Timer, now: Now, effects: GroupEffects) -> None:
+        """Handles a timer of the group that has fired (any kind except EXPIRY). The timer is no longer set."""
         ...
 
-    def loaded(self, now: Now, effects: Effects) -> None:
-        """Replay is over: set the timers that the members need."""
+    def loaded(self, now: Now, effects: GroupEffects) -> None:
+        """Sets the timers that the members need, after the replay."""
         ...
 
     def check_commit(self, command: CommitOffsets, now: Now) -> ErrorCode:
-        """Whether this commit may be made; of a member of a classic group it is a sign of life then."""
+        """Returns an error if this commit is not allowed. In a classic group, an allowed commit of a member also
+        restarts the member's session timeout."""
         ...
 
     def check_fetch(self, command: FetchOffsets) -> ErrorCode:
-        """Whether the member that asks may know the offsets."""
+        """Returns an error if the requesting member may not read the offsets."""
         ...
 
     def check_delete(self) -> ErrorCode:
-        """Whether the group may be deleted."""
+        """Returns an error if the group cannot be deleted."""
         ...
 
     def check_delete_offsets(self) -> ErrorCode:
-        """Whether single offsets may be deleted, apart from those of topics that are subscribed to."""
+        """Returns an error if no single offsets can be deleted. Offsets of subscribed topics are checked separately."""
         ...
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member reads the topic, as far as the group can know."""
+        """True if a member is subscribed to the topic, as far as the group can determine."""
         ...
 
     def kept_since_ms(self, committed: CommittedOffset) -> int | None:
-        """From when (wall clock) the time runs after which this offset of a topic that nobody is subscribed to is
-        forgotten; None while it does not run."""
+        """Returns the wall-clock time at which the retention of this offset starts; None if the offset cannot expire
+        now. Applies to topics without a subscribed member."""
         ...
 
     @property
@@ -69,15 +75,17 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in the group nor about to be, so that it can go with its last offset."""
+        """True if the group has no members and expects none, so that it can be removed together with its last
+        offset."""
         ...
 
-    def remove(self, effects: Effects) -> None:
-        """The group goes: take back its records and timers. The machine sees to its offsets and to its place."""
+    def remove(self, effects: GroupEffects) -> None:
+        """Removes the group: appends tombstones for its records and cancels its timers. The machine removes the group's
+        offsets and its entry."""
         ...
 
     def listed(self) -> ListedGroup: ...
 
-    def dump(self) -> Iterator[GroupLogRecord]:
-        """What a log must hold for this group to come back as it is on the disk, offsets aside."""
+    def dump(self) -> Iterator[LogRecord]:
+        """Yields the records from which a replay restores the durable state of this group, without offsets."""
         ...

@@ -1,12 +1,13 @@
-"""All groups of one partition of `__consumer_offsets`: who is in them, and what they have committed.
+"""Keeps the state of all groups of one partition of `__consumer_offsets`: members, assignments and committed offsets.
 
-Pure: it is told the time and the commands, and returns what is to be appended and answered. State changes and the
-records that say so are made together, so replaying every record that was ever returned, in order, gives the same
-durable state. If an append fails, the machine is thrown away and another one replays the log.
+The machine is pure: it takes commands and the time, and returns the records to append and the answers to send. Each
+state change and its records are made in the same step. So replaying all returned records in order restores the durable
+state. If an append fails, the machine is discarded and a new one replays the log.
 """
 
 from collections.abc import Callable, Collection, Iterator
 
+from millstream.coordination.effects import LogRecord, Now, Token
 from millstream.groups.classic.group import ClassicGroup
 from millstream.groups.commands import (
     Command,
@@ -23,10 +24,12 @@ from millstream.groups.commands import (
     LeaveGroup,
     ListGroups,
     SyncGroup,
+    TopicsDeleted,
+    WatchMember,
 )
 from millstream.groups.committed_offsets import committed, forget, record_of, store, stored
 from millstream.groups.consumer.group import ConsumerGroup, consumer_heartbeat, replay_consumer
-from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
+from millstream.groups.effects import GroupEffects
 from millstream.groups.failures import failed
 from millstream.groups.group import Group, MemberCommand
 from millstream.groups.iterators import iterator_requests
@@ -63,44 +66,47 @@ from millstream.model.errors import ErrorCode
 from millstream.seams.entropy import Entropy
 
 TIMERS_PER_TICK = 100
-"""So that many groups that are due at once do not hold up everybody else; the rest is due at once, in the next tick."""
+"""Maximum number of timers per tick, so that many due groups do not delay other work. The next tick follows
+immediately."""
 
 WORK_PER_TICK = 1_000
-"""Offsets that a tick looks at before it leaves the rest to the next one."""
+"""Number of offsets that a tick checks for expiry before it leaves the rest to the next tick."""
 
 FORGOTTEN_AT_ONCE = 25
-"""Offsets of topics that are gone are forgotten so many at a time."""
+"""Number of offsets of deleted topics that one step removes."""
 
 LOADED_AT_ONCE = 100
-"""Groups that begin to live after a replay, before others get their turn."""
+"""Number of groups that are resumed after a replay before other work runs."""
 
-_GONE = Timer(TimerKind.GONE, "")
+_DELETED_TOPICS_TIMER = Timer(TimerKind.GONE, "")
 
 
 class GroupMachine:
+    """The state machine of one shard; dispatches each command to its group."""
+
     def __init__(self, settings: GroupSettings, topics: TopicImage, entropy: Entropy) -> None:
         self._context = MachineContext(settings, topics, entropy)
         self._groups = self._context.groups
         self._offsets = self._context.offsets
         self._deadlines = self._context.deadlines
-        self._gone = self._context.gone
-        self._outlived = OrphanedOffsets(topics)
+        self._deleted_topics = self._context.gone
+        self._orphaned_offsets = OrphanedOffsets(topics)
 
     # The log.
 
-    def replay(self, record: GroupLogRecord) -> None:
-        """Take in one record of the log; records must come in order, all before `loaded`. Keys of other kinds are
-        passed over; MalformedMessageError for one that is not laid out as it says."""
+    def replay(self, record: LogRecord) -> None:
+        """Applies one record of the log. Records come in log order, all before `loading`. Keys of other kinds are
+        ignored. Raises MalformedMessageError if the record does not match the layout of its key."""
         version = key_version(record.key)
         if version in OFFSET_KEYS:
             key = read_offset_key(record.key)
             if record.value is None:
                 self._offsets.remove(key)
-                self._outlived.forget(key)
+                self._orphaned_offsets.forget(key)
             else:
                 row, topic_id = read_offset(record.value)
                 self._offsets.put(key, row)
-                self._outlived.note(key, topic_id)
+                self._orphaned_offsets.note(key, topic_id)
         elif version == GROUP_KEY:
             group_id = read_group_key(record.key)
             if record.value is None:
@@ -115,17 +121,10 @@ class GroupMachine:
         else:
             replay_consumer(self._context, record)
 
-    def loaded(self, now: Now) -> Effects:
-        """Replay is over: groups go on where they were, and members get a whole session to be heard of."""
-        effects = Effects()
-        for _ in self.loading(lambda: now, effects):
-            pass
-        return effects
-
-    def loading(self, now: Callable[[], Now], effects: Effects) -> Iterator[None]:
-        """As `loaded`, in steps; nothing else may be asked of the machine before the last. Groups are looked at one
-        after another for what has expired meanwhile; offsets that have outlived their topics are forgotten."""
-        for at, key in enumerate(self._outlived.take()):
+    def loading(self, now: Callable[[], Now], effects: GroupEffects) -> Iterator[None]:
+        """Resumes all groups after the replay, in slices. Every member gets a full session timeout. Offsets of deleted
+        topics are removed, and the expiry checks of the groups are spread over time."""
+        for at, key in enumerate(self._orphaned_offsets.take()):
             forget(self._context, key, effects)
             if at % LOADED_AT_ONCE == LOADED_AT_ONCE - 1:
                 yield
@@ -140,9 +139,10 @@ class GroupMachine:
             self._context.look_at(group.group_id, now().monotonic_ms + wait_ms)
             if at % LOADED_AT_ONCE == LOADED_AT_ONCE - 1:
                 yield
+        self._mark_topics_deleted(self._missing_topics(), now(), effects)
 
-    def dump(self) -> Iterator[GroupLogRecord]:
-        """The durable state as records: a machine that replays them has the same."""
+    def dump(self) -> Iterator[LogRecord]:
+        """Yields the durable state as records. A machine that replays them has the same durable state."""
         for group in self._groups.values():
             yield from group.dump()
         for group_id in self._offsets.group_ids():
@@ -155,22 +155,31 @@ class GroupMachine:
 
     @property
     def member_count(self) -> int:
-        """Members of all groups together."""
+        """Number of members in all groups."""
         return sum(group.member_count for group in self._groups.values())
 
     # Commands.
 
-    def handle(self, command: Command, token: Token, now: Now) -> Effects:
-        """Do what is asked. The answer comes with this token in these effects, or in later ones."""
-        effects = Effects()
+    def handle(self, command: Command, token: Token, now: Now, effects: GroupEffects) -> None:
+        """Executes a command.
+
+        The answer to `token` is added exactly once: to `effects`, or to the effects of a later call. `TopicsDeleted`
+        has no answer.
+        """
         match command:
-            case JoinGroup() | SyncGroup() | Heartbeat() | LeaveGroup() | ConsumerHeartbeat():
+            case Heartbeat():
+                effects.replies_at_once = True
                 self._member(command, token, now, effects)
+            case JoinGroup() | SyncGroup() | LeaveGroup() | ConsumerHeartbeat():
+                self._member(command, token, now, effects)
+            case WatchMember():
+                self._watch(command, token, now, effects)
+            case TopicsDeleted():
+                self._mark_topics_deleted(command.names, now, effects)
             case _:
                 effects.reply(token, self._answer(command, now, effects))
-        return effects
 
-    def _answer(self, command: Command, now: Now, effects: Effects) -> Answer:
+    def _answer(self, command: Command, now: Now, effects: GroupEffects) -> Answer:
         match command:
             case CommitOffsets():
                 return self._commit(command, now, effects)
@@ -188,9 +197,9 @@ class GroupMachine:
                 return self._list(command)
         if isinstance(command, IteratorCommand):
             return iterator_requests.answer(self._context, command, now, effects)
-        raise TypeError(f"not a command that is answered at once: {command}")
+        raise TypeError(f"not a command with an immediate answer: {command}")
 
-    def _member(self, command: MemberCommand, token: Token, now: Now, effects: Effects) -> None:
+    def _member(self, command: MemberCommand, token: Token, now: Now, effects: GroupEffects) -> None:
         if isinstance(command, ConsumerHeartbeat):
             consumer_heartbeat(self._context, command, token, now, effects)
             return
@@ -207,6 +216,13 @@ class GroupMachine:
         if is_new and group.is_empty:
             self._remove(group, effects)
 
+    def _watch(self, command: WatchMember, token: Token, now: Now, effects: GroupEffects) -> None:
+        group = self._groups.get(command.group_id)
+        if isinstance(group, ConsumerGroup):
+            group.watch(command.member_id, token, now, effects)
+        else:
+            effects.reply(token, EmptyResponse(*_no_consumer_group(command.group_id, group)))
+
     def _refusal(self, command: MemberCommand) -> ErrorCode:
         if not command.group_id:
             return ErrorCode.INVALID_GROUP_ID
@@ -220,7 +236,7 @@ class GroupMachine:
 
     # Offsets.
 
-    def _commit(self, command: CommitOffsets, now: Now, effects: Effects) -> PartitionErrors:
+    def _commit(self, command: CommitOffsets, now: Now, effects: GroupEffects) -> PartitionErrors:
         group = self._groups.get(command.group_id)
         if group is not None:
             error = group.check_commit(command, now)
@@ -256,15 +272,17 @@ class GroupMachine:
         else:
             wanted = ((place, offsets.get(OffsetKey(command.group_id, *place))) for place in command.partitions)
             found = {place: each for place, each in wanted if each is not None}
-        if self._gone:
-            found = {place: each for place, each in found.items() if not self._gone.has(command.group_id, place[0])}
+        if self._deleted_topics:
+            found = {
+                place: each for place, each in found.items() if not self._deleted_topics.has(command.group_id, place[0])
+            }
         return OffsetsResponse(offsets=found)
 
     def committed(self, key: OffsetKey) -> CommittedOffset | None:
-        """What a group has committed; None when it has not, or in a topic that is gone."""
+        """Returns the committed offset of a group; None if there is none or the topic was deleted."""
         return committed(self._context, key)
 
-    def _delete_offsets(self, command: DeleteOffsets, effects: Effects) -> PartitionErrors:
+    def _delete_offsets(self, command: DeleteOffsets, effects: GroupEffects) -> PartitionErrors:
         if not command.group_id:
             return PartitionErrors(ErrorCode.INVALID_GROUP_ID)
         group = self._groups.get(command.group_id)
@@ -279,28 +297,27 @@ class GroupMachine:
                 forget(self._context, OffsetKey(command.group_id, topic, partition), effects)
         return PartitionErrors(errors=errors)
 
-    def topics_gone(self) -> list[str]:
-        """Topics that groups have offsets in and that are not there: they went while nobody could take note."""
+    def _missing_topics(self) -> list[str]:
+        """Returns the topics that have committed offsets but do not exist: they were deleted while no machine was
+        loaded."""
         return [name for name in self._offsets.topics() if self._context.topics.get(name) is None]
 
-    def topics_deleted(self, names: Collection[str], now: Now) -> Effects:
-        """Topics are gone: so are the offsets that groups have in them. Nobody is told of these from now on; the log
-        may hear of it in later effects."""
-        effects = Effects()
+    def _mark_topics_deleted(self, names: Collection[str], now: Now, effects: GroupEffects) -> None:
+        """Marks the committed offsets of deleted topics as removed. Requests no longer see them from now on; their
+        tombstones may follow in later effects."""
         for name in sorted(names):
-            self._gone.add(name)
-        self._forget_gone(now, effects)
-        return effects
+            self._deleted_topics.add(name)
+        self._remove_deleted_offsets(now, effects)
 
-    def _forget_gone(self, now: Now, effects: Effects) -> None:
-        for key in self._gone.take(FORGOTTEN_AT_ONCE):
+    def _remove_deleted_offsets(self, now: Now, effects: GroupEffects) -> None:
+        for key in self._deleted_topics.take(FORGOTTEN_AT_ONCE):
             forget(self._context, key, effects)
-        if self._gone:
-            self._deadlines.set(_GONE, now.monotonic_ms + 1)
+        if self._deleted_topics:
+            self._deadlines.set(_DELETED_TOPICS_TIMER, now.monotonic_ms + 1)
 
     # Groups as a whole.
 
-    def _delete_group(self, command: DeleteGroup, effects: Effects) -> EmptyResponse:
+    def _delete_group(self, command: DeleteGroup, effects: GroupEffects) -> EmptyResponse:
         group = self._groups.get(command.group_id)
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
         if group is None or error is not ErrorCode.NONE:
@@ -310,7 +327,7 @@ class GroupMachine:
         self._remove(group, effects)
         return EmptyResponse()
 
-    def _remove(self, group: Group, effects: Effects) -> None:
+    def _remove(self, group: Group, effects: GroupEffects) -> None:
         group.remove(effects)
         del self._groups[group.group_id]
         self._deadlines.cancel(Timer(TimerKind.EXPIRY, group.group_id))
@@ -326,8 +343,7 @@ class GroupMachine:
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group.describe()
-        detail = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
-        return ConsumerGroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, detail, group_id)
+        return ConsumerGroupDescription(*_no_consumer_group(group_id, group), group_id)
 
     def _list(self, command: ListGroups) -> GroupList:
         states = {state.lower() for state in command.states}
@@ -341,24 +357,27 @@ class GroupMachine:
             )
         )
 
-    # Time.
+    # Timers.
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `tick` is next needed (monotonic clock); None as long as nothing waits."""
+        """Time of the next tick (monotonic clock); None if no timer is set."""
         return self._deadlines.next_ms
 
     def may_be_due_before(self, at_ms: int) -> bool:
-        """Whether `tick` may be needed earlier than that; cheaper to ask than when exactly."""
+        """True if `tick` may be due before `at_ms`.
+
+        Cheaper than `next_deadline_ms`, but the result may be True although no tick is due by then.
+        """
         return self._deadlines.may_be_before(at_ms)
 
-    def tick(self, now: Now) -> Effects:
-        """Do what is due. What is left over when that is much is due at once, in the next tick."""
-        effects = Effects()
+    def tick(self, now: Now, effects: GroupEffects) -> None:
+        """Runs the timers that are due. Work beyond the limits per tick is left to the next tick, which is due
+        immediately."""
         work = 0
-        for timer in self._deadlines.due(now.monotonic_ms, TIMERS_PER_TICK):
-            if timer == _GONE:
-                self._forget_gone(now, effects)
+        for timer in self._deadlines.due(now.monotonic_ms, most=TIMERS_PER_TICK):
+            if timer == _DELETED_TOPICS_TIMER:
+                self._remove_deleted_offsets(now, effects)
                 continue
             group = self._groups.get(timer.group_id)
             if group is None:
@@ -369,12 +388,11 @@ class GroupMachine:
                 group.timer_due(timer, now, effects)
             if work >= WORK_PER_TICK:
                 break
-        return effects
 
-    def _expire(self, group: Group, now: Now, effects: Effects) -> int:
-        """Forget offsets that nobody has needed for the retention time, and an empty group with its last offset.
+    def _expire(self, group: Group, now: Now, effects: GroupEffects) -> int:
+        """Removes the offsets whose retention time has passed, and an empty group together with its last offset.
 
-        Returns how many offsets were looked at.
+        Returns the number of offsets that were checked.
         """
         retention_ms = self._context.settings.offsets_retention_ms
         wait_ms = LOOK_EVERY_MS
@@ -400,8 +418,14 @@ class GroupMachine:
         return looked_at
 
 
+def _no_consumer_group(group_id: str, group: Group | None) -> tuple[ErrorCode, str]:
+    detail = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+    return ErrorCode.GROUP_ID_NOT_FOUND, detail
+
+
 def _refused(command: MemberCommand, error: ErrorCode) -> Answer:
-    """Of a group that nobody knows, each of those who leave is told that it is no member."""
+    """Builds the answer to a refused command. For LeaveGroup in an unknown group, the answer has one error per
+    member."""
     if isinstance(command, LeaveGroup) and error is ErrorCode.UNKNOWN_MEMBER_ID:
         return LeaveResponse(
             members=tuple(LeftMember(each.member_id, each.instance_id, error) for each in command.members)

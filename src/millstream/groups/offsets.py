@@ -1,4 +1,4 @@
-"""Committed offsets, of groups of all kinds. A group has a place here exactly as long as it has an offset."""
+"""Stores the committed offsets of all groups in memory. A group has an entry here exactly while it has an offset."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,7 +9,7 @@ _Partitions = dict[int, CommittedOffset]
 
 
 class OffsetStore:
-    """By group, topic and partition. It is also known which groups have offsets in a topic."""
+    """Committed offsets by group, topic and partition, with an index of the groups that have offsets in each topic."""
 
     __slots__ = ("_by_topic", "_groups")
 
@@ -21,11 +21,11 @@ class OffsetStore:
         return group_id in self._groups
 
     def group_ids(self) -> Iterable[str]:
-        """Of all groups that have an offset."""
+        """Returns the ids of all groups that have an offset."""
         return self._groups.keys()
 
     def topics(self) -> Iterable[str]:
-        """All in which a group has an offset, each once."""
+        """Returns each topic in which a group has an offset, once."""
         return self._by_topic.keys()
 
     def get(self, key: OffsetKey) -> CommittedOffset | None:
@@ -42,7 +42,7 @@ class OffsetStore:
         partitions[key.partition] = committed
 
     def remove(self, key: OffsetKey) -> bool:
-        """Whether there was one."""
+        """Removes an offset. Returns True if it existed."""
         topics = self._groups.get(key.group_id, {})
         partitions = topics.get(key.topic, {})
         if partitions.pop(key.partition, None) is None:
@@ -55,17 +55,17 @@ class OffsetStore:
         return True
 
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
-        """All of a group's; nothing may be put or removed meanwhile."""
+        """Yields all offsets of a group. The store must not change during the iteration."""
         for topic, partitions in self._groups.get(group_id, {}).items():
             for partition, committed in partitions.items():
                 yield OffsetKey(group_id, topic, partition), committed
 
     def groups_of(self, topic: str) -> Iterable[str]:
-        """Those that have an offset in the topic; nothing may be put or removed meanwhile."""
+        """Returns the groups that have an offset in the topic. The store must not change during the iteration."""
         return self._by_topic.get(topic, ())
 
     def of_group_in(self, group_id: str, topic: str) -> list[OffsetKey]:
-        """All that a group has in a topic."""
+        """Returns the keys of all offsets that a group has in a topic."""
         partitions = self._groups.get(group_id, {}).get(topic, ())
         return [OffsetKey(group_id, topic, partition) for partition in partitions]
 

@@ -1,25 +1,27 @@
-"""The records of committed offsets and of classic groups, in the layouts that Kafka has for `__consumer_offsets`.
+"""Encodes and decodes the records of committed offsets and of classic groups, in Kafka's layouts for
+`__consumer_offsets`.
 
-A key begins with its version, which says what it is a key of: 0 and 1 of an offset, 2 of a classic group; 3 to 8 and 16
-belong to the new protocol. Values are written in version 3, which every tool reads that knows groups with static
-members; offsets in version 4, with the id of their topic, where that is known.
+A key begins with its version, which identifies the kind of record: 0 and 1 are offsets, 2 is a classic group, and 3 to
+8 and 16 belong to the newer protocol. Values are written in version 3, which every tool that supports static members
+can read. Offsets are written in version 4, which contains the id of their topic, if that id is known.
 """
 
 from typing import NamedTuple
 from uuid import UUID
 
-from millstream.groups.effects import GroupLogRecord
+from millstream.coordination.effects import LogRecord
 from millstream.groups.responses import CommittedOffset
+from millstream.model.ids import TopicIdBytes
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_versioned, write_versioned
 from millstream.wire.schema_readers import Fields
 
 CONSUMERS = "consumer"
-"""The protocol type of groups of consumers: of these it is known how they say what they read."""
+"""The protocol type of consumer groups: the subscriptions of their members can be decoded."""
 
 OFFSET_KEYS = frozenset({0, 1})
 GROUP_KEY = 2
-NO_TOPIC = bytes(16)
+NO_TOPIC = TopicIdBytes(bytes(16))
 _VALUE_VERSION = 3
 _TOPIC_ID_VERSION = 4
 
@@ -47,16 +49,16 @@ class StoredGroup(NamedTuple):
     protocol_name: str | None
     leader: str | None
     since_ms: int
-    """When the group came into the state it is in; -1 if nobody knows."""
+    """Time at which the group entered its current state; -1 if unknown."""
     members: tuple[StoredMember, ...]
 
 
 def key_version(key: bytes) -> int:
-    """What a key is a key of; -1 for one that is too short to say."""
+    """Returns the version of a key, which identifies the kind of record; -1 if the key is too short to have one."""
     return int.from_bytes(key[:2], signed=True) if len(key) >= 2 else -1
 
 
-def offset_record(key: OffsetKey, committed: CommittedOffset, topic_id: bytes = NO_TOPIC) -> GroupLogRecord:
+def offset_record(key: OffsetKey, committed: CommittedOffset, topic_id: TopicIdBytes = NO_TOPIC) -> LogRecord:
     fields = {
         "offset": committed.offset,
         "leader_epoch": committed.leader_epoch,
@@ -65,11 +67,11 @@ def offset_record(key: OffsetKey, committed: CommittedOffset, topic_id: bytes = 
         "topic_id": UUID(bytes=topic_id),
     }
     version = _VALUE_VERSION if topic_id == NO_TOPIC else _TOPIC_ID_VERSION
-    return GroupLogRecord(_offset_key(key), write_versioned("OffsetCommitValue", version, fields))
+    return LogRecord(_offset_key(key), write_versioned("OffsetCommitValue", version, fields))
 
 
-def offset_tombstone(key: OffsetKey) -> GroupLogRecord:
-    return GroupLogRecord(_offset_key(key), None)
+def offset_tombstone(key: OffsetKey) -> LogRecord:
+    return LogRecord(_offset_key(key), None)
 
 
 def _offset_key(key: OffsetKey) -> bytes:
@@ -82,11 +84,11 @@ def read_offset_key(key: bytes) -> OffsetKey:
     return OffsetKey(fields["group"], fields["topic"], fields["partition"])
 
 
-def read_offset(value: bytes) -> tuple[CommittedOffset, bytes]:
-    """With the id of its topic; NO_TOPIC where that was not known."""
+def read_offset(value: bytes) -> tuple[CommittedOffset, TopicIdBytes]:
+    """Returns the committed offset and the id of its topic; NO_TOPIC if the record has no topic id."""
     fields = read_versioned("OffsetCommitValue", value)
     row = CommittedOffset(fields["offset"], fields["leader_epoch"], fields["metadata"], fields["commit_timestamp"])
-    return row, fields["topic_id"].bytes
+    return row, TopicIdBytes(fields["topic_id"].bytes)
 
 
 def group_key(group_id: str) -> bytes:
@@ -152,7 +154,8 @@ def _read_member(fields: Fields) -> StoredMember:
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """The topics that a consumer told its assignor; None if that is not what it told."""
+    """Returns the topics in a consumer's subscription; None if the metadata is not a subscription of the consumer
+    protocol."""
     try:
         return tuple(read_versioned("ConsumerProtocolSubscription", metadata)["topics"])
     except MalformedMessageError:

@@ -1,4 +1,4 @@
-"""What groups answer, free of any protocol version."""
+"""Defines the answers of groups, independent of protocol versions."""
 
 from typing import NamedTuple
 
@@ -6,6 +6,7 @@ from msgspec import Struct, field
 
 from millstream.groups.iterators.iterator import Iterator
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import LeaderEpoch, Offset, TopicIdBytes
 
 OK = ErrorCode.NONE
 
@@ -17,7 +18,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinResponse(Struct, frozen=True):
-    """`members` are told to the leader only, which is to share out the partitions among them."""
+    """The answer to JoinGroup. Only the leader, which assigns the partitions, gets `members`."""
 
     error: ErrorCode = OK
     generation: int = -1
@@ -37,7 +38,8 @@ class SyncResponse(Struct, frozen=True):
 
 
 class EmptyResponse(Struct, frozen=True):
-    """Done, or why not: the answer to heartbeats, to the deletion of a group, and whatever has no other."""
+    """Success or an error: the answer to heartbeats, to the deletion of a group, and to commands without an answer of
+    their own."""
 
     error: ErrorCode = OK
     detail: str = ""
@@ -55,22 +57,22 @@ class LeaveResponse(Struct, frozen=True):
 
 
 class PartitionErrors(Struct, frozen=True):
-    """The answer to commits and to the deletion of offsets: one error for all, or those of single partitions; a
-    partition that is not named went well."""
+    """The answer to commits and to the deletion of offsets: one error for all partitions, or errors of single
+    partitions. Partitions that are not listed succeeded."""
 
     error: ErrorCode = OK
     errors: dict[tuple[str, int], ErrorCode] = field(default_factory=dict)
 
 
 class CommittedOffset(NamedTuple):
-    offset: int
-    leader_epoch: int
+    offset: Offset
+    leader_epoch: LeaderEpoch
     metadata: str
     committed_ms: int
 
 
 class OffsetsResponse(Struct, frozen=True):
-    """Partitions without an offset are not named."""
+    """The answer to FetchOffsets. Partitions without an offset are not listed."""
 
     error: ErrorCode = OK
     offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
@@ -86,7 +88,8 @@ class DescribedMember(NamedTuple):
 
 
 class GroupDescription(Struct, frozen=True):
-    """State is one of Empty, PreparingRebalance, CompletingRebalance, Stable, Dead."""
+    """Description of a classic group. The state is one of Empty, PreparingRebalance, CompletingRebalance, Stable,
+    Dead."""
 
     error: ErrorCode = OK
     detail: str = ""
@@ -112,13 +115,13 @@ class GroupList(Struct, frozen=True):
 
 
 class AssignedTopic(NamedTuple):
-    topic_id: bytes
+    topic_id: TopicIdBytes
     topic: str
     partitions: tuple[int, ...]
 
 
 class ConsumerHeartbeatResponse(Struct, frozen=True):
-    """`assignment` is None when it is the one the member knows."""
+    """The answer to a heartbeat of the newer protocol. `assignment` is None if the member already knows it."""
 
     error: ErrorCode = OK
     detail: str = ""
@@ -143,7 +146,7 @@ class DescribedConsumer(NamedTuple):
 
 
 class ConsumerGroupDescription(Struct, frozen=True):
-    """State is one of Empty, Assigning, Reconciling, Stable, Dead."""
+    """Description of a group of the newer protocol. The state is one of Empty, Assigning, Reconciling, Stable, Dead."""
 
     error: ErrorCode = OK
     detail: str = ""
@@ -156,35 +159,37 @@ class ConsumerGroupDescription(Struct, frozen=True):
 
 
 class IteratorClientResponse(Struct, frozen=True):
-    """What a client of iterators is told when it joins, beats or leaves."""
+    """The answer to an iterator client that joins, sends a heartbeat or leaves."""
 
     error: ErrorCode = OK
     detail: str = ""
     generation: int = -1
     is_settled: bool = False
-    """Whether it has what it is to have; otherwise it had better ask again soon."""
+    """True if the client has its full assignment; if False, it should send the next heartbeat soon."""
     heartbeat_interval_ms: int = 0
     session_timeout_ms: int = 0
     assignment: tuple[AssignedTopic, ...] = ()
-    """What it may get iterators of."""
+    """Partitions of which the client may get iterators."""
 
 
 class GivenIterator(NamedTuple):
+    """An issued iterator, as a client gets it."""
+
     iterator: Iterator
     left_ms: int
-    """For how long it is in flight."""
+    """Remaining time in flight."""
     handed: int = 0
-    """How many messages of it were handed on."""
+    """Number of its messages that are recorded as delivered."""
 
 
 class IteratorResponse(Struct, frozen=True):
-    """The answer to GetIterator, to DeliverIterator, and to a commit, which may have no next one."""
+    """The answer to GetIterator, to DeliverIterator, and to a commit. After a commit there may be no next iterator."""
 
     error: ErrorCode = OK
     detail: str = ""
     given: GivenIterator | None = None
-    position: int = -1
-    """Where the group goes on, after a commit that stored that."""
+    position: Offset = Offset(-1)
+    """The group's new position, after a commit that stored one."""
 
 
 class IteratorList(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What an operator can say about groups."""
+"""Defines the broker settings of groups."""
 
 from msgspec import Struct
 
@@ -6,21 +6,23 @@ DAY_MS = 24 * 3600 * 1000
 
 
 class GroupSettings(Struct, frozen=True):
-    """Kafka's names and defaults, unless a line says otherwise."""
+    """Names and defaults are Kafka's unless a field says otherwise."""
 
     session_timeout_min_ms: int = 6_000
     session_timeout_max_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 100
-    """How long a group that was empty waits for more members: Kafka waits 3 s, which nobody likes on a laptop."""
+    """How long a group that was empty waits for more members. Kafka waits 3 s, which is too long for local
+    development."""
     members_max: int = 10_000
     offset_metadata_bytes_max: int = 4_096
     offsets_retention_ms: int = 7 * DAY_MS
     offsets_partitions: int = 16
-    """Partitions of `__consumer_offsets` when it is made."""
+    """Number of partitions with which `__consumer_offsets` is created."""
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
-    consumer_assignment_interval_ms: int = 1_000
-    """How long a group of the new protocol waits before it shares out again; 0 not at all."""
+    consumer_assignment_interval_ms: int = 200
+    """Minimum time between two assignments of a group of the newer protocol; 0 disables the delay."""
     iterator_in_flight_ms: int = 30_000
-    """How long an iterator is in flight whose client does not say how long. Our own, as is the next."""
+    """Time in flight of an iterator whose client requests no specific time. Kafka has neither this setting nor the
+    next."""
     iterator_in_flight_max_ms: int = 600_000

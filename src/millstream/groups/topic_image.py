@@ -1,26 +1,31 @@
-"""The topics as groups see them."""
+"""Defines the view of topics that groups use."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from millstream.model.ids import TopicIdBytes
+
 
 class TopicInfo(NamedTuple):
     name: str
-    topic_id: bytes
-    """16 bytes."""
+    topic_id: TopicIdBytes
+    """The 16 bytes of the UUID."""
     partitions: int
 
 
 class TopicImage(Protocol):
-    """What exists now. `version` is another number whenever any of it has changed."""
+    """The topics that exist in the cluster, whether or not this broker serves any of their partitions.
+
+    `version` rises whenever a topic is created, deleted or changed. It never decreases.
+    """
 
     @property
     def version(self) -> int: ...
 
     def get(self, name: str) -> TopicInfo | None: ...
 
-    def by_id(self, topic_id: bytes) -> TopicInfo | None: ...
+    def by_id(self, topic_id: TopicIdBytes) -> TopicInfo | None: ...
 
     def names(self) -> Iterable[str]:
-        """Of all topics that users can subscribe to, sorted."""
+        """Returns the names of all topics that users can subscribe to, sorted."""
         ...

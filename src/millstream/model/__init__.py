@@ -1,1 +1,1 @@
-"""The shared vocabulary: names, ids, limits, roles, versions, and the one error table."""
+"""Defines the types that all packages share: names, ids, limits, roles, versions, and the one error table."""

@@ -1,5 +1,5 @@
-"""Which brokers are asked first where nobody says so."""
+"""Defines the default bootstrap address, and the environment variable that overrides it."""
 
 BOOTSTRAP_VARIABLE = "MILLSTREAM_BOOTSTRAP"
-"""Of the environment, for programs that let it say so."""
+"""The environment variable that programs may read for the bootstrap address."""
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"

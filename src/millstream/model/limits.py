@@ -1,16 +1,21 @@
-"""Bounds that several packages must agree on."""
+"""Defines limits that several packages must agree on."""
+
+from millstream.model.ids import LeaderEpoch, ProducerId
 
 REQUEST_BYTES_MAX = 100 * 1024 * 1024
-"""Largest frame the broker reads."""
+"""The largest request frame that the broker reads."""
 
 MESSAGE_BYTES_MAX = 1_048_588
-"""Largest batch a topic takes unless it says otherwise: Kafka's default, a mebibyte and a batch header's overhead."""
+"""The default of max.message.bytes, the largest batch of a topic. It is Kafka's default: 1 MiB and batch overhead."""
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
 
-NO_PRODUCER_ID = -1
+NO_PRODUCER_ID = ProducerId(-1)
 FIRST_SELF_NAMED_PRODUCER = 2**62
-"""Producer ids from there on are never given out: writers make them from names of their own."""
+"""The first producer id that is reserved for numbered writers, which derive it from their name.
+
+Brokers never assign such an id.
+"""
 
 NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
+NO_LEADER_EPOCH = LeaderEpoch(-1)

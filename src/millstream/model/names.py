@@ -1,13 +1,14 @@
-"""Names and ids: topics, partitions, and what a legal name is."""
+"""Defines the names and ids of topics and partitions, and checks topic names."""
 
 import re
 from typing import NamedTuple
 from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 
 TOPIC_NAME_MAX = 249
-NO_TOPIC_ID = UUID(int=0)
+NO_TOPIC_ID = TopicId(UUID(int=0))
 INTERNAL_PREFIX = "__"
 LOCAL_PREFIX = "u."
 
@@ -15,7 +16,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class TopicPartition(NamedTuple):
-    """One partition by its topic's name."""
+    """A partition, identified by its topic's name."""
 
     topic: str
     partition: int
@@ -25,21 +26,21 @@ class TopicPartition(NamedTuple):
 
 
 class PartitionKey(NamedTuple):
-    """One partition by its topic's id: a recreated topic of the same name is another one."""
+    """A partition, identified by its topic's id: a topic that is created again has other keys."""
 
-    topic_id: UUID
+    topic_id: TopicId
     partition: int
 
 
 def check_topic_name(name: object) -> None:
-    """Raise INVALID_TOPIC, saying what is wrong, unless `name` may be a topic's name."""
+    """Raise INVALID_TOPIC with the reason unless `name` is a valid topic name."""
     problem = None
     if not isinstance(name, str):
         raise MillstreamError(ErrorCode.INVALID_TOPIC, f"bad topic name {name!r:.60}: it must be str")
     if not name:
         problem = "it is empty"
     elif len(name) > TOPIC_NAME_MAX:
-        problem = f"it has {len(name)} characters, {TOPIC_NAME_MAX} are allowed"
+        problem = f"it has {len(name)} characters; at most {TOPIC_NAME_MAX} are allowed"
     elif name in (".", ".."):
         problem = "'.' and '..' are not allowed"
     elif not _LEGAL.fullmatch(name):
@@ -50,7 +51,7 @@ def check_topic_name(name: object) -> None:
 
 
 def check_new_topic_name(name: str) -> None:
-    """As `check_topic_name`; the reserved prefixes are refused too."""
+    """Raise INVALID_TOPIC unless `name` is a valid topic name without a reserved prefix."""
     check_topic_name(name)
     if name.startswith((INTERNAL_PREFIX, LOCAL_PREFIX)):
         raise MillstreamError(

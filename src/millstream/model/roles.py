@@ -1,4 +1,4 @@
-"""The role of a connection: what it may do besides asking. Once declared, it is final."""
+"""Defines the role that a connection may declare. A declared role is final."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ PRODUCER_GROUP_MAX = 249
 
 
 class Role(IntEnum):
-    """By its number on the wire."""
+    """The role of a connection. The value is its number on the wire."""
 
     PRODUCER = 1
     CONSUMER = 2

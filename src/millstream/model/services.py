@@ -1,18 +1,22 @@
-"""What runs in a cluster besides the brokers' own listeners."""
+"""Describes the services of a cluster: the brokers' listeners and other processes."""
 
 from typing import NamedTuple
+
+from millstream.model.ids import BrokerId
 
 NO_PORT = -1
 
 
 class Service(NamedTuple):
-    """One service. `kind` is kafka, operator, http, grpc, console, catalog, spark-master or pipeline.
+    """One service and its address.
 
-    `port` may be NO_PORT.
+    `kind` is kafka, operator, http, grpc, console, catalog, spark-master or pipeline.
+
+    `port` is NO_PORT for a service without a port.
     """
 
     kind: str
-    node_id: int
+    node_id: BrokerId
     host: str
     port: int
     detail: str = ""

@@ -1,8 +1,8 @@
-"""The C library's allocator, told how a broker uses memory.
+"""Configures the C library's memory allocator for the way a broker uses memory.
 
-A broker takes and frees buffers of about a megabyte all day. By default the allocator maps each of them anew, or gives
-the end of the heap back as soon as a little of it is free, and the kernel then clears every page again before its next
-use: that was most of the broker's CPU time under a produce load.
+A broker constantly allocates and frees buffers of about a megabyte. By default the allocator maps each buffer
+separately, or returns the end of the heap to the kernel as soon as a little of it is free. The kernel then clears every
+page again before its next use. Under a produce load, this took most of the broker's CPU time.
 """
 
 import ctypes
@@ -14,18 +14,18 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 _MAPPED_FROM_BYTES = 16 * 1024 * 1024
-"""Larger buffers are rare, and go straight back to the system."""
+"""Size from which a buffer is mapped separately and returned to the kernel when it is freed. Such buffers are rare."""
 
 _KEPT_FREE_BYTES = 64 * 1024 * 1024
-"""As much of the heap's end stays with the process for the next load."""
+"""Maximum free memory at the end of the heap that the process keeps for later use."""
 
 
 def keep_freed_memory() -> None:
-    """Keep freed buffers for the next ones. Does nothing where the C library has no such setting."""
+    """Makes the allocator keep freed buffers for reuse. Does nothing if the C library has no such setting."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
-        log.debug("the allocator cannot be told to keep freed memory here")
+        log.debug("memory allocator not configured: the C library has no mallopt")
         return
     mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
     mallopt(_M_TRIM_THRESHOLD, _KEPT_FREE_BYTES)

@@ -1,4 +1,4 @@
-"""What this broker was told, as clients are shown it: under Kafka's names where Kafka has the setting, else our own."""
+"""Describes the broker's settings to clients, under Kafka's name where Kafka has the setting."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ _KAFKA_NAMES = {
     "consumer_assignment_interval_ms": "group.consumer.assignment.interval.ms",
 }
 _TOPIC_DEFAULTS = frozenset({"retention_ms", "retention_bytes", "segment_bytes", "segment_ms"})
-"""Shown with the other defaults of topics."""
+"""Settings that are described with the defaults of topics instead."""
 
 _KINDS = {
     "truth": SettingKind.BOOLEAN,
@@ -39,7 +39,7 @@ _KINDS = {
 
 
 def shown_settings(settings: BrokerSettings, groups: GroupSettings) -> Iterator[ConfigEntry]:
-    """Everything but the defaults of topics."""
+    """Yields all settings of the broker, except the defaults of topics."""
     for name, field in FIELDS.items():
         if name not in _TOPIC_DEFAULTS:
             kind = SettingKind.LIST if field.kind == "list" else _KINDS.get(field.kind, SettingKind.STRING)
@@ -50,11 +50,11 @@ def shown_settings(settings: BrokerSettings, groups: GroupSettings) -> Iterator[
 
 
 def _addresses(settings: BrokerSettings) -> Iterator[ConfigEntry]:
-    told = {
-        "listeners": (settings.host, "Where this broker listens."),
-        "advertised.listeners": (settings.advertised_host or settings.host, "Where clients are told to connect to."),
+    addresses = {
+        "listeners": (settings.host, "Address that this broker listens on."),
+        "advertised.listeners": (settings.advertised_host or settings.host, "Address that clients connect to."),
     }
-    for name, (host, doc) in told.items():
+    for name, (host, doc) in addresses.items():
         default = _address(FIELDS["host"].default, FIELDS["kafka_port"].default)
         yield _shown(name, SettingKind.LIST, _address(host, settings.kafka_port), default, doc)
 
@@ -64,13 +64,21 @@ def _address(host: str, port: int) -> str:
 
 
 def _fixed(settings: BrokerSettings, groups: GroupSettings) -> Iterator[ConfigEntry]:
-    """What Kafka's tools look for, and nobody can set here."""
+    """Yields settings that Kafka's tools expect and that cannot be changed here."""
     rows = (
-        ("broker.id", settings.node_id, "This broker's number."),
-        ("default.replication.factor", 1, "Copies of each partition; there is one broker."),
-        ("socket.request.max.bytes", REQUEST_BYTES_MAX, "Largest request that is read."),
-        ("offset.metadata.max.bytes", groups.offset_metadata_bytes_max, "Longest text beside a committed offset."),
-        ("offsets.retention.minutes", groups.offsets_retention_ms // 60_000, "How long an empty group's offsets stay."),
+        ("broker.id", settings.node_id, "Id of this broker."),
+        ("default.replication.factor", 1, "Copies of each partition; always 1 with a single broker."),
+        ("socket.request.max.bytes", REQUEST_BYTES_MAX, "Maximum size of a request."),
+        (
+            "offset.metadata.max.bytes",
+            groups.offset_metadata_bytes_max,
+            "Maximum size of a committed offset's metadata.",
+        ),
+        (
+            "offsets.retention.minutes",
+            groups.offsets_retention_ms // 60_000,
+            "How long an empty group's offsets are kept.",
+        ),
     )
     for name, value, doc in rows:
         yield ConfigEntry(name, SettingKind.INT, str(value), ConfigSource.DEFAULT, doc)

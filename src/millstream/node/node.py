@@ -1,8 +1,8 @@
-"""One broker, put together from its parts. What it runs on is handed in, so a simulation runs the very same node.
+"""Assembles one broker from its parts. Clock, disk, network and workers are injected, so a simulation runs this code.
 
-Order of start: the store takes the data directories' locks and recovers the logs; the catalog says which topics there
-are; the partitions rebuild their state, and groups begin to load theirs; then the sockets open. Stopping goes the other
-way round. Whatever has been opened is closed again, also when a later step fails.
+Start order: the store locks the data directories and recovers the logs, the catalog lists the topics, the partitions
+rebuild their derived state, the groups begin to load their state, and the sockets open. The node stops in reverse
+order. Every part that was opened is closed, even if a later step of the start fails.
 """
 
 import logging
@@ -11,15 +11,18 @@ from contextlib import AsyncExitStack
 
 from millstream import __version__
 from millstream.broker.dispatch.apis import ApiDependencies, build_table
-from millstream.broker.dispatch.capabilities import BrokerIdentity
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.signed_iterators import SECRET, IteratorServing, IteratorSigner
 from millstream.catalog.catalog import Catalog
+from millstream.catalog.cluster_metadata import ClusterMetadata
 from millstream.catalog.producer_ids import ProducerIds
 from millstream.groups.iterators.served_iterators import ServedIterators
-from millstream.groups.runtime.coordinator import Coordinator
+from millstream.groups.runtime.coordinator import GroupCoordinator
 from millstream.groups.settings import GroupSettings
+from millstream.model.authorization import ALLOW_ALL, Authorizer
+from millstream.model.broker_endpoint import BrokerEndpoint
+from millstream.model.ids import BrokerId
 from millstream.model.services import NO_PORT, Service
 from millstream.node.broker_configs import shown_settings
 from millstream.node.operator_http import OperatorPort
@@ -43,7 +46,7 @@ from millstream.topics.setting_table import TABLE
 log = logging.getLogger(__name__)
 
 GRACE_S = 0.4
-"""How long requests under way may take to be answered when the broker stops."""
+"""Longest time that requests in flight may take when the broker stops."""
 
 OPERATOR_OFF = -1
 
@@ -67,6 +70,7 @@ class Node:
         catalog: Catalog,
         entropy: Entropy,
         process_metrics: Source = no_metrics,
+        authorizer: Authorizer = ALLOW_ALL,
         open_files_max: int = OPEN_FILES_MAX,
     ) -> None:
         self.settings = settings
@@ -80,6 +84,7 @@ class Node:
         self._catalog = catalog
         self._entropy = entropy
         self._process_metrics = process_metrics
+        self._authorizer = authorizer
         self._open_files_max = open_files_max
         self._open = AsyncExitStack()
         self._services: list[Service] = []
@@ -87,38 +92,35 @@ class Node:
         self._partitions: Partitions | None = None
 
     async def start(self) -> None:
-        """Recover what is there and serve it. After an error, `stop` must still be called.
+        """Recovers the data and serves clients. After an error, the caller must still call `stop`.
 
-        Raises DATA_DIRECTORY_IN_USE, DATA_DIRECTORY_MISSING or CATALOG_REFUSED when the data cannot be served,
-        ADDRESS_UNAVAILABLE when a port is taken, OSError when the disk fails.
+        Raises DATA_DIRECTORY_IN_USE, DATA_DIRECTORY_MISSING or CATALOG_REFUSED if the data cannot be served,
+        ADDRESS_UNAVAILABLE if a port is taken, and OSError if the disk fails.
         """
         settings = self.settings
         partitions = self._partitions = await self._open_partitions()
-        identity = BrokerIdentity(
-            settings.node_id,
-            settings.advertised_host or settings.host,
-            settings.kafka_port,
-            await self._catalog.cluster_id(),
-        )
         iterators = IteratorServing(
             IteratorSigner(await self._catalog.secret(SECRET)),
             ServedIterators(self._clock, settings.iterator_in_flight_max_ms),
         )
         groups = await self._open_groups(partitions, iterators.served)
-        self.announce("catalog", [NO_PORT], f"{self._catalog.kind}, within the broker")
-        memory = MemoryLimits(settings.request_memory_bytes, settings.answer_memory_bytes)
+        self.announce("catalog", [NO_PORT], f"{self._catalog.kind}, inside the broker")
+        memory = MemoryLimits(
+            incoming_bytes_max=settings.request_memory_bytes, outgoing_bytes_max=settings.answer_memory_bytes
+        )
         table = build_table(
             ApiDependencies(
                 partitions,
                 groups,
                 self._catalog,
-                ProducerIds(self._catalog, settings.node_id),
-                identity,
+                ProducerIds(self._catalog, BrokerId(settings.node_id)),
+                partitions.cluster,
                 self._clock,
                 self._entropy,
                 memory,
                 __version__,
                 iterators,
+                self._authorizer,
                 auto_create=settings.auto_create,
                 default_partitions=settings.default_partitions,
                 at_start=tuple(shown_settings(settings, group_settings(settings))),
@@ -138,18 +140,28 @@ class Node:
             settings.kafka_port,
             listener.start(self._network, settings.host, settings.kafka_port),
         )
-        self.kafka_port = identity.port = opened.port
-        await self._catalog.register_broker(settings.node_id, identity.host, identity.port)
+        self.kafka_port = opened.port
+        await self._register(partitions.cluster)
         self._operator.is_ready = True
         log.info("ready", extra={"host": settings.host, "port": self.kafka_port, "partitions": partitions.count})
 
+    async def _register(self, cluster: ClusterMetadata) -> None:
+        """Publishes the broker's host and port to clients, and stores them in the catalog for the next start."""
+        endpoint = self._endpoint()
+        cluster.publish(cluster.image.broker_registered(endpoint))
+        await self._catalog.register_broker(endpoint.node_id, endpoint.host, endpoint.port)
+
+    def _endpoint(self) -> BrokerEndpoint:
+        settings = self.settings
+        return BrokerEndpoint(BrokerId(settings.node_id), settings.advertised_host or settings.host, self.kafka_port)
+
     async def upkeep(self) -> None:
-        """Do now what otherwise happens from time to time: retention, saving state, trying again what failed."""
+        """Runs one round of the periodic maintenance now: retention, saving of state, and retries."""
         if self._partitions is not None:
             await self._partitions.upkeep()
 
     async def stop(self) -> None:
-        """Answer what is under way, flush, write checkpoints, and let everything go."""
+        """Answers requests in flight, flushes, writes checkpoints, and releases all resources."""
         if self._operator:
             self._operator.is_ready = False
         await self._open.aclose()
@@ -176,7 +188,7 @@ class Node:
             store,
             clock=self._clock,
             workers=self._workers,
-            node_id=settings.node_id,
+            cluster=ClusterMetadata.of_single_broker(await self._catalog.cluster_id(), self._endpoint()),
             defaults=topic_defaults(settings),
             limits=ProducerLimits(ids=IdLimits(settings.message_id_window_ms, settings.message_ids_max)),
             cleaning_s=settings.cleaner_interval_ms / 1000,
@@ -184,8 +196,8 @@ class Node:
         self._open.push_async_callback(partitions.close)
         return partitions
 
-    async def _open_groups(self, partitions: Partitions, served: ServedIterators) -> Coordinator:
-        groups = Coordinator(
+    async def _open_groups(self, partitions: Partitions, served: ServedIterators) -> GroupCoordinator:
+        groups = GroupCoordinator(
             partitions,
             group_settings(self.settings),
             clock=self._clock,
@@ -209,21 +221,23 @@ class Node:
         self.announce("operator", [pages.port], "metrics at /metrics, health at /health, readiness at /ready")
 
     def announce(self, kind: str, ports: Iterable[int], detail: str) -> None:
-        """Have clients told that services of this kind run here, on these ports and on no others."""
+        """Replaces the services of this kind in the service map, which clients can request: one for each port."""
         host = self.settings.advertised_host or self.settings.host
         others = [service for service in self._services if service.kind != kind]
-        self._services[:] = others + [Service(kind, self.settings.node_id, host, port, detail) for port in ports]
+        self._services[:] = others + [
+            Service(kind, BrokerId(self.settings.node_id), host, port, detail) for port in ports
+        ]
 
 
 def topic_defaults(settings: BrokerSettings) -> dict[str, str]:
-    """What the broker was told about all topics, under the names that a topic would give it."""
-    told = {
+    """Returns the broker's settings that are defaults of topics, under the names of topic settings."""
+    defaults = {
         "retention.ms": str(settings.retention_ms),
         "retention.bytes": str(settings.retention_bytes),
         "segment.bytes": str(settings.segment_bytes),
         "segment.ms": str(settings.segment_ms),
     }
-    return {name: value for name, value in told.items() if value != TABLE[name].default}
+    return {name: value for name, value in defaults.items() if value != TABLE[name].default}
 
 
 def group_settings(settings: BrokerSettings) -> GroupSettings:

@@ -1,8 +1,8 @@
-"""The operator's port: metrics, health and readiness over a minimal HTTP/1.1.
+"""Serves the operator port: metrics, health and readiness over minimal HTTP/1.1.
 
-It answers GET and HEAD of a few fixed paths, one request a connection, and nothing else; so it needs no framework,
-costs no memory and cannot be made to hold any: a head is at most 8 KiB, a connection lives for seconds, and there are
-at most 64 of them.
+The port answers GET and HEAD requests for a few fixed paths, one request per connection, so it needs no framework.
+Clients cannot make it use much memory: a request head has at most 8 KiB, a connection lives at most ten seconds, and at
+most 64 connections are open.
 """
 
 import asyncio
@@ -51,16 +51,16 @@ class OperatorPort:
         self.connections: dict[_Connection, None] = {}
 
     async def start(self, network: Network, host: str, port: int) -> None:
-        """Listen; OSError when the address cannot be had."""
+        """Starts to listen. Raises OSError if the address cannot be bound."""
         self._listening = await network.listen(lambda: _Connection(self), host, port)
 
     @property
     def port(self) -> int:
-        """The port in use, or -1."""
+        """The port that is listened on, or -1."""
         return self._listening.port if self._listening else -1
 
     def stop(self) -> None:
-        """Stop listening and drop every connection."""
+        """Stops listening and drops every connection."""
         if self._listening:
             self._listening.close()
             self._listening = None
@@ -68,25 +68,25 @@ class OperatorPort:
             connection.drop()
 
     def answer(self, head: bytes) -> bytes:
-        """The whole answer to a request's head."""
+        """Returns the encoded response to a request head."""
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return encode(text_response(400, "this is not an HTTP/1.1 request"))
         if words[0] not in (b"GET", b"HEAD"):
-            return encode(text_response(405, "only GET and HEAD are answered here"))
+            return encode(text_response(405, "only GET and HEAD are supported"))
         page = self._pages.get(words[1].partition(b"?")[0].decode("latin-1"))
         if page is None:
-            return encode(text_response(404, "here are only " + ", ".join(self._pages)))
+            return encode(text_response(404, "not found; available: " + ", ".join(self._pages)))
         try:
             response = page()
         except Exception:
-            log.exception("an operator page failed", extra={"path": words[1].decode("latin-1")})
-            response = text_response(500, "failed; the broker's log says why")
+            log.exception("operator page failed", extra={"path": words[1].decode("latin-1")})
+            response = text_response(500, "internal error; see the broker's log")
         return encode(response, body=words[0] == b"GET")
 
 
 def encode(response: Response, *, body: bool = True) -> bytes:
-    """The answer's bytes; the length is that of the body also where the body is left out (HEAD)."""
+    """Encodes a response. Content-Length is the length of the body, even if the body is left out (HEAD)."""
     head = (
         f"HTTP/1.1 {response.status} {REASONS[response.status]}\r\n"
         f"Content-Type: {response.content_type}\r\n"
@@ -98,7 +98,7 @@ def encode(response: Response, *, body: bool = True) -> bytes:
 
 
 class _Connection(asyncio.Protocol):
-    """One request, one answer, end."""
+    """Serves one request per connection."""
 
     def __init__(self, port: OperatorPort) -> None:
         self._port = port
@@ -107,7 +107,7 @@ class _Connection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A cast, since the transports of uvloop do not inherit from asyncio's.
+        # A cast, because uvloop's transports do not inherit from asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._deadline = asyncio.get_running_loop().call_later(LIFETIME_S, self.drop)
         self._port.connections[self] = None
@@ -122,7 +122,7 @@ class _Connection(asyncio.Protocol):
         if end >= 0:
             self._finish(self._port.answer(bytes(self._head[:end])))
         elif len(self._head) > HEAD_BYTES_MAX:
-            self._finish(encode(text_response(431, "the request's head is too long")))
+            self._finish(encode(text_response(431, "request head too long")))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._port.connections.pop(self, None)

@@ -1,4 +1,4 @@
-"""What the operator's pages say: figures, health and readiness of one broker."""
+"""Renders the pages of the operator port: metrics, health and readiness of one broker."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,26 +6,28 @@ import msgspec
 
 from millstream import __version__
 from millstream.broker.net.listener import Listener
-from millstream.groups.runtime.coordinator import Coordinator
+from millstream.groups.runtime.coordinator import GroupCoordinator
 from millstream.node.operator_http import Page, Response, text_response
-from millstream.partition.partition import Partition
+from millstream.partition.leadership import Leadership
 from millstream.partition.served.partitions import Partitions
 from millstream.process.metrics import CONTENT_TYPE, Metric, Source, counter, gauge, render
 from millstream.records.compiled import COMPILED
 from millstream.seams.clock import Clock
 
 REFUSED_LATELY_S = 30.0
-"""So long a write that the disk refused counts. A disk that is nearly full takes small writes between large ones, so
-that a partition works at this moment says little."""
+"""How long a partition counts as refusing writes after its last failed write.
+
+A nearly full disk accepts small writes between large ones, so one successful write does not prove that it works.
+"""
 
 
 class Operator:
-    """Asks the parts for their figures when somebody looks, and keeps none."""
+    """Collects the metrics of the broker's parts on each request. It stores none."""
 
     def __init__(
         self,
         partitions: Partitions,
-        groups: Coordinator,
+        groups: GroupCoordinator,
         listener: Listener,
         clock: Clock,
         process_metrics: Source,
@@ -63,43 +65,46 @@ class Operator:
         return sum(1 for partition in self._partitions.all() if _is_refusing(partition, now_s))
 
     def metrics(self) -> Iterable[Metric]:
-        """The broker's figures. None has a label per topic: clients can make any number of those."""
+        """Yields the broker's metrics. None has a label per topic, because clients can create any number of topics."""
         counters, memory = self._listener.counters, self._listener.memory
-        logs = [partition.log for partition in self._partitions.all()]
+        logs = [replica.log for replica in self._partitions.replicas()]
         info = {"version": __version__, "codec": "compiled" if COMPILED else "plain"}
-        yield Metric("millstream_info", "gauge", "Always 1; the labels say what runs.", ((info, 1),))
-        yield gauge("millstream_ready", "1 while clients are served.", int(self.is_ready))
+        yield Metric("millstream_info", "gauge", "Always 1; the labels are version and codec.", ((info, 1),))
+        yield gauge("millstream_ready", "1 while the broker serves clients.", int(self.is_ready))
         yield gauge("millstream_uptime_seconds", "Time since the start.", self._clock.monotonic_s() - self._begun_s)
-        yield gauge("millstream_connections", "Connections that are open.", self._listener.connection_count)
+        yield gauge("millstream_connections", "Open connections.", self._listener.connection_count)
         yield counter("millstream_connections_accepted_total", "Connections accepted.", counters.connections_accepted)
-        yield counter("millstream_connections_cut_total", "Connections cut off for a reason.", counters.connections_cut)
+        yield counter(
+            "millstream_connections_cut_total", "Connections that the broker cut off.", counters.connections_cut
+        )
         yield counter("millstream_requests_total", "Requests received.", counters.requests)
-        yield gauge("millstream_request_memory_bytes", "Held by requests under way.", memory.incoming_bytes)
-        yield gauge("millstream_answer_memory_bytes", "Held by answers not yet taken.", memory.outgoing_bytes)
-        yield gauge("millstream_topics", "Topics.", len(self._partitions.topics()))
+        yield gauge("millstream_request_memory_bytes", "Memory held by requests in flight.", memory.incoming_bytes)
+        yield gauge("millstream_answer_memory_bytes", "Memory held by unread responses.", memory.outgoing_bytes)
+        yield gauge("millstream_topics", "Topics.", len(self._partitions.image.names))
         yield gauge("millstream_partitions", "Partitions served.", len(logs))
-        yield gauge("millstream_message_ids", "Message ids known.", self._partitions.budgets.ids.known)
-        yield gauge("millstream_producers", "Idempotent producers remembered.", self._partitions.producers_known)
+        budgets = self._partitions.budgets
+        yield gauge("millstream_message_ids", "Message ids remembered.", budgets.ids.known)
+        yield gauge("millstream_producers", "Idempotent producers remembered.", budgets.producers.known)
         yield from self._group_metrics()
         refusing = self._partitions_refusing_writes()
         yield gauge(
-            "millstream_partitions_refusing_writes", "Partitions that refuse writes, or did just now.", refusing
+            "millstream_partitions_refusing_writes", "Partitions that refuse writes, or did recently.", refusing
         )
-        yield gauge("millstream_log_bytes", "Bytes kept, all partitions together.", sum(log.size_bytes for log in logs))
+        yield gauge("millstream_log_bytes", "Size of all logs.", sum(log.size_bytes for log in logs))
         messages = sum(log.end_offset - log.start_offset for log in logs)
-        yield gauge("millstream_log_messages", "Offsets kept, all partitions together.", messages)
+        yield gauge("millstream_log_messages", "Offsets in all logs.", messages)
 
     def _group_metrics(self) -> Iterable[Metric]:
         groups = self._groups.figures()
         yield gauge("millstream_groups", "Consumer groups.", groups.groups)
-        yield gauge("millstream_group_members", "Members of all groups together.", groups.members)
-        yield gauge("millstream_group_partitions_loading", "Parts of the groups' state not loaded.", groups.loading)
-        yield counter("millstream_group_rebalances_total", "Generations and epochs begun by groups.", groups.rebalances)
+        yield gauge("millstream_group_members", "Members of all groups.", groups.members)
+        yield gauge("millstream_group_partitions_loading", "Group log partitions not loaded yet.", groups.loading)
+        yield counter("millstream_group_rebalances_total", "New generations and epochs of groups.", groups.rebalances)
         yield counter("millstream_group_offsets_committed_total", "Offsets committed.", groups.offsets_committed)
 
 
-def _is_refusing(partition: Partition, now_s: float) -> bool:
-    log = partition.log
-    if log.broken is not None or log.quarantined is not None or partition.is_suspended:
+def _is_refusing(partition: Leadership, now_s: float) -> bool:
+    health = partition.log.health
+    if health.broken is not None or health.quarantined is not None or partition.is_suspended:
         return True
-    return log.refused_s is not None and now_s - log.refused_s < REFUSED_LATELY_S
+    return health.refused_s is not None and now_s - health.refused_s < REFUSED_LATELY_S

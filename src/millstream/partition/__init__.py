@@ -1,1 +1,1 @@
-"""One partition as its leader serves it: append, read, watermark, epochs, idempotent producers, message ids."""
+"""Serves partitions: append, read, high watermark, leader epochs, idempotent producers and message ids."""

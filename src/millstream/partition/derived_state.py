@@ -1,10 +1,10 @@
-"""What a partition derives from its log, and how it is had again after a restart.
+"""Saves and restores the state that a partition derives from its log: producers, leader epochs and message ids.
 
-The log is the authority: every batch header names its producer, sequence and epoch. A snapshot beside the log makes the
-replay short. It names the last batch it reflects, by place, epoch and checksum: if the log has just that batch there,
-it has everything before it too, and the snapshot is true; if power was lost and other batches took its place, or none
-did, the snapshot is not used. So it may be written at any time, whatever of the log is durable by then. What a crash
-leaves: the last snapshot or the one before, and batches behind it, which are replayed.
+The log is the authority: every batch header names its producer, sequence and epoch. A snapshot beside the log shortens
+the replay. It names the last batch that it reflects, by offset, epoch and checksum. If the log has exactly this batch
+there, it also has everything before it, and the snapshot is valid. After a power loss the batch may be missing or
+replaced by another; the snapshot is then not used. So a snapshot may be written at any time, even before the log is
+flushed. A crash leaves the last snapshot or the previous one, and later batches, which are replayed.
 """
 
 import struct
@@ -15,11 +15,13 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
 from millstream.partition.epochs import Epochs
 from millstream.partition.message_ids.index import IdIndex
-from millstream.partition.message_ids.limits import IdBudget, IdLimits
+from millstream.partition.message_ids.limits import IdLimits
 from millstream.partition.message_ids.replay import replay
 from millstream.partition.producers import PER_PARTITION_MAX, WINDOW_MS, ProducerBudget, Producers, StoredBatch
+from millstream.partition.runs.budget import RunBudget
 from millstream.partition.snapshot_encoding import SnapshotError, seal, unseal
 from millstream.records.header import ANY_IDS, BatchHeader
+from millstream.storage import snapshot
 from millstream.storage.log.log import Log
 
 NAME = "partition"
@@ -27,11 +29,11 @@ _KIND = b"PART"
 _KIND_WITH_IDS = b"PRID"
 _VERSION = 1
 _HEAD = struct.Struct(">qiII")
-"""Base offset, epoch and checksum of the last batch, then the length of the producers' part; the epochs' follows."""
+"""Base offset, epoch and checksum of the last batch, then the length of the producers' part. The epochs follow it."""
 
 
 class ProducerLimits(NamedTuple):
-    """How long, and how many, producers are known in one partition; and what is known of message ids."""
+    """The limits on the producers and message ids of one partition. `most` is the number of producers of a kind."""
 
     window_ms: int = WINDOW_MS
     most: int = PER_PARTITION_MAX
@@ -39,17 +41,17 @@ class ProducerLimits(NamedTuple):
 
 
 class Budgets:
-    """What all partitions of a broker may know together."""
+    """The shared limits on the producers and message ids of all partitions of a broker."""
 
     def __init__(self, limits: ProducerLimits) -> None:
         self.producers = ProducerBudget()
         self.self_named_producers = ProducerBudget()
-        self.ids = IdBudget(limits.ids)
+        self.ids = RunBudget(limits.ids)
         self.id_limits = limits.ids
 
 
 class LastBatch(NamedTuple):
-    """What tells a batch from any other that could be in its place."""
+    """The fields that distinguish a batch from any other batch at the same offset."""
 
     base_offset: int
     leader_epoch: int
@@ -64,7 +66,7 @@ NO_BATCH = LastBatch(-1, NO_LEADER_EPOCH, 0)
 
 
 class DerivedState(NamedTuple):
-    """Producers and epochs as the log had them up to `offset`; `replayed` batches were read to get there."""
+    """The state derived from the log up to `offset`. `replayed` is the number of batches that were read for it."""
 
     producers: Producers
     epochs: Epochs
@@ -72,16 +74,16 @@ class DerivedState(NamedTuple):
     last: LastBatch
     replayed: int
     ids: IdIndex | None = None
-    """None as long as no message was stored under an id."""
+    """The index of message ids. None while no message was stored under an id."""
 
 
 def nothing(limits: ProducerLimits) -> DerivedState:
-    """The state of an empty log."""
+    """Return the state of an empty log."""
     return DerivedState(Producers(window_ms=limits.window_ms, most=limits.most), Epochs(), 0, NO_BATCH, 0)
 
 
 class FrozenState(NamedTuple):
-    """The state at `offset`, to be packed and written."""
+    """A copy of the state at `offset`, to be packed and written."""
 
     offset: int
     pack: Callable[[], bytes]
@@ -90,10 +92,10 @@ class FrozenState(NamedTuple):
 def freeze(
     producers: Producers, epochs: Epochs, offset: int, last: LastBatch, now_ms: int, *, has_ids: bool = False
 ) -> FrozenState:
-    """Cheap, on the event loop; the packing can happen elsewhere.
+    """Copy the state. This is cheap and runs on the event loop; a worker may pack the copy.
 
-    With `has_ids`, the index of message ids must have been saved up to `offset` before this is: a start does not look
-    for ids in what lies before it, unless that index is not there any more.
+    With `has_ids`, the index of message ids must be saved up to `offset` before this snapshot is written. A start does
+    not search batches before `offset` for ids, unless that index is missing.
     """
     pack_producers = producers.snapshot(now_ms)
     packed_epochs = epochs.snapshot()
@@ -108,20 +110,20 @@ def freeze(
 
 
 def save(log: Log, frozen: FrozenState) -> None:
-    """Blocking: for workers. Raises OSError; the snapshot before is then still there."""
-    log.save_snapshot(NAME, frozen.offset, frozen.pack())
+    """Write a snapshot. Blocking: for workers. After an OSError the previous snapshot still exists."""
+    snapshot.save_state(log, NAME, frozen.offset, frozen.pack())
 
 
 def load(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState:
-    """Snapshot and replay. Blocking: for workers.
+    """Load the snapshot and replay the batches after it. Blocking: for workers.
 
-    A log that is quarantined gives an empty state: nothing can be appended to it, so nothing depends on the state.
+    A quarantined log returns an empty state. Nothing can be appended to it, so nothing depends on the state.
     """
     try:
         ids = IdIndex.load(log, limits.ids, now_ms)
         restored = _restore(log, now_ms, limits, has_ids=ids is not None)
         producers, epochs, offset, last, replayed, _ = restored or nothing(limits)._replace(offset=log.start_offset)
-        for header in log.headers_from(offset):
+        for header in log.scan.headers_from(offset):
             if header.next_offset > offset:
                 apply(header, producers, epochs, now_ms)
                 if header.attributes & ANY_IDS:
@@ -138,8 +140,8 @@ def load(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState:
 
 
 def apply(header: BatchHeader, producers: Producers, epochs: Epochs, now_ms: int) -> None:
-    """What one stored batch changes."""
-    epochs.begin(header.leader_epoch, header.base_offset)
+    """Apply one stored batch to the producers and epochs."""
+    epochs.begin(header.leader_epoch, start_offset=header.base_offset)
     if header.producer_id >= 0 and header.base_sequence >= 0:
         timestamp = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
         batch = StoredBatch(
@@ -149,21 +151,21 @@ def apply(header: BatchHeader, producers: Producers, epochs: Epochs, now_ms: int
 
 
 def _restore(log: Log, now_ms: int, limits: ProducerLimits, *, has_ids: bool) -> DerivedState | None:
-    """What the snapshot says, if there is one that is whole and true of this log."""
-    found = log.load_snapshot(NAME)
-    # One that ends before the log starts would leave a hole: a producer could have written in it, and its next batch
-    # would look like one too many. Knowing nothing of it is right, knowing half is not.
+    """Return the state of the snapshot, or None if there is no valid snapshot of this log."""
+    found = snapshot.load_state(log, NAME)
+    # A snapshot that ends before the log start leaves a gap. If a producer has written in the gap, its next batch would
+    # look out of order. An unknown producer is accepted; a half-known one is not.
     if found is None or not log.start_offset <= found[0] <= log.end_offset:
         return None
     offset, packed = found
     state = nothing(limits)
     try:
-        # Without the index that it speaks of, all ids that the log still has are read from it.
+        # If the snapshot expects an index of ids that is missing, it is not used: all ids are read from the log.
         kind = _KIND_WITH_IDS if has_ids and packed.startswith(_KIND_WITH_IDS) else _KIND
         payload = unseal(kind, _VERSION, packed)
         *fields, length = _HEAD.unpack_from(payload)
         last = LastBatch(*fields)
-        if not _is_true(log, offset, last):
+        if not _is_valid(log, offset, last):
             return None
         middle = _HEAD.size + length
         state.producers.restore(payload[_HEAD.size : middle], now_ms)
@@ -173,9 +175,9 @@ def _restore(log: Log, now_ms: int, limits: ProducerLimits, *, has_ids: bool) ->
     return state._replace(offset=offset, last=last)
 
 
-def _is_true(log: Log, offset: int, last: LastBatch) -> bool:
-    """Whether the log still has the batch that ended at `offset` when the snapshot was taken."""
+def _is_valid(log: Log, offset: int, last: LastBatch) -> bool:
+    """True if the log still has the batch that ended at `offset` when the snapshot was taken."""
     if offset == log.start_offset:
-        return True  # Retention took all that it speaks of, which it does only with what was really there.
-    header = next(log.headers_from(offset - 1), None)
+        return True  # Retention has removed the batch. It removes only durable batches, so the log had this one.
+    header = next(log.scan.headers_from(offset - 1), None)
     return header is not None and header.next_offset == offset and LastBatch.of(header) == last

@@ -1,10 +1,10 @@
-"""Leader epochs: from which offset on each leadership wrote.
+"""Stores the leader epochs of a partition and the first offset of each.
 
-Invariant: epochs and their first offsets both only grow from entry to entry. Every batch carries its epoch, so the
-history can be read back from the log; the snapshot only makes that short.
+Invariant: epochs and their first offsets increase from entry to entry. Every batch carries its epoch, so the history
+can be rebuilt from the log; the snapshot only shortens that.
 
-A client that remembers the epoch of its position learns from it, after a leadership ended uncleanly, whether the
-offsets it saw still mean the same messages.
+After an unclean end of a leadership, a client that knows the epoch of its position can find out whether its offsets
+still name the same messages.
 """
 
 import struct
@@ -24,7 +24,7 @@ _ENTRY = struct.Struct(">iq")
 
 
 class EpochEnd(NamedTuple):
-    """Where an epoch ended: the epoch that really answers, and the offset after its last message."""
+    """The end of an epoch: the epoch that was found, and the offset after its last message."""
 
     epoch: int
     end_offset: int
@@ -44,10 +44,10 @@ class Epochs:
     def latest(self) -> int:
         return self._epochs[-1] if self._epochs else NO_LEADER_EPOCH
 
-    def begin(self, epoch: int, start_offset: int) -> None:
-        """Leadership `epoch` writes from `start_offset` on; what an earlier one had written there is void.
+    def begin(self, epoch: int, *, start_offset: int) -> None:
+        """Begin an epoch at `start_offset`. Entries of earlier epochs at or after that offset are removed.
 
-        An epoch that has begun already, or is older than the latest, changes nothing.
+        An epoch that is not newer than the latest one is ignored.
         """
         if epoch <= self.latest:
             return
@@ -57,27 +57,28 @@ class Epochs:
         self._starts.append(start_offset)
 
     def cut(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now: epochs that began there or later wrote nothing."""
+        """Remove the epochs that began at or after `end_offset`, because the log was truncated there."""
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
 
     def trim(self, start_offset: int) -> None:
-        """The log starts at `start_offset` now: forget epochs that have nothing left."""
+        """Remove the epochs without messages at or after `start_offset`, the new log start."""
         gone = bisect_right(self._starts, start_offset) - 1
         if gone >= 0:
             del self._epochs[:gone], self._starts[:gone]
             self._starts[0] = start_offset
 
     def at(self, offset: int) -> int:
-        """The epoch that wrote `offset`; -1 when the history does not reach back that far."""
+        """Return the epoch that wrote `offset`, or -1 if the offset is before the first known epoch."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else NO_LEADER_EPOCH
 
-    def end_of(self, epoch: int, log_end: int) -> EpochEnd:
-        """Where the largest epoch not above `epoch` ended; as Kafka answers OffsetForLeaderEpoch.
+    def end_of(self, epoch: int, *, log_end: int) -> EpochEnd:
+        """Return the end of the largest epoch that is not above `epoch`, as in Kafka's OffsetForLeaderEpoch.
 
-        An epoch before all known ones ended where the first known one began. One after all is not known: (-1, -1).
+        If `epoch` is older than all known epochs, its end is the start of the first known one. If `epoch` is newer than
+        all known epochs, the result is (-1, -1).
         """
         if epoch == self.latest and epoch != NO_LEADER_EPOCH:
             return EpochEnd(epoch, log_end)
@@ -90,7 +91,7 @@ class Epochs:
         return seal(_KIND, _VERSION, b"".join(_ENTRY.pack(*entry) for entry in self))
 
     def restore(self, sealed: bytes) -> None:
-        """Take over a snapshot in place of what is known; SnapshotError, and no change, when it cannot be used."""
+        """Replace the epochs with those of a snapshot. An invalid snapshot raises SnapshotError and changes nothing."""
         payload = unseal(_KIND, _VERSION, sealed)
         if len(payload) % _ENTRY.size:
             raise SnapshotError("the snapshot of epochs ends within an entry")

@@ -1,4 +1,4 @@
-"""Questions for an offset by time, and their answers."""
+"""Defines the special timestamps of an offset lookup, and its result."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
-"""The times that are none: what ListOffsets asks with them; the first is also DeleteRecords' word for the end."""
+"""Special timestamps of ListOffsets, as in Kafka. In DeleteRecords, LATEST stands for the high watermark."""
 
 
 class FoundOffset(NamedTuple):
-    """An answer to a question by time; -1 throughout when there is no such message."""
+    """The message that a lookup has found. All fields are -1 if there is none."""
 
     offset: int
     timestamp: int

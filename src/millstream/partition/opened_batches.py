@@ -1,10 +1,12 @@
-"""Batches that are opened before they are appended: those of compacted topics, whose records need keys, of topics that
-store with a compression of their own, and those with message ids (see `put_deduplication`). All others are taken
-unopened, and none of this costs them anything.
+"""Opens batches, which means to decode them in a worker, before they are appended.
 
-Batches are opened in workers, a few at a time for all partitions together, so that memory is bounded; those of one
-partition one after another, so that they are appended in the order in which they came, also where a producer has
-several under way. Each record's time is then held to the topic's rules, not only those that the header tells.
+Three kinds of batches need this: batches of compacted topics, whose records need keys; batches of topics with a
+compression of their own; and batches with message ids (see `put_deduplication`). All other batches are appended without
+decoding and without this cost.
+
+Workers open a few batches at a time over all partitions, which bounds memory. The batches of one partition are opened
+one after another and appended in their order of arrival, also if a producer has several in flight. When a batch is
+open, the timestamp of every record is checked, not only those in the header.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from typing import Any, NamedTuple
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_TIMESTAMP
 from millstream.partition.append_result import AppendResult
-from millstream.partition.partition import Partition
+from millstream.partition.leadership import Leadership
 from millstream.partition.produce_rules import check_produced, check_times
 from millstream.records.batch import DECODED_BYTES_MAX, batch_body, seal
 from millstream.records.compaction import inspect_records
@@ -25,50 +27,51 @@ from millstream.records.header import COMPRESSION_MASK, HEADER_BYTES, BatchHeade
 from millstream.topics.settings import TopicSettings
 
 AT_ONCE_MAX = 2
-"""Batches that are open at the same time."""
+"""Maximum number of batches that are open at the same time."""
 
 WAITING_BYTES_MAX = 512 * 1024 * 1024
-"""More than connections may hold together; only what those left behind that are gone gets there."""
+"""Maximum bytes of waiting batches. It exceeds the limit of all connections together, so only the batches of closed
+connections can reach it."""
 
 _AS_PRODUCED = "producer"
 _PLAIN = "uncompressed"
 
 
 class InvalidRecords(MillstreamError):  # noqa: N818 - named as the error that it is on the wire
-    """Some records of a batch cannot be taken, so none are."""
+    """Some records of a batch are invalid, so the whole batch is refused."""
 
     def __init__(self, detail: str, records: list[tuple[int, str | None]]) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, detail)
         self.records = records
-        """The places in the batch of those that are to blame, each with the reason."""
+        """The index of each invalid record in the batch, with the reason."""
 
 
 def wants_opened(settings: TopicSettings) -> bool:
     return settings.compact or settings.compression_type != _AS_PRODUCED
 
 
-def open_produced(records: memoryview, settings: TopicSettings, now_ms: int, ids: int = 0) -> Bytes:
-    """The batch as the topic stores it (blocking); raises what a producer is to be told when it is not acceptable.
+def open_produced(records: memoryview, settings: TopicSettings, now_ms: int, *, ids: int = 0) -> Bytes:
+    """Decode and check a batch, and return it as the topic stores it. Blocking.
 
-    `ids` as for `check_produced`.
+    Raises the error for the producer if the batch is not acceptable. `ids` is as in `check_produced`.
     """
-    header = check_produced(records, settings, now_ms, ids)
+    header = check_produced(records, settings, now_ms, ids=ids)
     try:
         body = batch_body(records, 0, header, limit_bytes=DECODED_BYTES_MAX, verify=False)
         lowest, highest, keyless = inspect_records(body, header.record_count, header.last_offset_delta)
     except CorruptBatch as error:
         raise MillstreamError(ErrorCode.INVALID_RECORD, error.detail) from None
     if settings.compact and keyless:
-        why = "a compacted topic needs keys"
+        why = "a record in a compacted topic needs a key"
         raise InvalidRecords(f"{why}: record {keyless[0]} has none", [(number, why) for number in keyless])
     base = header.base_timestamp
     if not settings.log_append_time and base != NO_TIMESTAMP:
-        check_times(base + lowest, base + highest, settings, now_ms)
+        check_times(oldest=base + lowest, newest=base + highest, settings=settings, now_ms=now_ms)
     return _stored(records, header, body, settings)
 
 
 def _stored(records: memoryview, header: BatchHeader, body: Bytes, settings: TopicSettings) -> Bytes:
-    """The batch with the compression that the topic wants."""
+    """Return the batch with the compression of the topic."""
     name = settings.compression_type
     if name == _AS_PRODUCED:
         return records
@@ -82,24 +85,24 @@ def _stored(records: memoryview, header: BatchHeader, body: Bytes, settings: Top
 
 
 class StaleInspectionError(MillstreamError):
-    """What was found out about a batch in a worker does not hold any more: it must be looked at once more."""
+    """The inspection of a batch in a worker is outdated and must be repeated."""
 
 
 class AppendJob(NamedTuple):
-    """How a batch is looked at, beginning on the event loop, and how it is appended with what that gave.
+    """Two steps of appending a batch: `inspect` starts work in a worker, and `append` uses its result.
 
-    The second may raise StaleInspectionError, and so may the first by its future; then both are done once more.
+    Both `append` and the future of `inspect` may raise StaleInspectionError. Then both steps are repeated.
     """
 
-    look: Callable[[Partition, memoryview], asyncio.Future[Any]]
-    append: Callable[[Partition, Any, int], AppendResult]
+    inspect: Callable[[Leadership, memoryview], asyncio.Future[Any]]
+    append: Callable[[Leadership, Any, int], AppendResult]
 
 
-def _open(partition: Partition, records: memoryview) -> asyncio.Future[Bytes]:
+def _open(partition: Leadership, records: memoryview) -> asyncio.Future[Bytes]:
     return partition.run(open_produced, records)
 
 
-def _append(partition: Partition, records: Bytes, acks: int) -> AppendResult:
+def _append(partition: Leadership, records: Bytes, acks: int) -> AppendResult:
     return partition.append(memoryview(records), acks)
 
 
@@ -114,26 +117,33 @@ class _Waiting(NamedTuple):
 
 
 class BatchOpener:
-    """Opens and appends. Invariant: a partition is among `_queues` while it has batches that are not appended yet, and
-    at most the first of them is being opened."""
+    """Opens and appends batches.
+
+    Invariant: a partition is in `_queues` while it has batches that are not appended yet. At most the first of them is
+    being opened.
+    """
 
     def __init__(self) -> None:
-        self._queues: dict[Partition, deque[_Waiting]] = {}
-        self._ready: deque[Partition] = deque()
+        self._queues: dict[Leadership, deque[_Waiting]] = {}
+        self._ready: deque[Leadership] = deque()
         self._open = 0
         self._waiting_bytes = 0
 
-    def is_needed(self, partition: Partition) -> bool:
-        """Whether a batch for this partition has to come this way: also behind others that did."""
-        return wants_opened(partition.settings) or partition in self._queues
+    def is_needed(self, partition: Leadership) -> bool:
+        """True if a batch for this partition must be opened, or must wait for earlier batches that are."""
+        settings = partition.settings
+        is_wanted = settings.compact or settings.compression_type != _AS_PRODUCED
+        return is_wanted or (bool(self._queues) and partition in self._queues)
 
     def append(
-        self, partition: Partition, records: memoryview, acks: int, job: AppendJob = _PRODUCED
+        self, partition: Leadership, records: memoryview, acks: int, job: AppendJob = _PRODUCED
     ) -> asyncio.Future[AppendResult]:
-        """As `Partition.append`, when the batch was opened; the future raises what that raises, or InvalidRecords."""
+        """Open a batch and append it. The future raises the errors of `Leadership.append`, or InvalidRecords."""
         appended: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         if self._waiting_bytes > WAITING_BYTES_MAX:
-            appended.set_exception(MillstreamError(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be opened"))
+            appended.set_exception(
+                MillstreamError(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be decoded; retry later")
+            )
             return appended
         self._waiting_bytes += len(records)
         queue = self._queues.get(partition)
@@ -145,14 +155,17 @@ class BatchOpener:
         return appended
 
     def _go_on(self) -> None:
+        assert len(self._ready) + self._open == len(self._queues), (
+            "the first batch of each partition is ready or being opened"
+        )
         while self._ready and self._open < AT_ONCE_MAX:
             partition = self._ready.popleft()
             self._open += 1
             first = self._queues[partition][0]
-            work = first.job.look(partition, first.records)
+            work = first.job.inspect(partition, first.records)
             work.add_done_callback(partial(self._opened, partition))
 
-    def _opened(self, partition: Partition, work: asyncio.Future[Any]) -> None:
+    def _opened(self, partition: Leadership, work: asyncio.Future[Any]) -> None:
         self._open -= 1
         queue = self._queues[partition]
         records, acks, job, appended = queue[0]
@@ -170,11 +183,12 @@ class BatchOpener:
             appended.set_result(result)
         self._go_on()
 
-    def _next(self, partition: Partition, size_bytes: int) -> None:
-        """The first of a partition's batches is done with."""
+    def _next(self, partition: Leadership, size_bytes: int) -> None:
+        """Remove the first batch of a partition and make the next one ready."""
         queue = self._queues[partition]
         queue.popleft()
         self._waiting_bytes -= size_bytes
+        assert self._waiting_bytes >= 0, "the bytes of waiting batches are counted once"
         if queue:
             self._ready.append(partition)
         else:

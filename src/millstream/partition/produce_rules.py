@@ -1,9 +1,9 @@
-"""What a client may append: the rules for a produced batch, which are stricter than those for a stored one.
+"""Checks the batches that clients produce. The rules are stricter than those for stored batches.
 
-As Kafka decides since Produce version 3: exactly one batch, of format 2, whose records are as many as its offsets.
-Only the header is looked at; the records stay closed. So the rules on time hold for the first and for the newest
-time of the batch, which the header has, and not for each record between; what a topic wants opened is looked at once
-more by `opened_batches`.
+As in Kafka since Produce version 3, a request has exactly one batch per partition, of format 2, with as many records as
+offsets. Only the header is checked; the records are not decoded. So the timestamp limits apply to the first and the
+newest timestamp, which the header has, and not to the others. `opened_batches` checks all records of the batches that
+it decodes.
 """
 
 import struct
@@ -30,11 +30,11 @@ from millstream.records.header import (
 from millstream.records.produced_batch import usual_header
 from millstream.topics.settings import TopicSettings
 
-_NOT_A_CLIENTS = TRANSACTIONAL | CONTROL | DELETE_HORIZON
-"""The attribute bits that no client sets, as long as there are no transactions."""
+_BROKER_ONLY = TRANSACTIONAL | CONTROL | DELETE_HORIZON
+"""Attribute bits that clients must not set, as long as there are no transactions."""
 
-_NOT_PRODUCED = _NOT_A_CLIENTS | ANY_IDS
-"""Neither does one that does not write by Puts."""
+_NOT_PRODUCED = _BROKER_ONLY | ANY_IDS
+"""Attribute bits that Produce requests must not set. Puts requests may set those of message ids."""
 
 _CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21
@@ -47,10 +47,10 @@ _pack_producer = _PRODUCER.pack_into
 _pack_timestamp = struct.Struct(">q").pack_into
 
 
-def check_produced(records: memoryview, settings: TopicSettings, now_ms: int, ids: int = 0) -> BatchHeader:
-    """The header of the one batch that `records` is; raises what a producer is to be told when it is not acceptable.
+def check_produced(records: memoryview, settings: TopicSettings, now_ms: int, *, ids: int = 0) -> BatchHeader:
+    """Return the header of the single batch in `records`. Raises the error for the producer if it is not acceptable.
 
-    `ids` is the attribute of those that its messages are to be stored under, which it may have already.
+    `ids` is the attribute for the kind of message ids that the batch was sent with. The batch may already have it.
     """
     if not settings.log_append_time:
         bytes_max, segment_bytes = settings.max_message_bytes, settings.segment_bytes
@@ -64,20 +64,20 @@ def check_produced(records: memoryview, settings: TopicSettings, now_ms: int, id
         )
         if header is not None:
             return header
-    return check_closely(records, settings, now_ms, ids)
+    return check_closely(records, settings, now_ms, ids=ids)
 
 
-def check_closely(records: memoryview, settings: TopicSettings, now_ms: int, ids: int = 0) -> BatchHeader:
-    """As `check_produced`, rule by rule: for a batch of which something is unusual or wrong."""
+def check_closely(records: memoryview, settings: TopicSettings, now_ms: int, *, ids: int = 0) -> BatchHeader:
+    """Check every rule of `check_produced` separately, for a batch that is unusual or invalid."""
     sent_bytes = len(records)
     if sent_bytes < HEADER_BYTES:
-        raise _invalid(f"{sent_bytes} bytes are not a record batch; exactly one must be sent")
+        raise _invalid(f"{sent_bytes} bytes are too short for a record batch; send exactly one batch")
     header = read_header(records)
     _, batch_length, _, magic, _, attributes, last_delta, first_ms, newest_ms, producer_id, _, _, record_count = header
     if magic != MAGIC:
         _refuse_format(magic)
     size_bytes = batch_length + LENGTH_END
-    # Size before checksum: a batch that is too large anyway should not cost a pass over its bytes.
+    # The size is checked before the checksum, so that a batch that is too large costs no pass over its bytes.
     if size_bytes > settings.max_message_bytes:
         raise MillstreamError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -91,12 +91,12 @@ def check_closely(records: memoryview, settings: TopicSettings, now_ms: int, ids
     if attributes & COMPRESSION_MASK > COMPRESSION_MAX:
         raise MillstreamError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"compression {header.compression} is not known; 0 to {COMPRESSION_MAX} are",
+            f"compression {header.compression} is unknown; use 0 to {COMPRESSION_MAX}",
         )
     if size_bytes != sent_bytes:
-        _refuse_size(size_bytes, sent_bytes)
+        _refuse_size(size_bytes, sent_bytes=sent_bytes)
     if last_delta < 0 or record_count != last_delta + 1:
-        raise _invalid(f"{record_count} records have {last_delta + 1} offsets; they must be as many")
+        raise _invalid(f"the batch has {record_count} records, but {last_delta + 1} offsets; the numbers must be equal")
     check(records, 0, header)
     if producer_id >= 0 or attributes & _NOT_PRODUCED:
         _check_origin(header, ids)
@@ -104,14 +104,16 @@ def check_closely(records: memoryview, settings: TopicSettings, now_ms: int, ids
         return header
     if attributes & LOG_APPEND_TIME:
         raise MillstreamError(ErrorCode.INVALID_TIMESTAMP, "a producer must not mark a batch with the log append time")
-    check_times(first_ms if first_ms < newest_ms else newest_ms, newest_ms, settings, now_ms)
+    oldest_ms = first_ms if first_ms < newest_ms else newest_ms
+    check_times(oldest=oldest_ms, newest=newest_ms, settings=settings, now_ms=now_ms)
     return header
 
 
 def stamp_append_time(records: memoryview, header: BatchHeader, now_ms: int) -> None:
-    """Make the broker's time that of every record, in place: readers take the batch's newest time when the bit is set.
+    """Set the broker's time as the timestamp of every record, in place and without decoding the records.
 
-    The checksum covers both fields, so it is made anew; the records stay closed.
+    Readers use the batch's newest timestamp for all records when the LOG_APPEND_TIME bit is set. The checksum covers
+    both fields and is recomputed.
     """
     _pack_attributes(records, _ATTRIBUTES_POSITION, header.attributes | LOG_APPEND_TIME)
     _pack_timestamp(records, _MAX_TIMESTAMP_POSITION, now_ms)
@@ -119,9 +121,9 @@ def stamp_append_time(records: memoryview, header: BatchHeader, now_ms: int) -> 
 
 
 def mark_ids(records: memoryview, header: BatchHeader, ids: int) -> BatchHeader:
-    """Have the batch tell, in place, which ids its messages are stored under; its header from then on.
+    """Set the attribute for message ids in the batch, in place, and return the new header.
 
-    A batch that says so already, as ours do, costs nothing here; for any other the checksum is made anew.
+    Millstream's own producers set it already, which costs nothing here. Otherwise the checksum is recomputed.
     """
     if header.attributes & ids:
         return header
@@ -131,13 +133,13 @@ def mark_ids(records: memoryview, header: BatchHeader, ids: int) -> BatchHeader:
 
 
 def read_producer(records: memoryview) -> tuple[int, int, int]:
-    """Producer id, epoch and first sequence of a batch, from the header alone."""
+    """Return the producer id, epoch and first sequence number from the header of a batch."""
     producer_id, epoch, base_sequence = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
     return producer_id, epoch, base_sequence
 
 
-def stamp_producer(records: memoryview, producer_id: int, epoch: int, base_sequence: int) -> None:
-    """Make the batch another producer's, in place, with a new checksum."""
+def stamp_producer(records: memoryview, producer_id: int, *, epoch: int, base_sequence: int) -> None:
+    """Set the producer fields of a batch in place and recompute its checksum."""
     _pack_producer(records, _PRODUCER_POSITION, producer_id, epoch, base_sequence)
     _pack_crc(records, _CRC_POSITION, crc32c(records[CRC_START:]))
 
@@ -148,29 +150,29 @@ def _invalid(detail: str) -> MillstreamError:
 
 def _refuse_format(magic: int) -> None:
     if magic in (0, 1):
-        raise _invalid(f"the batch has the old message format {magic}; format {MAGIC} is needed")
+        raise _invalid(f"the batch has the old message format {magic}; use format {MAGIC}")
     raise MillstreamError(ErrorCode.CORRUPT_MESSAGE, f"the batch has format {magic}, which does not exist")
 
 
-def _refuse_size(size_bytes: int, sent_bytes: int) -> None:
-    """A batch that is no batch at all is left to the check of its header."""
+def _refuse_size(size_bytes: int, *, sent_bytes: int) -> None:
+    """Refuse a batch whose length field does not match the sent bytes. An invalid length is left to `check`."""
     if HEADER_BYTES <= size_bytes < sent_bytes:
-        raise _invalid(f"{sent_bytes - size_bytes} bytes follow the batch; exactly one must be sent")
+        raise _invalid(f"{sent_bytes - size_bytes} bytes follow the batch; send exactly one batch")
     if size_bytes > sent_bytes:
-        raise _invalid(f"the batch has {size_bytes} bytes, of which {sent_bytes} were sent; it must be whole")
+        raise _invalid(f"the batch has {size_bytes} bytes, but only {sent_bytes} were sent")
 
 
 def _check_origin(header: BatchHeader, ids: int) -> None:
-    """What only brokers write, and what an idempotent producer must fill in."""
+    """Refuse attributes that only brokers set, and incomplete fields of an idempotent producer."""
     if header.attributes & ANY_IDS & ~ids:
-        raise _invalid("the batch is marked as having message ids of a kind that it was not sent with")
-    if header.attributes & _NOT_A_CLIENTS:
+        raise _invalid("the batch has the attribute for message ids of a kind that the request does not have")
+    if header.attributes & _BROKER_ONLY:
         if header.is_control:
-            raise _invalid("control batches are written by brokers only")
+            raise _invalid("only brokers may write control batches")
         if not header.is_transactional:
-            raise _invalid("a delete horizon is set by compaction only")
+            raise _invalid("only compaction may set a delete horizon")
         raise MillstreamError(
-            ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions; produce without transactional.id"
+            ErrorCode.INVALID_TXN_STATE, "this broker does not support transactions; produce without transactional.id"
         )
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _invalid(
@@ -179,17 +181,17 @@ def _check_origin(header: BatchHeader, ids: int) -> None:
         )
 
 
-def check_times(oldest: int, newest: int, settings: TopicSettings, now_ms: int) -> None:
-    """INVALID_TIMESTAMP when a time of a batch is too far from now for the topic."""
+def check_times(*, oldest: int, newest: int, settings: TopicSettings, now_ms: int) -> None:
+    """Raise INVALID_TIMESTAMP if a timestamp of a batch is too far from now for the topic."""
     if newest != NO_TIMESTAMP and newest - now_ms > settings.timestamp_after_max_ms:
         raise MillstreamError(
             ErrorCode.INVALID_TIMESTAMP,
-            f"time {newest} is {newest - now_ms} ms ahead of the broker's; "
+            f"timestamp {newest} is {newest - now_ms} ms ahead of the broker's clock; "
             f"message.timestamp.after.max.ms is {settings.timestamp_after_max_ms}",
         )
     if oldest != NO_TIMESTAMP and now_ms - oldest > settings.timestamp_before_max_ms:
         raise MillstreamError(
             ErrorCode.INVALID_TIMESTAMP,
-            f"time {oldest} is {now_ms - oldest} ms behind the broker's; "
+            f"timestamp {oldest} is {now_ms - oldest} ms behind the broker's clock; "
             f"message.timestamp.before.max.ms is {settings.timestamp_before_max_ms}",
         )

@@ -1,24 +1,23 @@
-"""Idempotent producers: which batch is new, which was stored before, which is missing.
+"""Decides for idempotent producers whether a batch is new, a duplicate or out of order.
 
-Pure state, decided as Kafka decides it. Per producer id the newest epoch and its last five batches are known, as many
-as a producer may have under way:
+The state is pure and follows Kafka's rules. For each producer id it holds the newest epoch and its last five batches,
+as many as a producer may have in flight:
 
-- a batch whose sequence range is among those five is a duplicate, answered with the place of the first copy;
-- otherwise it must follow the last one directly (sequences start over at 0 after 2**31 - 1);
-- an older epoch is fenced, a newer one must begin at sequence 0;
-- a producer id that is not known may begin anywhere, since its state may have expired here.
+- a batch with the sequence range of one of those five is a duplicate and gets the offset of the first copy;
+- any other batch must follow the last one directly (sequence numbers start over at 0 after 2**31 - 1);
+- an older epoch is fenced, and a newer epoch must begin at sequence 0;
+- an unknown producer id may begin anywhere, since its state may have expired.
 
-Ids from `FIRST_SELF_NAMED_PRODUCER` on belong to writers that name themselves and come back under the same id, perhaps
-days later and from another machine, to write only what is missing. They are kept apart, for longer, so that ordinary
-producers do not crowd them out; and one that is not known must begin at sequence 0: the batches before it would be
-missing.
+Ids from `FIRST_SELF_NAMED_PRODUCER` on belong to self-named writers. These return under the same id, perhaps days later
+and from another machine, to write only what is missing. They are kept separately and longer, so that ordinary producers
+do not displace them. An unknown self-named producer must begin at sequence 0, since earlier batches would be missing.
 
-Bounded: a producer is forgotten when it was silent for the window, and the one longest silent of its kind goes when a
-partition, or the broker as a whole, has too many. Whoever is forgotten can go on, but a retry of what it sent before is
-then stored a second time. Silence is counted while the broker runs and on the monotonic clock, so neither a clock that
-jumps nor a long stop shortens the window.
+The number of producers is bounded. A producer is forgotten after it was silent for the window. If a partition or the
+whole broker has too many of a kind, the longest silent one is forgotten. A forgotten producer can continue, but a retry
+of an earlier batch is then stored twice. Silence is measured on the monotonic clock while the broker runs, so neither
+clock jumps nor a long stop shorten the window.
 
-`check` changes nothing; `record` is called when the batch is in the log. So a failed append leaves no trace.
+`check` changes nothing. `record` is called once the batch is in the log, so a failed append leaves the state unchanged.
 """
 
 import struct
@@ -35,12 +34,12 @@ SELF_NAMED_WINDOW_MS = 7 * WINDOW_MS
 PER_PARTITION_MAX = 5_000
 PER_BROKER_MAX = 50_000
 PER_PARTITION_MIN = 5
-"""So many stay in every partition, however full the broker is: one noisy partition does not empty the others."""
+"""Producers that every partition keeps when the broker is full, so that a busy partition does not empty the others."""
 
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 2**31 - 1
-_NOWHERE = 2**63
-"""An offset beyond any that a batch can have."""
+_NEVER = 2**63
+"""An offset above that of any batch."""
 
 _KIND = b"PROD"
 _VERSION = 1
@@ -50,7 +49,7 @@ _BATCH = struct.Struct(">iiqqq")
 
 
 class StoredBatch(NamedTuple):
-    """One batch as it was stored; `last_offset` tells when it is durable, `timestamp` when it was appended."""
+    """One stored batch. It is durable once the log is flushed beyond `last_offset`. `timestamp` is its append time."""
 
     base_sequence: int
     last_sequence: int
@@ -66,7 +65,7 @@ class _Producer(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer that is known, with the last of what it stored and how long ago that was."""
+    """A known producer, its last stored sequence number and the time since then."""
 
     producer_id: int
     epoch: int
@@ -75,7 +74,7 @@ class ActiveProducer(NamedTuple):
 
 
 class ProducerBudget:
-    """How many producers of one kind all partitions of a broker know together."""
+    """Counts the producers of one kind over all partitions of a broker."""
 
     __slots__ = ("known", "most")
 
@@ -84,12 +83,12 @@ class ProducerBudget:
         self.known = 0
 
 
-class _Shelf:
-    """The producers of one kind, ordered by the time last seen: `put` moves a producer to the end."""
+class _ProducerTable:
+    """The producers of one kind, ordered by their last batch. `put` moves a producer to the end."""
 
     __slots__ = ("_budget", "_most", "_window_ms", "known")
 
-    def __init__(self, window_ms: int, most: int, budget: ProducerBudget | None) -> None:
+    def __init__(self, window_ms: int, *, most: int, budget: ProducerBudget | None) -> None:
         self._window_ms = window_ms
         self._most = most
         self._budget = budget or ProducerBudget()
@@ -128,7 +127,7 @@ class _Shelf:
 
 
 class Producers:
-    """The producers of one partition. Times are milliseconds of a clock that never goes back."""
+    """The producers of one partition. Times are milliseconds of a monotonic clock."""
 
     __slots__ = ("_ordinary", "_self_named")
 
@@ -141,26 +140,26 @@ class Producers:
         budget: ProducerBudget | None = None,
         self_named_budget: ProducerBudget | None = None,
     ) -> None:
-        """`most` is meant for each kind."""
-        self._ordinary = _Shelf(window_ms, most, budget)
-        self._self_named = _Shelf(self_named_window_ms, most, self_named_budget)
+        """`most` is the maximum number of producers of each kind."""
+        self._ordinary = _ProducerTable(window_ms, most=most, budget=budget)
+        self._self_named = _ProducerTable(self_named_window_ms, most=most, budget=self_named_budget)
 
     def __len__(self) -> int:
         return len(self._ordinary.known) + len(self._self_named.known)
 
-    def check(self, producer_id: int, epoch: int, base_sequence: int, last_sequence: int) -> StoredBatch | None:
-        """None for a batch that may be appended; the first copy for one that was stored before.
+    def check(self, producer_id: int, epoch: int, *, base_sequence: int, last_sequence: int) -> StoredBatch | None:
+        """Return None if the batch may be appended, or the first copy if it was stored before.
 
-        Raises INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER for one that must not be appended.
+        Raises INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER if the batch must not be appended.
         """
         is_self_named = producer_id >= FIRST_SELF_NAMED_PRODUCER
         producer = (self._self_named if is_self_named else self._ordinary).known.get(producer_id)
         if producer is None:
             if is_self_named and base_sequence != 0:
-                raise _must_begin_with_0(producer_id, epoch, base_sequence)
+                raise _must_begin_with_0(producer_id, epoch=epoch, base_sequence=base_sequence)
             return None
         if epoch != producer.epoch:
-            _check_new_epoch(producer_id, producer.epoch, epoch, base_sequence)
+            _check_new_epoch(producer_id, known_epoch=producer.epoch, epoch=epoch, base_sequence=base_sequence)
             return None
         for batch in producer.batches:
             if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
@@ -169,37 +168,37 @@ class Producers:
         if base_sequence != expected:
             raise MillstreamError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {producer_id} at epoch {epoch} sent sequence {base_sequence}, {expected} comes next",
+                f"producer {producer_id} at epoch {epoch} sent sequence {base_sequence}; expected {expected}",
             )
         return None
 
     def epoch_of(self, producer_id: int) -> int | None:
-        """The newest epoch of a producer; None when it is not known."""
-        producer = self._shelf(producer_id).known.get(producer_id)
+        """Return the newest epoch of a producer, or None if the producer is unknown."""
+        producer = self._table(producer_id).known.get(producer_id)
         return None if producer is None else producer.epoch
 
     def record(self, producer_id: int, epoch: int, batch: StoredBatch, now_ms: int) -> None:
-        """The batch is in the log now."""
-        shelf = self._shelf(producer_id)
-        producer = shelf.known.get(producer_id)
+        """Record a batch that has been written to the log."""
+        table = self._table(producer_id)
+        producer = table.known.get(producer_id)
         batches: tuple[StoredBatch, ...] = (batch,)
         if producer is not None and producer.epoch == epoch:
             batches = (*producer.batches[1 - BATCHES_KEPT :], batch)
-        shelf.put(producer_id, _Producer(epoch, now_ms, batches))
+        table.put(producer_id, _Producer(epoch, now_ms, batches))
 
     def active(self, now_ms: int) -> list[ActiveProducer]:
-        """Those that are known, of each kind the longest silent first."""
+        """Return the known producers, ordinary ones first, and within each kind the longest silent first."""
         return [
             ActiveProducer(producer_id, producer.epoch, producer.batches[-1].last_sequence, now_ms - producer.seen_ms)
             for producer_id, producer in self._all().items()
         ]
 
     def expire(self, now_ms: int) -> int:
-        """Forget who was silent for the whole window of its kind; tells how many."""
+        """Forget the producers that were silent for the window of their kind, and return their number."""
         return self._ordinary.expire(now_ms) + self._self_named.expire(now_ms)
 
     def join(self, budget: ProducerBudget, self_named_budget: ProducerBudget) -> None:
-        """Count in these budgets from now on: state is built in a worker, budgets belong to the event loop."""
+        """Count in these budgets from now on. A worker may build the state, but budgets belong to the event loop."""
         self._ordinary.join(budget)
         self._self_named.join(self_named_budget)
 
@@ -208,51 +207,52 @@ class Producers:
         self._self_named.replace({})
 
     def reading_needs(self) -> Callable[[BatchHeader], bool]:
-        """Whether a batch is one of those by which its producer is known here; as it is now, whatever comes later.
+        """Return a function that is True for batches that the current state depends on.
 
-        As long as their headers are in the log, reading it gives this state.
+        As long as the headers of these batches are in the log, a replay gives this state. Later changes of the state do
+        not affect the function.
         """
         first = {producer_id: producer.batches[0].base_offset for producer_id, producer in self._all().items()}
-        return lambda header: header.base_offset >= first.get(header.producer_id, _NOWHERE)
+        return lambda header: header.base_offset >= first.get(header.producer_id, _NEVER)
 
     def snapshot(self, now_ms: int) -> Callable[[], bytes]:
-        """The state as it is now; calling the result packs it, which may happen in a worker while appends go on."""
+        """Copy the state and return a function that packs the copy. A worker may call it while appends continue."""
         frozen = self._all()
         return lambda: _pack(frozen, now_ms)
 
     def restore(self, sealed: bytes, now_ms: int) -> None:
-        """Take over a snapshot in place of what is known; SnapshotError, and no change, when it cannot be used."""
+        """Replace the state with a snapshot. An invalid snapshot raises SnapshotError and changes nothing."""
         known = _unpack(sealed, now_ms)
         self_named = {number: known.pop(number) for number in list(known) if number >= FIRST_SELF_NAMED_PRODUCER}
         self._ordinary.replace(known)
         self._self_named.replace(self_named)
 
-    def _shelf(self, producer_id: int) -> _Shelf:
+    def _table(self, producer_id: int) -> _ProducerTable:
         return self._self_named if producer_id >= FIRST_SELF_NAMED_PRODUCER else self._ordinary
 
     def _all(self) -> dict[int, _Producer]:
         return self._ordinary.known | self._self_named.known
 
 
-def _must_begin_with_0(producer_id: int, epoch: int, base_sequence: int) -> MillstreamError:
+def _must_begin_with_0(producer_id: int, *, epoch: int, base_sequence: int) -> MillstreamError:
     return MillstreamError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"producer {producer_id} began epoch {epoch} with sequence {base_sequence}, it must begin with 0",
+        f"producer {producer_id} began epoch {epoch} with sequence {base_sequence}; expected 0",
     )
 
 
-def _check_new_epoch(producer_id: int, known_epoch: int, epoch: int, base_sequence: int) -> None:
+def _check_new_epoch(producer_id: int, *, known_epoch: int, epoch: int, base_sequence: int) -> None:
     if epoch < known_epoch:
         raise MillstreamError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"producer {producer_id} is at epoch {known_epoch}, a batch came with {epoch}",
+            f"producer {producer_id} is at epoch {known_epoch}, but the batch has epoch {epoch}",
         )
     if base_sequence != 0:
-        raise _must_begin_with_0(producer_id, epoch, base_sequence)
+        raise _must_begin_with_0(producer_id, epoch=epoch, base_sequence=base_sequence)
 
 
 def _pack(known: dict[int, _Producer], now_ms: int) -> bytes:
-    """Per producer: id, epoch, milliseconds of silence, number of batches; per batch the fields of StoredBatch."""
+    """Pack the producers: for each its id, epoch, milliseconds of silence, batch count and the batches' fields."""
     parts = [_COUNT.pack(len(known))]
     for producer_id, (epoch, seen_ms, batches) in known.items():
         parts.append(_PRODUCER.pack(producer_id, epoch, now_ms - seen_ms, len(batches)))
@@ -278,5 +278,5 @@ def _unpack(sealed: bytes, now_ms: int) -> dict[int, _Producer]:
     except struct.error as error:
         raise SnapshotError(f"the snapshot of producers ends too early: {error}") from None
     if position != len(payload):
-        raise SnapshotError("the snapshot of producers has more bytes than it says")
+        raise SnapshotError("the snapshot of producers is longer than its entries")
     return known

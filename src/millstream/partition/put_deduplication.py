@@ -1,17 +1,17 @@
-"""Batches that come by Puts: stored under ids, once each (`docs/decisions/0012-message-ids.md` has the reasons).
+"""Appends the batches of Puts requests and stores each message id once (reasons: `docs/decisions/0012-message-ids.md`).
 
-Without ids of their own, messages of a numbered producer have made ones, and the batch is appended like any other; the
-index gets one entry for it. Only where the partition does not know the producer, the index is asked first: the batch
-may have been stored before it was forgotten, or a retry may have fenced it.
+A batch without natural ids from a producer with a producer id has made ids. It is appended like any other, and the
+index gets one entry for it. If the partition does not know the producer, the index is searched first. The batch may
+have been stored before its producer was forgotten, or a retry may have fenced it.
 
-With ids of their own, the batch is opened by a worker, which holds the ids against the records and looks into the runs
-on disk. Back on the event loop, what came into memory meanwhile is looked at too, and the batch is appended in the same
-step; so of two writers with the same id, one stores and the other is told where. Nothing of a batch is stored when any
-of its ids is known.
+A batch with natural ids is opened by a worker. The worker compares the ids with the records and searches the runs on
+disk. Back on the event loop, the entries that were added to memory meanwhile are searched too, and the batch is
+appended in the same step. So if two writers use the same id, one stores its message and the other gets its offset. If
+any id of a batch is known, nothing of the batch is stored.
 
-A retry of a made id is a batch of one message under that id. If the batch that the id names is not there, the retry is
-appended under the same producer id and a higher epoch, which keeps the first attempt from ever being stored: it has an
-older epoch from then on, here and, since all of that is in the log, after a restart.
+A retry under a made id is a batch of one message with that id. If the batch that the id names is not stored, the retry
+is appended under the same producer id and a higher epoch. The first attempt then has an older epoch and can never be
+stored. This also holds after a restart, since the log contains the retry.
 """
 
 import asyncio
@@ -23,274 +23,275 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.limits import NO_PRODUCER_ID
 from millstream.model.message_id import EPOCH_MAX, MadeId, MessageId, parse_message_id
 from millstream.partition.append_result import AppendResult
+from millstream.partition.leadership import Leadership
 from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.keys import FENCED, IndexedMessage, batch_key, id_entries, id_keys
 from millstream.partition.message_ids.replay import own_id
-from millstream.partition.message_ids.run import IdRun
 from millstream.partition.opened_batches import AppendJob, StaleInspectionError, open_produced, wants_opened
-from millstream.partition.partition import Partition
 from millstream.partition.produce_rules import check_produced, read_producer, stamp_producer
+from millstream.partition.runs.run import SortedRun, find_newest
+from millstream.partition.watermark import Acknowledgement
 from millstream.records.batch import DECODED_BYTES_MAX, decode_batch
 from millstream.records.header import HEADER_BYTES, MADE_IDS, OWN_IDS, BatchHeader, Bytes, read_header
-from millstream.storage.flush.flush_round import FlushRound
 from millstream.topics.settings import TopicSettings
 
 _NO_NUMBER = -1
 
 
 class KnownIds(MillstreamError):  # noqa: N818 - named as the error that it is on the wire
-    """Messages of some of these ids were stored before, so none of the batch was."""
+    """Some ids of a batch were stored before, so nothing of the batch was stored."""
 
-    def __init__(self, detail: str, known: list[tuple[int, int]], committed: FlushRound | None) -> None:
+    def __init__(self, detail: str, known: list[tuple[int, int]], acknowledgement: Acknowledgement | None) -> None:
         super().__init__(ErrorCode.DUPLICATE_MESSAGE_ID, detail)
         self.known = known
-        """The places in the batch of those that are known, each with the offset of the first copy."""
-        self.committed = committed
-        """When the first copies are durable, unless they are already."""
+        """The index of each known message in the batch, with the offset of the first copy."""
+        self.acknowledgement = acknowledgement
+        """Completes once the first copies are acknowledged. None if they are."""
 
 
 class IdLookup(NamedTuple):
-    """What a worker has found out about a batch: the keys of its ids, and where the runs have them."""
+    """The result of a worker: a batch, its ids, their keys, and the values that the runs have for them."""
 
     records: Bytes
     ids: Sequence[MessageId]
     keys: Sequence[bytes]
-    stored: Mapping[bytes, IndexedMessage]
+    stored: Mapping[bytes, bytes]
     missing: OSError | None
-    """A run was not there: another index may have taken its place, or it is lost."""
+    """The error of a missing run file. A merge may have replaced the run, or it is lost."""
     view: "_View"
 
 
 class _View(NamedTuple):
-    """An index as it was when a worker began to look into it."""
+    """The state of an index when a worker began to search it."""
 
-    known: IdIndex | None
-    runs: Sequence[IdRun]
-    added: int
+    id_index: IdIndex | None
+    runs: Sequence[SortedRun]
+    revision: int
 
     @classmethod
     def of(cls, index: IdIndex | None) -> "_View":
-        return cls(None, (), 0) if index is None else cls(index, index.runs, index.added)
+        return cls(None, (), 0) if index is None else cls(index, index.runs, index.revision)
 
 
-def put_job(partition: Partition, records: memoryview, ids: Sequence[bytes] | None) -> AppendJob | None:
-    """How to append a batch that must be looked at first; None when it can be appended at once, see `put`."""
+def put_job(partition: Leadership, records: memoryview, ids: Sequence[bytes] | None) -> AppendJob | None:
+    """Return the job for a batch that must be inspected first, or None if `put` can append it at once."""
     if ids is not None:
-        return AppendJob(partial(_look, ids=ids), _append_with_ids)
-    return PUT if wants_opened(partition.settings) or _is_a_strangers(partition, records) else None
+        return AppendJob(partial(_inspect, ids=ids), _append_with_ids)
+    return PUT if wants_opened(partition.settings) or _needs_search(partition, records) else None
 
 
-def put(partition: Partition, records: memoryview, acks: int) -> AppendResult:
-    """As `Partition.append`, for a batch without ids of its own."""
+def put(partition: Leadership, records: memoryview, acks: int) -> AppendResult:
+    """Append a batch without natural ids. Raises the errors of `Leadership.append`."""
     producer_id, epoch, _ = _producer(records)
     if producer_id < 0:
         return partition.append(records, acks)
     if epoch == EPOCH_MAX:
         raise MillstreamError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"epoch {EPOCH_MAX} is kept for fencing batches with message ids: take a new producer id",
+            f"epoch {EPOCH_MAX} is reserved for fencing batches with message ids; request a new producer id",
         )
-    return partition.append(records, acks, MADE_IDS)
+    return partition.append(records, acks, ids=MADE_IDS)
 
 
 def _producer(records: memoryview) -> tuple[int, int, int]:
-    """Producer id, epoch and sequence; what is too short to have them is refused elsewhere."""
+    """Return producer id, epoch and sequence number. A batch that is too short has none and is refused later."""
     return read_producer(records) if len(records) >= HEADER_BYTES else (NO_PRODUCER_ID, _NO_NUMBER, _NO_NUMBER)
 
 
-def _is_a_strangers(partition: Partition, records: memoryview) -> bool:
-    """Whether the index has to be asked about a batch: its producer is not known here, but its ids may be."""
-    index, producer = partition.ids, _producer(records)
-    if index is None or producer[0] < 0 or partition.knows_producer(producer[0]):
+def _needs_search(partition: Leadership, records: memoryview) -> bool:
+    """True if the index must be searched for the ids of a batch.
+
+    That is so if the producer is unknown but the ids may be stored.
+    """
+    index, producer = partition.replica.ids, _producer(records)
+    if index is None or producer[0] < 0 or partition.replica.knows_producer(producer[0]):
         return False
     key = batch_key(*producer)
     return index.recent(key) is not None or index.may_be_stored(key)
 
 
-# In workers.
+# In workers
 
 
-def _look(partition: Partition, records: memoryview, *, ids: Sequence[bytes] | None) -> asyncio.Future[IdLookup]:
-    return partition.run(partial(_open, ids=ids, view=_View.of(partition.ids)), records)
+def _inspect(partition: Leadership, records: memoryview, *, ids: Sequence[bytes] | None) -> asyncio.Future[IdLookup]:
+    return partition.run(partial(_open, ids=ids, view=_View.of(partition.replica.ids)), records)
 
 
 def _open(
     records: memoryview, settings: TopicSettings, now_ms: int, *, ids: Sequence[bytes] | None, view: _View
 ) -> IdLookup:
     kind = MADE_IDS if ids is None else OWN_IDS
-    header = check_produced(records, settings, now_ms, kind)
+    header = check_produced(records, settings, now_ms, ids=kind)
     parsed = [] if ids is None else _checked_ids(records, header, ids)
-    taken = open_produced(records, settings, now_ms, kind) if wants_opened(settings) else records
+    taken = open_produced(records, settings, now_ms, ids=kind) if wants_opened(settings) else records
     keys = id_keys(parsed)
     if ids is None:
         keys = [batch_key(header.producer_id, header.producer_epoch, header.base_sequence)]
     return _find(IdLookup(taken, parsed, keys, {}, None, view))
 
 
-def _find(looked: IdLookup) -> IdLookup:
-    """With what the runs have of its keys. Blocking; KAFKA_STORAGE_ERROR when they cannot be read."""
-    newest_first = tuple(reversed(looked.view.runs))
-    found = {}
+def _find(lookup: IdLookup) -> IdLookup:
+    """Return the lookup with the values of its keys in the runs. Blocking. Raises KAFKA_STORAGE_ERROR."""
     try:
-        for key in looked.keys:
-            for run in newest_first:
-                place = run.find(key)
-                if place is not None:
-                    found[key] = place
-                    break
+        return lookup._replace(stored=find_newest(lookup.view.runs, lookup.keys))
     except FileNotFoundError as error:
-        return looked._replace(missing=error)
+        return lookup._replace(missing=error)
     except OSError as error:
         raise _unreadable(error) from None
-    return looked._replace(stored=found)
 
 
 def _unreadable(error: OSError) -> MillstreamError:
-    return MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"message ids cannot be read: {error}")
+    return MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot read message ids: {error}")
 
 
 def _checked_ids(records: memoryview, header: BatchHeader, ids: Sequence[bytes]) -> list[MessageId]:
-    """The ids taken apart; INVALID_MESSAGE_ID when they are not what the records say, or cannot be stored so."""
+    """Return the parsed ids. Raises INVALID_MESSAGE_ID if they are invalid or differ from those in the records."""
     if len(ids) != header.record_count:
         raise MillstreamError(
-            ErrorCode.INVALID_MESSAGE_ID, f"{header.record_count} records have {len(ids)} message ids; each needs one"
+            ErrorCode.INVALID_MESSAGE_ID,
+            f"{header.record_count} records have {len(ids)} message ids; send one per record",
         )
     parsed = [parse_message_id(each) for each in ids]
     if len(parsed) > 1 and any(isinstance(each, MadeId) for each in parsed):
-        raise MillstreamError(ErrorCode.INVALID_MESSAGE_ID, "a made id is retried in a batch of its own")
-    places: dict[bytes, int] = {}
-    for place, each in enumerate(ids):
-        if places.setdefault(each, place) != place:
+        raise MillstreamError(
+            ErrorCode.INVALID_MESSAGE_ID, "a retry under a made id must be the only message of its batch"
+        )
+    positions: dict[bytes, int] = {}
+    for number, each in enumerate(ids):
+        if positions.setdefault(each, number) != number:
             raise MillstreamError(
                 ErrorCode.INVALID_MESSAGE_ID,
-                f"records {places[each]} and {place} of the batch have the same message id {each!r}",
+                f"records {positions[each]} and {number} of the batch have the same message id {each!r}",
             )
     try:
         decoded = decode_batch(records, limit_bytes=DECODED_BYTES_MAX, verify=False)
     except MillstreamError as error:
         raise MillstreamError(ErrorCode.INVALID_RECORD, error.detail) from None
-    for place, (each, record) in enumerate(zip(ids, decoded, strict=True)):
+    for number, (each, record) in enumerate(zip(ids, decoded, strict=True)):
         if own_id(record) != each:
             raise MillstreamError(
                 ErrorCode.INVALID_MESSAGE_ID,
-                f"record {place} has the message id {each!r}, which its one header millstream.id must have as well",
+                f"record {number} has the message id {each!r}, but its header millstream.id is missing or differs",
             )
     return parsed
 
 
-# Back on the event loop.
+# On the event loop again
 
 
-def _append_checked(partition: Partition, looked: IdLookup, acks: int) -> AppendResult:
-    """A batch without ids of its own, of a producer that was not known."""
-    records = memoryview(looked.records)
+def _append_checked(partition: Leadership, lookup: IdLookup, acks: int) -> AppendResult:
+    """Append a batch without natural ids, unless the index has it and its producer is unknown."""
+    records = memoryview(lookup.records)
     producer_id = _producer(records)[0]
-    if producer_id >= 0 and not partition.knows_producer(producer_id):
-        place = _place(partition, looked, looked.keys[0])
-        if place is not None:
-            return _stored_before(partition, read_header(records), place, acks)
+    if producer_id >= 0 and not partition.replica.knows_producer(producer_id):
+        found = _search(partition, lookup, lookup.keys[0])
+        if found is not None:
+            return _stored_before(partition, read_header(records), found, acks)
     return put(partition, records, acks)
 
 
-PUT = AppendJob(partial(_look, ids=None), _append_checked)
-"""How a batch without ids of its own is appended, where it cannot be at once."""
+PUT = AppendJob(partial(_inspect, ids=None), _append_checked)
+"""The job for a batch without natural ids that cannot be appended at once."""
 
 
-def _stored_before(partition: Partition, header: BatchHeader, place: IndexedMessage, acks: int) -> AppendResult:
-    if place.messages == FENCED:
+def _stored_before(partition: Leadership, header: BatchHeader, found: IndexedMessage, acks: int) -> AppendResult:
+    if found.messages == FENCED:
         raise MillstreamError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"producer {header.producer_id} was fenced at epoch {header.producer_epoch}: a message of this batch was "
-            "stored by a retry of its id",
+            f"producer {header.producer_id} is fenced at epoch {header.producer_epoch}: a retry under a message id has "
+            "already stored a message of this batch",
         )
-    if place.messages != header.record_count:
+    if found.messages != header.record_count:
         raise MillstreamError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id} has sent sequence {header.base_sequence} before, in another batch",
+            f"producer {header.producer_id} has already sent sequence {header.base_sequence} in another batch",
         )
     partition.check_writable(acks)
-    return partition.duplicate(place.offset, place.offset + place.messages - 1, acks)
+    return partition.duplicate(found.offset, last_offset=found.offset + found.messages - 1, acks=acks)
 
 
-def _append_with_ids(partition: Partition, looked: IdLookup, acks: int) -> AppendResult:
+def _append_with_ids(partition: Leadership, lookup: IdLookup, acks: int) -> AppendResult:
     partition.check_writable(acks)
-    made = looked.ids[0] if isinstance(looked.ids[0], MadeId) else None
+    made = lookup.ids[0] if isinstance(lookup.ids[0], MadeId) else None
     if made is not None and made.partition != partition.number:
         raise MillstreamError(
             ErrorCode.INVALID_MESSAGE_ID, f"{made} belongs to partition {made.partition}, not to {partition.number}"
         )
-    partition.log.write_buffer.write()  # Then the index knows all that was appended.
-    known = _known(partition, looked)
+    partition.log.write_buffered()  # The index contains only batches that are written.
+    known = _known_messages(partition, lookup)
     if known:
         last = max(offset for _, offset in known)
-        committed = partition.duplicate(known[0][1], last, acks).committed
-        raise KnownIds(f"{len(known)} of {len(looked.ids)} message ids are known", known, committed)
-    records = memoryview(looked.records)
+        acknowledgement = partition.duplicate(known[0][1], last_offset=last, acks=acks).acknowledgement
+        raise KnownIds(f"{len(known)} of {len(lookup.ids)} message ids are already stored", known, acknowledgement)
+    records = memoryview(lookup.records)
     if made is not None:
         _fence(partition, records, made)
-    appended = partition.append(records, acks, OWN_IDS)
-    if not appended.duplicate:
-        partition.log.write_buffer.write()
-        offsets = range(appended.base_offset, appended.base_offset + len(looked.ids))
-        partition.know(id_entries(looked.keys, offsets), appended.base_offset)
+    appended = partition.append(records, acks, ids=OWN_IDS)
+    if not appended.is_duplicate:
+        partition.log.write_buffered()
+        offsets = range(appended.base_offset, appended.base_offset + len(lookup.ids))
+        partition.replica.know(id_entries(lookup.keys, offsets), appended.base_offset)
     return appended
 
 
-def _known(partition: Partition, looked: IdLookup) -> list[tuple[int, int]]:
-    """Which of the ids are known, by their places in the batch, and the offsets that they have."""
-    index = partition.ids
+def _known_messages(partition: Leadership, lookup: IdLookup) -> list[tuple[int, int]]:
+    """Return the index in the batch and the stored offset of each message whose id is known."""
+    index = partition.replica.ids
     if index is None:
         return []
-    if not looked.stored and index.has_none_recent(looked.keys):
-        _check_view(index, looked)
-        return []  # Nearly always, and then nothing is done for each message.
-    places = ((place, _offset_of(partition, looked, each, looked.keys[place])) for place, each in enumerate(looked.ids))
-    return [(place, offset) for place, offset in places if offset is not None]
+    if not lookup.stored and index.has_none_recent(lookup.keys):
+        _check_view(index, lookup)
+        return []  # The usual case, without work per message.
+    found = (
+        (number, _stored_offset(partition, lookup, each, lookup.keys[number])) for number, each in enumerate(lookup.ids)
+    )
+    return [(number, offset) for number, offset in found if offset is not None]
 
 
-def _offset_of(partition: Partition, looked: IdLookup, message_id: MessageId, key: bytes) -> int | None:
-    """Where the message of an id is; None when it is not known."""
-    place = _place(partition, looked, key)
-    if place is not None:
-        return place.offset
+def _stored_offset(partition: Leadership, lookup: IdLookup, message_id: MessageId, key: bytes) -> int | None:
+    """Return the offset of the message with this id, or None if the id is unknown."""
+    found = _search(partition, lookup, key)
+    if found is not None:
+        return found.offset
     if isinstance(message_id, MadeId):
-        batch = _place(partition, looked, looked.keys[-1])
+        batch = _search(partition, lookup, lookup.keys[-1])
         if batch is not None and batch.messages != FENCED:
             if message_id.place >= batch.messages:
                 raise MillstreamError(
-                    ErrorCode.INVALID_MESSAGE_ID, f"{message_id}: that batch had {batch.messages} messages"
+                    ErrorCode.INVALID_MESSAGE_ID, f"{message_id}: the batch has only {batch.messages} messages"
                 )
             return batch.offset + message_id.place
     return None
 
 
-def _place(partition: Partition, looked: IdLookup, key: bytes) -> IndexedMessage | None:
-    """What memory or, as a worker saw them, the runs have of a key."""
-    index = partition.ids
+def _search(partition: Leadership, lookup: IdLookup, key: bytes) -> IndexedMessage | None:
+    """Return the value of a key in memory or, from the worker's search, in the runs."""
+    index = partition.replica.ids
     if index is None:
         return None
-    recent = index.recent(key)
-    if recent is None:
-        _check_view(index, looked)
-        return looked.stored.get(key)
-    return recent
+    value = index.recent(key)
+    if value is None:
+        _check_view(index, lookup)
+        value = lookup.stored.get(key)
+    return None if value is None else IndexedMessage.unpack(value)
 
 
-def _check_view(index: IdIndex, looked: IdLookup) -> None:
-    """StaleInspectionError when the runs have changed since a worker looked into them."""
-    view = looked.view
-    if index is not view.known or index.added != view.added:
+def _check_view(index: IdIndex, lookup: IdLookup) -> None:
+    """Raise StaleInspectionError if the runs have changed since the worker searched them."""
+    view = lookup.view
+    if index is not view.id_index or index.revision != view.revision:
         raise StaleInspectionError(ErrorCode.KAFKA_STORAGE_ERROR, "message ids were saved meanwhile")
-    if looked.missing is not None:
+    if lookup.missing is not None:
         if index.runs is view.runs:
-            raise _unreadable(looked.missing)
-        raise StaleInspectionError(ErrorCode.KAFKA_STORAGE_ERROR, "message ids were written anew meanwhile")
+            raise _unreadable(lookup.missing)
+        raise StaleInspectionError(ErrorCode.KAFKA_STORAGE_ERROR, "message ids were merged meanwhile")
 
 
-def _fence(partition: Partition, records: memoryview, made: MadeId) -> None:
-    """Have the retry of a made id take the place of the attempt that it repeats."""
-    epoch = partition.producer_epoch(made.producer_id)
+def _fence(partition: Leadership, records: memoryview, made: MadeId) -> None:
+    """Give the retry under a made id a producer epoch that fences the attempt that it repeats."""
+    epoch = partition.replica.producers.epoch_of(made.producer_id)
     if epoch is not None and epoch > made.epoch:
-        stamp_producer(records, NO_PRODUCER_ID, _NO_NUMBER, _NO_NUMBER)  # The attempt is fenced already.
+        # The attempt is already fenced.
+        stamp_producer(records, NO_PRODUCER_ID, epoch=_NO_NUMBER, base_sequence=_NO_NUMBER)
     else:
-        stamp_producer(records, made.producer_id, made.epoch + 1, 0)
+        stamp_producer(records, made.producer_id, epoch=made.epoch + 1, base_sequence=0)

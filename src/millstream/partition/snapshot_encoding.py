@@ -1,8 +1,8 @@
-"""How a partition's small state is packed into bytes that show damage and age.
+"""Packs a snapshot with its kind, version and checksum, so that damaged and outdated snapshots are detected.
 
-Layout, big-endian: four bytes of kind, two of version, the payload, CRC-32C of all that. The payload is the kind's own
-affair. To change a payload, raise its version and read the older one too, or refuse it: a snapshot only shortens the
-replay of the log, so one that cannot be used costs time and nothing else.
+Layout, big-endian: kind (4 bytes), version (2), payload, CRC-32C of everything before it. The kind defines the payload.
+To change a payload, raise its version, and either read or refuse the older version. A snapshot only shortens the replay
+of the log, so a refused one costs nothing but time.
 """
 
 import struct
@@ -14,7 +14,7 @@ _CHECKSUM = struct.Struct(">I")
 
 
 class SnapshotError(ValueError):
-    """The bytes are damaged, of another kind, or of a version that is not known here."""
+    """The snapshot is damaged, of another kind, or of an unknown version."""
 
 
 def seal(kind: bytes, version: int, payload: bytes) -> bytes:
@@ -23,7 +23,7 @@ def seal(kind: bytes, version: int, payload: bytes) -> bytes:
 
 
 def unseal(kind: bytes, version: int, sealed: bytes) -> bytes:
-    """The payload of a sealed snapshot; SnapshotError when it cannot be used."""
+    """Return the payload of a sealed snapshot. Raises SnapshotError if it cannot be used."""
     if len(sealed) < _HEAD.size + _CHECKSUM.size:
         raise SnapshotError(f"a snapshot of {len(sealed)} bytes is too short")
     body, checksum = sealed[: -_CHECKSUM.size], sealed[-_CHECKSUM.size :]

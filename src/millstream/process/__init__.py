@@ -1,1 +1,1 @@
-"""Shared parts of every Millstream process: settings, logs, metrics, signals, exit codes, exit with the parent."""
+"""Provides what every Millstream process needs: settings, logs, metrics, signals, exit codes, exit with the parent."""

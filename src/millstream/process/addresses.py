@@ -1,4 +1,4 @@
-"""Addresses to listen on."""
+"""Classifies listen addresses, and reports an address that cannot be bound."""
 
 from collections.abc import Awaitable
 from ipaddress import ip_address
@@ -12,12 +12,12 @@ EVERY_ADDRESS = ("", "0.0.0.0", "::")
 
 
 def reachable_host(host: str) -> str:
-    """Where a process of this machine reaches one that listens on `host`."""
+    """Returns the host at which a local process reaches one that listens on `host`."""
     return "127.0.0.1" if host in EVERY_ADDRESS else host
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """True if only this machine can reach a process that listens on `host`."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
 
 
 async def listening(setting: str, host: str, port: int, listen: Awaitable[T]) -> T:
-    """What `listen` gives; ADDRESS_UNAVAILABLE, naming the flag that chooses another, when it cannot be had."""
+    """Returns the result of `listen`. Raises ADDRESS_UNAVAILABLE, with the flag to change, if it cannot bind."""
     try:
         return await listen
     except OSError as problem:
@@ -33,5 +33,5 @@ async def listening(setting: str, host: str, port: int, listen: Awaitable[T]) ->
         flag = "--" + setting.replace("_", "-")
         raise MillstreamError(
             ErrorCode.ADDRESS_UNAVAILABLE,
-            f"cannot listen on {host}:{port}: {why}. Stop what uses it, or choose another with {flag}.",
+            f"cannot listen on {host}:{port}: {why}. Stop the process that uses it, or choose another with {flag}.",
         ) from problem

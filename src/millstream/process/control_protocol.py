@@ -1,8 +1,8 @@
-"""What is said on a supervisor's control socket: one JSON object a line, a request and then its answer.
+"""Defines the protocol of a supervisor's control socket, and its client.
 
-The socket lies in the first data directory of `millstream serve` and is its owner's only. A connection that watches
-stays open: it is told the clusters now and after every change, and so long the gateway at its other end counts as
-running.
+Each line is a JSON object: a request, then its response. `millstream serve` creates the socket in its first data
+directory, and only the owner can connect. A connection with a `watch` request stays open: it receives the clusters now
+and after every change. The gateway at its other end counts as running while the connection is open.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ CONNECT_TIMEOUT_S = 10.0
 
 BROKERS_UNLESS_SAID = 3
 BROKERS_MAX = 16
-"""Of one cluster."""
+"""Maximum number of brokers in one cluster."""
 AGAIN_S = 0.05
 
 
 class NewCluster(Struct, frozen=True, forbid_unknown_fields=True):
-    """A cluster to be made. Its log directories lie inside the cluster's own: one for all, or one for each broker."""
+    """A cluster to create. Its log directories are inside the cluster's own: one for all brokers, or one for each."""
 
     name: str
     brokers: int = BROKERS_UNLESS_SAID
@@ -39,7 +39,7 @@ class NewCluster(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BrokerFacts(Struct, frozen=True):
-    """`problem` says how a broker ended that should run; it is started again and again, and the last of it counts."""
+    """A broker of a cluster. `problem` says how it last ended unexpectedly; the supervisor keeps restarting it."""
 
     node_id: int
     host: str
@@ -53,7 +53,7 @@ class BrokerFacts(Struct, frozen=True):
 
 
 class ClusterFacts(Struct, frozen=True):
-    """A cluster as its supervisor knows it; one that is stopped stays so until it is started by name."""
+    """A cluster and its state. A stopped cluster stays stopped until it is started by name."""
 
     name: str
     brokers: tuple[BrokerFacts, ...]
@@ -65,7 +65,7 @@ class ClusterFacts(Struct, frozen=True):
 
 
 class ControlRequest(Struct, frozen=True, omit_defaults=True):
-    """`name` is the cluster's for start, stop and delete; the ports are those of a gateway that watches."""
+    """A request. `name` is the cluster to start, stop or delete. The ports are those of a watching gateway."""
 
     verb: Literal["create", "list", "start", "stop", "delete", "watch"]
     name: str = ""
@@ -75,7 +75,7 @@ class ControlRequest(Struct, frozen=True, omit_defaults=True):
 
 
 class ControlResponse(Struct, frozen=True, omit_defaults=True):
-    """The clusters that were asked for, or the name of an error with its text and the field it speaks of."""
+    """A response: the requested clusters, or the name of an error with its text and the field that it concerns."""
 
     clusters: tuple[ClusterFacts, ...] = ()
     error: str = ""
@@ -84,13 +84,13 @@ class ControlResponse(Struct, frozen=True, omit_defaults=True):
 
 
 def refusal(error: MillstreamError) -> ControlResponse:
-    """The answer that tells a failure."""
+    """Returns the response that reports a failure."""
     field = error.field if isinstance(error, FieldError) else ""
     return ControlResponse(error=error.code.name, detail=error.detail, field=field)
 
 
 def checked(answer: ControlResponse) -> ControlResponse:
-    """The answer; raises the failure that it tells."""
+    """Returns the response, or raises the failure that it reports."""
     if answer.error:
         code = ErrorCode.__members__.get(answer.error, ErrorCode.UNKNOWN_SERVER_ERROR)
         raise FieldError(code, answer.detail, answer.field) if answer.field else MillstreamError(code, answer.detail)
@@ -99,7 +99,7 @@ def checked(answer: ControlResponse) -> ControlResponse:
 
 @contextmanager
 def reachable(path: Path) -> Iterator[str]:
-    """Another name of a socket's path: the kernel takes some hundred bytes, and data directories may be longer."""
+    """Yields a short alias of a socket's path. The kernel limits socket paths to about a hundred bytes."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"
@@ -108,9 +108,9 @@ def reachable(path: Path) -> Iterator[str]:
 
 
 class Control:
-    """The other end: asks the supervisor behind the socket at `path`.
+    """The client of the supervisor's socket at `path`.
 
-    A broker is ready a moment before its supervisor is: whoever may come that early has `patience_s`.
+    A broker reports that it is ready a moment before its supervisor listens. During `patience_s`, the client retries.
     """
 
     def __init__(self, path: Path, patience_s: float = 0.0) -> None:
@@ -118,11 +118,13 @@ class Control:
         self._patience_s = patience_s
 
     async def ask(self, request: ControlRequest) -> tuple[ClusterFacts, ...]:
-        """What it answers. Raises the failure it tells, or NO_SUPERVISOR when nobody listens there."""
+        """Returns the clusters of the response. Raises a reported failure, or NO_SUPERVISOR if none listens."""
         async with self._connected(request) as answers:
             async for answer in answers:
                 return answer
-        raise MillstreamError(ErrorCode.NO_SUPERVISOR, f"the supervisor at {self._path} ended before it answered")
+        raise MillstreamError(
+            ErrorCode.NO_SUPERVISOR, f"the supervisor at {self._path} closed the connection before it answered"
+        )
 
     @asynccontextmanager
     async def _connected(self, request: ControlRequest) -> AsyncIterator[AsyncIterator[tuple[ClusterFacts, ...]]]:
@@ -147,8 +149,8 @@ class Control:
                     raise MillstreamError(ErrorCode.NO_SUPERVISOR, detail) from None
             await asyncio.sleep(AGAIN_S)
 
-    async def watch(self, http_port: int, grpc_port: int) -> AsyncIterator[tuple[ClusterFacts, ...]]:
-        """All clusters, now and after every change, until the supervisor ends; raises as `ask`."""
+    async def watch(self, http_port: int, *, grpc_port: int) -> AsyncIterator[tuple[ClusterFacts, ...]]:
+        """Yields all clusters, now and after every change, until the supervisor ends. Raises like `ask`."""
         async with self._connected(ControlRequest("watch", http_port=http_port, grpc_port=grpc_port)) as answers:
             async for answer in answers:
                 yield answer

@@ -1,30 +1,47 @@
-"""The event loop, and what is printed when it serves."""
+"""Runs a process on an event loop, returns its exit code, and prints its ready message."""
 
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from millstream.model.errors import MillstreamError
+from millstream.process.exit_codes import EXIT_FAILED, exit_code
 
 log = logging.getLogger(__name__)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes the event loop: uvloop's where it is installed."""
+    """Returns the event loop's factory: uvloop's if it is installed, or else asyncio's."""
     try:
         import uvloop
     except ImportError:
-        log.warning("uvloop is not installed; everything is slower without it")
+        log.warning("uvloop not installed, using the slower asyncio event loop")
         return asyncio.new_event_loop
     return uvloop.new_event_loop
 
 
+def run_process(serve: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Runs a process's main coroutine on a new event loop. Prints errors on standard error. Returns the exit code."""
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(serve())
+    except MillstreamError as problem:
+        sys.stderr.write(f"millstream: {problem.detail}\n")
+        return exit_code(problem)
+    except OSError as problem:
+        sys.stderr.write(f"millstream: cannot start: {problem}\n")
+        return EXIT_FAILED
+
+
 def say_ready(lines: Sequence[str]) -> None:
-    """Say on standard output that clients may come, and what to try."""
+    """Prints the ready message on standard output."""
     try:
         if sys.stdout is None:
             raise OSError("standard output is closed")
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
     except OSError as problem:
-        # Nobody reads it; that is no reason not to serve.
-        log.warning("the ready line could not be written", extra={"why": str(problem)})
+        # The process can serve without a reader of its output.
+        log.warning("ready message not written", extra={"error": str(problem)})

@@ -1,4 +1,4 @@
-"""What the exit codes of processes say."""
+"""Defines the exit codes of Millstream's processes."""
 
 from millstream.model.errors import ErrorCode, MillstreamError
 

@@ -1,4 +1,4 @@
-"""Structured logs: an event's text and its fields, as a line for people or as one JSON object a line.
+"""Formats structured logs, an event with fields, as console lines or as one JSON object per line.
 
 Code logs with the standard library: `log.warning("connection cut off", extra={"peer": peer, "why": why})`.
 """
@@ -14,7 +14,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def configure(level: str, layout: str, stream: TextIO | None = None) -> None:
-    """Send every log of this process to `stream` (standard error), laid out as `console` or `json`."""
+    """Sends every log of this process to `stream` (default: standard error) in the `console` or `json` format."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if layout == "json" else ConsoleLines())
     root = logging.getLogger()
@@ -23,7 +23,7 @@ def configure(level: str, layout: str, stream: TextIO | None = None) -> None:
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What was handed in as `extra`."""
+    """Returns the fields that were passed as `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
@@ -32,7 +32,7 @@ def _time_of(record: logging.LogRecord) -> datetime:
 
 
 class ConsoleLines(logging.Formatter):
-    """`2026-01-31 12:00:00.000 warning connection cut off peer=127.0.0.1 why="garbage frame"`."""
+    """Formats `2026-01-31 12:00:00.000 warning connection cut off peer=127.0.0.1 why="garbage frame"`."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = _time_of(record).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
@@ -45,7 +45,7 @@ class ConsoleLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """`{"time":"…","level":"warning","logger":"…","event":"connection cut off","peer":"127.0.0.1"}`."""
+    """Formats `{"time":"…","level":"warning","logger":"…","event":"connection cut off","peer":"127.0.0.1"}`."""
 
     def format(self, record: logging.LogRecord) -> str:
         row: dict[str, Any] = {
@@ -54,7 +54,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        # The four above are never overwritten by a field of the same name.
+        # A field never overwrites one of the four names above.
         row = {**fields_of(record), **row}
         if record.exc_info:
             row["exception"] = self.formatException(record.exc_info)

@@ -1,8 +1,8 @@
-"""Metrics in Prometheus' text format: asked for, not counted along.
+"""Renders metrics in Prometheus' text format.
 
-Whoever has figures gives them when asked, so that the paths that make them carry no instruments, and nothing is kept
-twice. Written out by hand: the format is a few lines, and the client library would cost more memory than the broker's
-own state. The tests read the text back with that library.
+Each part reports its values when they are scraped, so hot paths need no instrumentation and no value is stored twice.
+The format is simple enough to write without the client library, which would use more memory than the broker's own
+state. The tests parse the text with that library.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ NO_LABELS: Labels = {}
 
 
 class Metric(NamedTuple):
-    """One figure, or one for each set of labels."""
+    """One metric, with a value for each set of labels."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -27,17 +27,17 @@ Source = Callable[[], Iterable[Metric]]
 
 
 def gauge(name: str, text: str, value: float) -> Metric:
-    """A figure that goes up and down."""
+    """Returns a metric without labels whose value goes up and down."""
     return Metric(name, "gauge", text, ((NO_LABELS, value),))
 
 
 def counter(name: str, text: str, value: float) -> Metric:
-    """A figure that only goes up; its name ends in `_total`."""
+    """Returns a metric without labels whose value only increases. Its name ends in `_total`."""
     return Metric(name, "counter", text, ((NO_LABELS, value),))
 
 
 def render(metrics: Iterable[Metric]) -> bytes:
-    """The text that a scrape gets."""
+    """Returns the response to a scrape."""
     lines = []
     for metric in metrics:
         lines.append(f"# HELP {metric.name} {_escaped(metric.help, quotes=False)}")
@@ -49,7 +49,7 @@ def render(metrics: Iterable[Metric]) -> bytes:
 
 
 def _number(value: float) -> str:
-    # Whole numbers are written in full: as a float, a byte counter would lose its last digits.
+    # Integers are written in full: as a float, a byte counter would lose its last digits.
     return str(value) if isinstance(value, int) else repr(float(value))
 
 

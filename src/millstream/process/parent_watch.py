@@ -1,6 +1,6 @@
-"""A process that ends with the one that started it, however that one ends.
+"""Ends a child process when its parent ends for any reason.
 
-The kernel sends the signal, so neither a parent that was killed nor a child that hangs leaves anything behind.
+The kernel sends the signal, so no process is left behind if the parent was killed or the child hangs.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent() -> None:
-    """Have this process killed when its parent ends, if its environment names one; exits where that is over already."""
+    """Makes the kernel kill this process when the parent named in its environment ends. Exits if it has ended."""
     parent = os.environ.get(PARENT_VARIABLE)
     if parent is None:
         return
@@ -23,5 +23,5 @@ def end_with_parent() -> None:
 
 
 def environment_of_child() -> dict[str, str]:
-    """Our environment, for a child that is to end with us."""
+    """Returns this process's environment for a child that must end with this process."""
     return {**os.environ, PARENT_VARIABLE: str(os.getpid())}

@@ -1,4 +1,4 @@
-"""Figures of this process, as the kernel has them."""
+"""Reads this process's memory, CPU time and open files from the kernel, and raises its limit of open files."""
 
 import logging
 import os
@@ -11,11 +11,11 @@ log = logging.getLogger(__name__)
 
 FILES_FEWEST = 256
 FILES_ENOUGH = 8_192
-"""One file of each partition that is written to; more would only cost the kernel memory."""
+"""Enough for one file per partition that is written to. More would only use kernel memory."""
 
 
 def process_metrics() -> Iterable[Metric]:
-    """Memory, CPU time and open files under the names that Prometheus' dashboards expect."""
+    """Yields memory, CPU time and open files, under the names that Prometheus' dashboards expect."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield Metric(
         "process_cpu_seconds_total",
@@ -29,23 +29,23 @@ def process_metrics() -> Iterable[Metric]:
 
 
 def open_as_many_files_as_allowed() -> int:
-    """Raise the limit of open files to what the system lets this user have, and tell it: connections count too."""
+    """Raises the limit of open files to the hard limit and returns it. Connections count as open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError) as error:
-            log.warning("the limit of open files stays as it is", extra={"limit": soft, "why": str(error)})
+            log.warning("open files limit not raised", extra={"limit": soft, "error": str(error)})
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return FILES_ENOUGH if limit == resource.RLIM_INFINITY else limit
 
 
 def segment_files_max(limit: int) -> int:
-    """How many files of logs may be open at a time, of all that the process may have: half are for connections."""
+    """Returns how many log files may be open at a time. Half of the process's limit is left to connections."""
     return max(FILES_FEWEST, min(limit // 2, FILES_ENOUGH))
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process."""
+    """Returns the resident memory of this process."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -1,8 +1,8 @@
-"""Tables of settings: what a process can be told by flags, environment, a TOML file and defaults, in that order.
+"""Loads a process's settings from flags, environment, a TOML file and defaults, in this order of precedence.
 
-A table is a struct whose fields carry their limits and their help. A name is written once, there: `kafka_port` is
-`--kafka-port`, the environment variable with the table's prefix, and `kafka_port = …` in the file. A name that nothing
-knows is an error, wherever it stands: a setting that silently does nothing is worse than none.
+A settings table is a struct whose fields carry limits and help texts. A field's name is its name everywhere:
+`kafka_port` is `--kafka-port`, an environment variable with the table's prefix, and `kafka_port = …` in the file. An
+unknown name is an error in every source, because a setting that is silently ignored is worse than an error.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,16 +12,16 @@ import msgspec
 from msgspec import Meta
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.units import read_duration_ms, read_size_bytes
+from millstream.model.units import format_duration_ms, format_size_bytes, read_duration_ms, read_size_bytes
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 ENVIRONMENT_PREFIX = "MILLSTREAM_"
 GATEWAY_PREFIX = "MILLSTREAM_GATEWAY_"
 PARENT_VARIABLE = "MILLSTREAM_PARENT"
-"""The process that a child is to end with."""
+"""Names the parent process that a child must end with."""
 CLIENT_VARIABLES = ("MILLSTREAM_BOOTSTRAP", "MILLSTREAM_CLIENT_CONFIG", "MILLSTREAM_CONTEXT", "MILLSTREAM_DEBUG")
-"""Variables with our prefix that are settings of no process."""
+"""Variables with the prefix MILLSTREAM_ that are not settings of a process."""
 
 DURATION = Meta(extra={"kind": "duration"})
 SIZE = Meta(extra={"kind": "size"})
@@ -35,18 +35,19 @@ LogFormat = Literal["console", "json"]
 
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
+_FORMATS: Mapping[str, Callable[[int], str]] = {"duration": format_duration_ms, "size": format_size_bytes}
 _BY_TYPE = {bool: "truth", int: "whole", str: "text", dict: "pairs", tuple: "list"}
 
 
 class SettingField(NamedTuple):
-    """One row of a table, as the command line and the documentation show it."""
+    """One setting, as the command line and the documentation show it."""
 
     name: str
     type: Any
     default: Any
     help: str
     kind: str
-    """How its text is read: text, whole, truth, choice, list, pairs, duration, size or port."""
+    """Format of its text: text, whole, truth, choice, list, pairs, duration, size or port."""
     choices: tuple[str, ...]
     variable: str
     can_be_off: bool
@@ -56,8 +57,20 @@ class SettingField(NamedTuple):
         return "--" + self.name.replace("_", "-")
 
     @property
+    def default_text(self) -> str:
+        """The default in readable units, or an empty text."""
+        value = self.default
+        if isinstance(value, bool):
+            return str(value).lower()
+        if self.kind in _FORMATS:
+            return _FORMATS[self.kind](value)
+        if self.can_be_off and value == PORT_OFF:
+            return "off"
+        return "" if isinstance(value, dict) else ",".join(value) if isinstance(value, tuple) else str(value)
+
+    @property
     def is_repeatable(self) -> bool:
-        """Whether its flag may be given several times, each time with a part of the value."""
+        """True if its flag may be given several times, each time with a part of the value."""
         return self.kind == "pairs"
 
 
@@ -67,7 +80,7 @@ class SettingsTable(Generic[S]):
     def __init__(
         self, kind: type[S], prefix: str, *, not_settings: Collection[str] = (), not_prefix: str | None = None
     ) -> None:
-        """`not_settings`, and what begins with `not_prefix`, are variables that are not for this process."""
+        """Ignores the environment variables in `not_settings`, and those that begin with `not_prefix`."""
         self.kind = kind
         self.config_variable = prefix + "CONFIG"
         self.fields: Mapping[str, SettingField] = _fields(kind, prefix)
@@ -78,10 +91,10 @@ class SettingsTable(Generic[S]):
     def load(
         self, flags: Mapping[str, object], environment: Mapping[str, str], config: tuple[str, str] | None = None
     ) -> S:
-        """The settings in force.
+        """Returns the effective settings.
 
-        `flags` has the flags that were given, by field name (None counts as not given); `config` is the name and the
-        text of a TOML file. Raises INVALID_SETTING that names every wrong field, its value and where it was said.
+        `flags` maps field names to the values of flags; None means that a flag was not given. `config` is the name and
+        the text of a TOML file. Raises INVALID_SETTING, which lists every wrong field with its value and its source.
         """
         problems: list[str] = []
         merged: dict[str, Any] = {}
@@ -102,13 +115,13 @@ class SettingsTable(Generic[S]):
         return self.kind(**merged)
 
     def as_flags(self, settings: S) -> list[str]:
-        """Arguments that say the same, on a command line of their own; what has its default is left out."""
-        said = []
+        """Returns command-line arguments for these settings. Settings at their defaults are left out."""
+        arguments = []
         for name, field in self.fields.items():
             value = getattr(settings, name)
             if value != field.default:
-                said += [f"{field.flag}={_as_text(value)}"]
-        return said
+                arguments += [f"{field.flag}={_as_text(value)}"]
+        return arguments
 
     def _from_environment(self, environment: Mapping[str, str], problems: list[str]) -> dict[str, tuple[object, str]]:
         known = {field.variable: name for name, field in self.fields.items()}
@@ -128,7 +141,7 @@ class SettingsTable(Generic[S]):
         return variable in self._not_settings or (prefix is not None and variable.startswith(prefix))
 
     def _from_file(self, config: tuple[str, str], problems: list[str]) -> dict[str, tuple[object, str]]:
-        import tomllib  # only needed by those who have a file; the others start sooner without it
+        import tomllib  # imported on demand, so that a process without a file starts sooner
 
         path, text = config
         try:
@@ -165,12 +178,12 @@ def _fields(kind: type[msgspec.Struct], prefix: str) -> dict[str, SettingField]:
 
 
 def _read_value(field: SettingField, value: object) -> Any:
-    """The value as its field's type, from text or from a TOML value."""
+    """Converts a text or a TOML value to the field's type."""
     if isinstance(value, str):
         value = _read_text(field, value)
     result = msgspec.convert(value, field.type)
     if field.kind == "list" and not (result and all(result)):
-        raise ValueError("expected at least one name, and none of them empty")
+        raise ValueError("expected a list of names, none of them empty")
     return result
 
 
@@ -203,14 +216,14 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """`name=value;name=value`."""
+    """Parses `name=value;name=value`."""
     pairs: dict[str, str] = {}
     for part in text.split(";"):
         name, is_pair, value = (each.strip() for each in part.partition("="))
         if not (name and is_pair and value):
-            raise ValueError("expected name=value, several divided by semicolons")
+            raise ValueError("expected name=value, several separated by semicolons")
         if name in pairs:
-            raise ValueError(f"{name} is named twice")
+            raise ValueError(f"{name} is given twice")
         pairs[name] = value
     return pairs
 
@@ -236,7 +249,7 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     import difflib  # only needed for an error message
 
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+    return f"; did you mean {close[0]}?" if close else f"; known names: {', '.join(sorted(known))}"
 
 
 def _lowered(text: str) -> str:

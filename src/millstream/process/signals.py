@@ -1,4 +1,4 @@
-"""Signals that end a process: the first one gracefully, a second one at once."""
+"""Ends a process on signals: the first one stops it gracefully, a second one immediately."""
 
 import asyncio
 import logging
@@ -11,11 +11,11 @@ from millstream.process.exit_codes import EXIT_BY_SECOND_SIGNAL
 log = logging.getLogger(__name__)
 
 REPEATED_SIGNAL_S = 0.5
-"""Supervisors, `timeout` and terminals tend to signal a process and its group: so close together, two are one."""
+"""Signals within this time count as one: supervisors, `timeout` and terminals often signal a process and its group."""
 
 
 def watch_signals(stopping: asyncio.Event, repeated_s: float = REPEATED_SIGNAL_S) -> None:
-    """The first signal sets `stopping`; another one ends the process at once, unless it came within `repeated_s`."""
+    """Sets `stopping` at the first signal. Another one later than `repeated_s` ends the process immediately."""
     loop = asyncio.get_running_loop()
     first_s = 0.0
 
@@ -24,8 +24,8 @@ def watch_signals(stopping: asyncio.Event, repeated_s: float = REPEATED_SIGNAL_S
         if stopping.is_set():
             if loop.time() - first_s < repeated_s:
                 return
-            # The data is safe at any moment; only the next start has to look at a little more of it.
-            sys.stderr.write("millstream: stopped at once by a second signal\n")
+            # Acknowledged data is safe at any moment. Only recovery at the next start takes a little longer.
+            sys.stderr.write("millstream: stopped immediately by a second signal\n")
             sys.stderr.flush()
             os._exit(EXIT_BY_SECOND_SIGNAL)
         log.info("stopping", extra={"signal": name})

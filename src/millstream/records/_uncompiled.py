@@ -1,7 +1,7 @@
-"""Stands in for the `cython` module where Cython is not installed, so that the codec's source runs as plain Python.
+"""Replaces the `cython` module if Cython is not installed, so that the codec's source runs as plain Python.
 
-Only what the codec uses is here. Types in annotations never get this far: the codec's modules do not
-evaluate them.
+It contains only what the codec uses. Types in annotations are missing, because the codec's modules do not evaluate
+annotations.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ cclass = final = inline = no_gc = with_gil = cfunc
 
 
 class _NoGil:
-    """Decorates functions, and is entered."""
+    """Works as a decorator and as a context manager."""
 
     def __call__(self, thing: T) -> T:
         return thing

@@ -1,4 +1,4 @@
-"""Records as Arrow columns, both ways, for those who work on many at once.
+"""Encodes Arrow tables into record batches and decodes batches into Arrow columns, for bulk processing.
 
 =========== ============================================== ======================================
 column      Arrow type                                     remark
@@ -7,11 +7,11 @@ key         binary                                         null: the record has 
 value       binary                                         null: a tombstone
 headers     list of struct(key string, value binary)       empty list: none
 timestamp   timestamp in milliseconds, UTC
-offset      int64                                          not looked at when encoding
+offset      int64                                          ignored when encoding
 =========== ============================================== ======================================
 
-PyArrow is large and not everybody's, so it is imported with this module and this module only by those who need it.
-The compiled codec fills Arrow's buffers itself: no Python object is made for a record on the way.
+PyArrow is large and optional, so only this module imports it, and only code that needs Arrow imports this module. The
+compiled codec fills Arrow's buffers directly: no Python object is created per record.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,12 +54,15 @@ _LARGE_HEADERS = pa.large_list(pa.struct([pa.field("key", pa.large_binary()), pa
 _NO_HEADERS = pa.array([], _HEADER)
 
 _KEPT_BYTES = len(bytearray(32 * 1024 * 1024 - 64 * 1024))
-"""Made and freed at once, and never touched. The C library of Linux gives what is freed back to the kernel, and gets it
-anew page by page, which costs several times as much as all that is done here; of blocks as large as the largest it has
-seen freed, it keeps some. More than this it does not learn."""
+"""Size of a block that is allocated and freed once at import, and never touched.
+
+Linux's C library returns freed memory to the kernel and requests it again page by page, which costs several times as
+much as the decoding. It keeps blocks up to the size of the largest one that it has seen freed, and learns no more than
+this size.
+"""
 
 _BODY_BYTES_MAX = (2**31 - 1) // 3
-"""Arrow's columns count their bytes with 32 bits, and replacing what is not UTF-8 can make three bytes of one."""
+"""Arrow's columns have 32-bit offsets, and replacing a byte that is not UTF-8 can produce three bytes."""
 
 
 class Arrays(NamedTuple):
@@ -75,11 +78,11 @@ class Arrays(NamedTuple):
 def decode_to_arrow(
     buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX, verify: bool = True, control: bool = False
 ) -> pa.RecordBatch:
-    """The records of all whole batches in `buffer`, as columns of `SCHEMA`.
+    """Decode all whole batches in `buffer` into columns of `SCHEMA`.
 
-    The arguments, what is left out and what goes wrong are those of `decode_batches`; `limit_bytes` bounds all the
-    records together, and beyond some 680 MiB Arrow's own limit does. The columns of the
-    smallest records take about three times what is decompressed.
+    Arguments, skipped batches and errors are those of `decode_batches`. `limit_bytes` applies to all records together;
+    above about 680 MiB Arrow's own limit applies. For the smallest records, the columns take about three times the
+    decompressed size.
     """
     arrays = decode_to_arrays(buffer, limit_bytes=limit_bytes, verify=verify, control=control)
     return pa.RecordBatch.from_arrays(list(arrays), schema=SCHEMA)
@@ -88,7 +91,7 @@ def decode_to_arrow(
 def decode_to_arrays(
     buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX, verify: bool = True, control: bool = False
 ) -> Arrays:
-    """As `decode_to_arrow`, for those who put columns together in another way: a record batch has its price."""
+    """Decode as `decode_to_arrow`, but return the arrays alone, because creating a record batch is costly."""
     run = BatchRunDecoder(buffer, min(limit_bytes, _BODY_BYTES_MAX))
     sizes = RecordSizes()
     parts: list[Callable[[RecordColumns], None]] = []
@@ -105,7 +108,7 @@ def decode_to_arrays(
                 sizes.add(header.record_count, len(body))
                 parts.append(partial(_fill, header, body))
         except CorruptBatch:
-            _filled(sizes, parts)  # What is wrong before it is told first.
+            _filled(sizes, parts)  # An error in an earlier batch is raised first.
             raise
     return _arrays(sizes.totals()[0], _filled(sizes, parts))
 
@@ -136,7 +139,7 @@ def _fill(header: BatchHeader, body: Bytes, columns: RecordColumns) -> None:
 
 
 def _arrays(rows: int, columns: RecordColumns) -> Arrays:
-    """The filled buffers as Arrow arrays; nothing is copied."""
+    """Wrap the filled buffers as Arrow arrays without copying."""
     offsets, timestamps, header_offsets = columns.buffers()
     keys, values, header_keys, header_values = columns.binary_buffers()
     headers = _headers(header_keys, header_values)
@@ -150,7 +153,7 @@ def _arrays(rows: int, columns: RecordColumns) -> Arrays:
 
 
 def _headers(keys: BinaryBuffers, values: BinaryBuffers) -> pa.Array:
-    """The headers of all records in a row; mostly there are none."""
+    """The headers of all records as one array; usually it is empty."""
     total = keys[3] // 4 - 1
     if not total:
         return _NO_HEADERS
@@ -183,11 +186,11 @@ def encode_table(
     transactional: bool = False,
     leader_epoch: int = -1,
 ) -> list[bytearray]:
-    """The rows as batches, in order; each stays within `batch_bytes` uncompressed, unless a single row is larger.
+    """Encode the rows as batches, in order. Each has at most `batch_bytes` uncompressed, unless a row is larger.
 
-    The table needs a column `value`; `key`, `headers` and `timestamp` may be there, others are not looked at. Strings
-    are taken as UTF-8, times of other units are rounded down to milliseconds. `timestamp` is the time of rows that have
-    none. Columns of other types, or a row without any time, are the caller's mistake: ValueError or TypeError.
+    The table needs a column `value`. The columns `key`, `headers` and `timestamp` are optional, and others are ignored.
+    Strings are encoded as UTF-8, and times of other units are rounded down to milliseconds. `timestamp` is used for
+    rows without a timestamp. ValueError or TypeError reports columns of other types, and rows without any timestamp.
     """
     rows = TableRows(table, timestamp)
     attributes = batch_attributes(compression, transactional=transactional)
@@ -195,38 +198,42 @@ def encode_table(
     row = 0
     while row < len(rows):
         sequence = base_sequence if base_sequence < 0 else (base_sequence + row) & SEQUENCE_MASK
-        header = rows.header(attributes, producer_id, producer_epoch, sequence)
+        header = rows.header(attributes, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence)
         header = header._replace(base_offset=base_offset + row, leader_epoch=leader_epoch)
-        batch, count = rows.encode(row, len(rows), header, batch_bytes, level)
+        batch, count = rows.encode(row, end=len(rows), header=header, batch_bytes=batch_bytes, level=level)
         batches.append(batch)
         row += count
     return batches
 
 
 class TableRows:
-    """The rows of a table, to be encoded batch by batch. What is wrong with the table is raised at once."""
+    """The rows of a table, to be encoded batch by batch. The constructor raises the errors of `encode_table`."""
 
     def __init__(self, table: pa.Table | pa.RecordBatch, timestamp: int | None) -> None:
         self._rows: int = table.num_rows
         self._encoder = _encoder(table, timestamp)
         self.keys = _key_buffers(table)
-        """Where the keys lie; None when there are none."""
+        """The buffers of the key column, or None if there is none."""
 
     def __len__(self) -> int:
         return self._rows
 
-    def cut(self, limit_bytes: int, limit_rows: int) -> list[tuple[int, int, int]]:
-        """Where to cut the rows for batches within both limits, unless a row alone is larger: start, end, bytes."""
+    def cut(self, limit_bytes: int, *, limit_rows: int) -> list[tuple[int, int, int]]:
+        """Split the rows into batches within both limits; a row above the limit gets a batch of its own.
+
+        Return the first row, the end row and the bytes of each batch.
+        """
         return self._encoder.cut(limit_bytes - HEADER_BYTES, limit_rows)
 
     @staticmethod
-    def header(attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> BatchHeader:
-        """A batch's header, without what its rows decide."""
+    def header(attributes: int, *, producer_id: int, producer_epoch: int, base_sequence: int) -> BatchHeader:
+        """Create a batch header without the fields that depend on the rows."""
         return BatchHeader(0, 0, -1, MAGIC, 0, attributes, 0, 0, 0, producer_id, producer_epoch, base_sequence, 0)
 
     def encode(
         self,
         first: int,
+        *,
         end: int,
         header: BatchHeader,
         batch_bytes: int,
@@ -234,13 +241,13 @@ class TableRows:
         order: Bytes | None = None,
         used: bytearray | None = None,
     ) -> tuple[bytearray, int]:
-        """A batch of the rows from `first` on, before `end`, that fit into `batch_bytes`, and how many they are.
+        """Encode the rows from `first` up to `end` that fit into `batch_bytes`. Return the batch and the row count.
 
-        With an `order`, 64-bit numbers, those of its places from `first` on are meant. `used` is a batch that nobody
-        needs any more, whose memory is taken.
+        `order`, 64-bit numbers, is a permutation of rows; `first` and `end` are then indexes into it. The memory of
+        `used`, a batch that is no longer needed, is reused.
         """
         batch, count, lowest, highest = self._encoder.encode(first, end, batch_bytes, HEADER_BYTES, order, used)
-        check_times(lowest, highest)
+        check_times(lowest=lowest, highest=highest)
         base = first if order is None else memoryview(order)[first]
         whole = header._replace(
             last_offset_delta=count - 1,
@@ -252,7 +259,7 @@ class TableRows:
 
 
 class Keys(NamedTuple):
-    """A column of keys: row r has what lies between offsets `first` + r and `first` + r + 1, unless its bit is 0."""
+    """A key column: key r is between offsets `first` + r and `first` + r + 1; validity bit 0 means null."""
 
     offsets: memoryview
     validity: memoryview | None
@@ -265,10 +272,10 @@ def _key_buffers(table: pa.Table | pa.RecordBatch) -> Keys | None:
 
 
 def _encoder(table: pa.Table | pa.RecordBatch, timestamp: int | None) -> TableEncoder:
-    """The table's columns, in the few types that the codec knows."""
+    """Convert the table's columns to the few types that the codec supports."""
     names = table.schema.names
     if "value" not in names:
-        raise ValueError(f"a table of records needs a column 'value'; there are {', '.join(names) or 'none'}")
+        raise ValueError(f"the table has no column 'value' (columns: {', '.join(names) or 'none'})")
     key = _binary_source(_whole(table, "key")) if "key" in names else None
     headers = _headers_source(_whole(table, "headers")) if "headers" in names else None
     times = _whole(table, "timestamp") if "timestamp" in names else pa.nulls(table.num_rows, pa.int64())
@@ -276,7 +283,7 @@ def _encoder(table: pa.Table | pa.RecordBatch, timestamp: int | None) -> TableEn
 
 
 def _whole(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
-    """A column in one piece, which copies it only when it is in several."""
+    """The column as one array. It is copied only if it has several chunks."""
     column = table.column(name)
     if not isinstance(column, pa.ChunkedArray):
         return column
@@ -311,7 +318,7 @@ def _milliseconds(array: pa.Array, instead: int | None) -> memoryview:
     array = _cast(array, pa.int64())
     if array.null_count:
         if instead is None:
-            raise ValueError(f"{array.null_count} rows have no timestamp, and none is given for them")
+            raise ValueError(f"{array.null_count} rows have no timestamp; fill the column or pass timestamp=")
         array = array.fill_null(instead)
     return _int64(array.buffers()[1])[array.offset : array.offset + len(array)]
 
@@ -320,7 +327,7 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return array.cast(kind)
     except pa.ArrowNotImplementedError:
-        raise TypeError(f"a column of {array.type} cannot be taken as {kind}") from None
+        raise TypeError(f"a column of type {array.type} cannot be converted to {kind}") from None
 
 
 def _bits(buffer: pa.Buffer | None) -> memoryview | None:

@@ -1,4 +1,4 @@
-"""Record batches whole: from lists of values to the bytes that go on the wire, and back."""
+"""Encodes lists of values into record batches, and decodes record batches into records and messages."""
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,10 +32,10 @@ from millstream.records.record_encoder import encode_records, time_range
 T = TypeVar("T")
 
 DECODED_BYTES_MAX = 128 * 1024 * 1024
-"""How large a batch's records may get when they are decompressed, unless the caller says otherwise."""
+"""The default limit for the decompressed size of a batch's records."""
 
 _OBJECT_RATIO = 64
-"""Bytes of objects for each byte received: more than any uncompressed record or header needs, however small."""
+"""Memory limit for objects per received byte. Uncompressed records and headers need less, however small they are."""
 
 _INT64_MAX = 2**63 - 1
 _pack = LAYOUT.pack_into
@@ -62,12 +62,12 @@ def encode_batch(
     leader_epoch: int = -1,
     used: bytearray | None = None,
 ) -> bytearray:
-    """One batch of all the records, at least one, ready to be sent or stored.
+    """Encode all records, at least one, into one batch that is ready to be sent or stored.
 
-    `timestamps` is one time for all or one for each, in milliseconds. `offset_deltas` is for batches with gaps, as
-    compaction leaves them. `made_ids` marks it as one whose messages have made ids. `append_timestamp` makes it a batch
-    whose records all have the time a broker gave. `used` is a batch that nobody needs any more, whose memory is taken.
-    Arguments that contradict each other are the caller's mistake: ValueError or TypeError says which.
+    `timestamps` is one time for all records or one per record, in milliseconds. `offset_deltas` creates gaps, as
+    compaction does. `made_ids` marks the batch as one whose messages have made ids. `append_timestamp` gives all
+    records a broker's append time. The memory of `used`, a batch that is no longer needed, is reused. ValueError or
+    TypeError names arguments that contradict each other.
     """
     count = len(values)
     base_timestamp, each_timestamp, max_timestamp = _timestamps(timestamps, count)
@@ -87,7 +87,7 @@ def encode_batch(
         attributes |= LOG_APPEND_TIME
         max_timestamp = append_timestamp
     batch = _packed(batch, attributes, level)
-    # Not through a `BatchHeader` and `seal`, which would take a single message as long as encoding it does.
+    # Written directly: a `BatchHeader` and `seal` would take as long as encoding a single message.
     _pack(
         batch,
         0,
@@ -112,15 +112,17 @@ def encode_batch(
 def batch_attributes(
     compression: str, *, transactional: bool = False, control: bool = False, made_ids: bool = False
 ) -> int:
-    """The attributes of a batch header; ValueError when there is no such compression."""
+    """Return the attributes of a batch header. Raise ValueError if the compression does not exist."""
     attributes = 0 if compression == "none" else int(Compression.named(compression))
     attributes |= MADE_IDS if made_ids else 0
     return attributes | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
 
 
 def seal(batch: bytearray, header: BatchHeader, level: int | None = None) -> bytearray:
-    """Finish a batch whose records lie behind the room for its header: compress them as the header says, and put the
-    header before them, with the length and the checksum that they now have."""
+    """Complete a batch whose records follow the space for the header.
+
+    Compress the records as the header specifies, and write the header with the resulting length and checksum.
+    """
     batch = _packed(batch, header.attributes, level)
     _pack(batch, 0, header.base_offset, len(batch) - LENGTH_END, *header[2:])
     _pack_crc(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
@@ -128,24 +130,24 @@ def seal(batch: bytearray, header: BatchHeader, level: int | None = None) -> byt
 
 
 def _packed(batch: bytearray, attributes: int, level: int | None) -> bytearray:
-    """The batch, its header still missing, compressed as its attributes say."""
+    """Compress a batch without header as its attributes specify."""
     if compression := attributes & COMPRESSION_MASK:
         packed = compress(Compression(compression), memoryview(batch)[HEADER_BYTES:], level)
         batch = bytearray(HEADER_BYTES)
         batch += packed
     elif level is not None:
-        raise ValueError("without compression there is no level")
+        raise ValueError("a compression level needs a compression; leave the level out")
     return batch
 
 
 def decode_batch(
     buffer: Bytes, position: int = 0, *, limit_bytes: int = DECODED_BYTES_MAX, verify: bool = True
 ) -> list[Record]:
-    """The records of the batch at `position`; CorruptBatch when it is none, or larger than `limit_bytes` unpacked.
+    """Decode the batch at `position`. Raise CorruptBatch if it is invalid, or decompresses to over `limit_bytes`.
 
-    The objects made of them are bounded too: by `limit_bytes`, or by what the batch's own size justifies if that is
-    more, so that only a batch that grows out of all proportion when it is decompressed is refused for it.
-    Whoever has checked the batch already can save the checksum with `verify=False`.
+    The memory of the created objects is limited too: to `limit_bytes`, or to a multiple of the batch's size if that is
+    more. So only a batch that grows extremely when decompressed fails this limit. A caller that has verified the
+    checksum already passes `verify=False`.
     """
     header = read_header(buffer, position)
     body = batch_body(buffer, position, header, limit_bytes=limit_bytes, verify=verify)
@@ -155,9 +157,9 @@ def decode_batch(
 def decode_batches(
     buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX, verify: bool = True, control: bool = False
 ) -> list[Record]:
-    """The records of all whole batches in `buffer`, as a fetch brings them; `limit_bytes` bounds all of them together.
+    """Decode all whole batches in `buffer`, such as a fetch response. `limit_bytes` applies to all of them together.
 
-    Control batches hold marks for brokers and clients, not messages; they are left out unless `control` is set.
+    Control batches contain markers for brokers and clients, not messages. They are skipped unless `control` is set.
     """
     records: list[Record] = []
     _decode_all(buffer, records, None, limit_bytes=limit_bytes, verify=verify, control=control)
@@ -167,9 +169,9 @@ def decode_batches(
 def decode_messages(
     buffer: Bytes, topic: str, partition: int, *, limit_bytes: int = DECODED_BYTES_MAX, packed_bytes: int | None = None
 ) -> list[Message]:
-    """As `decode_batches`, for those who read a partition: its messages, checked, without control batches.
+    """Decode all whole batches as messages of a partition. Checksums are verified and control batches skipped.
 
-    `packed_bytes` is what the buffer took before it was `unpacked`, if it was.
+    `packed_bytes` is the size of the buffer before `unpacked` decompressed it, if it did.
     """
     messages: list[Message] = []
     place = (topic, partition)
@@ -178,7 +180,7 @@ def decode_messages(
 
 
 def unpacked(buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX) -> bytearray:
-    """The whole batches of `buffer`, checked, and none of them compressed; CorruptBatch as for `decode_batches`."""
+    """Verify and decompress the whole batches of `buffer`. Raise CorruptBatch as `decode_batches` does."""
     made = bytearray()
     for position, header in each_batch(buffer):
         body = batch_body(buffer, position, header, limit_bytes=max(0, limit_bytes - len(made)), verify=True)
@@ -192,12 +194,12 @@ def unpacked(buffer: Bytes, *, limit_bytes: int = DECODED_BYTES_MAX) -> bytearra
 
 
 def whole_end(buffer: Bytes) -> int:
-    """Where the whole batches of a buffer end; nothing else about them is looked at."""
+    """Return the position after the last whole batch in a buffer. Only the lengths of the batches are read."""
     return BatchRunDecoder(buffer, 0).whole()
 
 
 def size_at(buffer: Bytes, position: int) -> int:
-    """How large the batch at `position` says it is; 0 where there is too little of it to tell, or what is no batch."""
+    """The size of the batch at `position` according to its length field; 0 if that is incomplete or invalid."""
     if len(buffer) - position < LENGTH_END:
         return 0
     return max(
@@ -206,16 +208,18 @@ def size_at(buffer: Bytes, position: int) -> int:
 
 
 class BatchRun(NamedTuple):
-    """Whole batches of a buffer, where to go on reading after them, and whether one of them is compressed."""
+    """Whole batches of a buffer, the offset after them, and whether one of them is compressed."""
 
     stored: memoryview
     next_offset: int
     is_packed: bool
 
 
-def each_piece(buffer: memoryview, offset: int, size_bytes: int) -> Iterator[BatchRun]:
-    """The buffer in pieces of whole batches, closed and unchecked, within `size_bytes` unless one alone is larger; each
-    with where to go on after it, at least `offset`."""
+def each_piece(buffer: memoryview, offset: int, *, size_bytes: int) -> Iterator[BatchRun]:
+    """Split the buffer into runs of whole batches, without decoding or checking them.
+
+    Each run is within `size_bytes`, unless a single batch is larger. Its next offset is at least `offset`.
+    """
     run = BatchRunDecoder(buffer, 0)
     start = 0
     while start < len(buffer):
@@ -250,8 +254,10 @@ def _decode_all(
 def take_special(
     run: BatchRunDecoder, buffer: Bytes, *, verify: bool, control: bool
 ) -> tuple[BatchHeader, Bytes | None] | None:
-    """The batch that has ended the run, which goes on behind it, and its body, None where it is left out; None when it
-    was the end of the buffer."""
+    """Take the batch at which the run ended, and continue the run after it.
+
+    Return its header and its body; the body is None for a skipped control batch. Return None at the end of the buffer.
+    """
     special = next(each_batch(buffer, run.end), None)
     if special is None:
         return None
@@ -265,7 +271,7 @@ def take_special(
 
 
 def batch_body(buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes: int, verify: bool) -> Bytes:
-    """The records' bytes, decompressed, of the batch at `position` after checking it."""
+    """Check the batch at `position`, and return the bytes of its records, decompressed."""
     check(buffer, position, header, verify_crc=verify)
     body = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
     return decompress(Compression(header.compression), body, limit_bytes)
@@ -288,7 +294,7 @@ def _records(
 
 
 def _timestamps(given: Sequence[int] | int, count: int) -> tuple[int, list[int] | None, int]:
-    """Base, each one's unless all are the same, and largest."""
+    """The first timestamp, the list of all timestamps (None if there is one for all), and the largest one."""
     if count == 0:
         raise ValueError("a batch has at least one record")
     if isinstance(given, int):
@@ -299,23 +305,23 @@ def _timestamps(given: Sequence[int] | int, count: int) -> tuple[int, list[int] 
         base = each[0]
         try:
             lowest, highest = time_range(each)
-        except OverflowError:  # Whoever looks at all of them says so.
+        except OverflowError:  # The encoder reports the value that is too large.
             lowest, highest = min(each), max(each)
     if lowest < 0 or highest > _INT64_MAX:
-        check_times(lowest, highest)
+        check_times(lowest=lowest, highest=highest)
     return base, each, highest
 
 
-def check_times(lowest: int, highest: int) -> None:
-    """ValueError unless a batch can hold both times."""
+def check_times(*, lowest: int, highest: int) -> None:
+    """Raise ValueError unless both timestamps can be in one batch."""
     if lowest < -_INT64_MAX - 1 or highest > _INT64_MAX or highest - lowest > _INT64_MAX:
-        raise ValueError(f"the times of one batch, {lowest} to {highest}, are too far apart")
+        raise ValueError(f"the timestamps of one batch, {lowest} to {highest}, are too far apart")
 
 
 def _offset_deltas(given: Sequence[int], count: int) -> list[int]:
     deltas = _as_long(given, count, "offset_deltas")
     if deltas[0] < 0 or deltas[-1] >= 2**31 or any(one >= other for one, other in pairwise(deltas)):
-        raise ValueError("offset deltas rise from 0 or more, and fit into 31 bits")
+        raise ValueError("offset_deltas must increase, and be within 0 and 2147483647")
     return deltas
 
 

@@ -1,7 +1,7 @@
-"""CRC-32C, by the processor's own instruction where it has one.
+"""Computes CRC-32C, with the processor's own instruction if it has one.
 
-Only the compiled part of the crc32c package is loaded. Importing the package itself would cost a broker 19 ms of its
-start, because it looks up its own version among everything that is installed, and has a command line.
+Only the compiled part of the crc32c package is loaded. Importing the package itself would add 19 ms to a broker's
+start, because it looks up its own version among all installed packages and includes a command line.
 """
 
 from importlib.machinery import PathFinder
@@ -13,7 +13,7 @@ def _compiled_part() -> Any:
     package = find_spec("crc32c")
     found = PathFinder.find_spec("_crc32c", package.submodule_search_locations) if package else None
     if found is None or found.loader is None:
-        raise ImportError("the checksum of batches is missing: install crc32c")
+        raise ImportError("the module crc32c is missing; install the package crc32c")
     module = module_from_spec(found)
     found.loader.exec_module(module)
     return module

@@ -1,8 +1,8 @@
-"""Batches that lose records and keep their place: what compaction makes of a batch.
+"""Creates batches with fewer records, or with none, for compaction.
 
-A log has no gaps: every offset lies within a batch. So a batch that loses records keeps its first and its last offset,
-and what is gone altogether is covered by a batch without records. Readers of all kinds go on behind the last offset of
-such a batch. The records that stay are copied byte by byte.
+A log has no gaps: every offset is within a batch. So a batch that loses records keeps its first and its last offset. A
+batch without records covers offsets that are removed completely. All readers continue after the last offset of such a
+batch. The remaining records are copied byte by byte.
 """
 
 from millstream.records.batch import seal
@@ -12,16 +12,16 @@ from millstream.records.record_keys import SLOT_BYTES, OffsetMap, filter_records
 __all__ = ["OFFSETS_MAX", "SLOT_BYTES", "OffsetMap", "emptied", "filler", "inspect_records", "reduced"]
 
 OFFSETS_MAX = 2**31 - 1
-"""So many offsets one batch can cover."""
+"""The maximum number of offsets that one batch can cover."""
 
 _NO_TIME = -1
 
 
 def reduced(header: BatchHeader, body: Bytes, kept: bytearray, horizon_ms: int | None = None) -> bytearray:
-    """The batch with only the records that `kept` marks, at least one; `body` is what `batch_body` gives.
+    """Encode the batch with only the records that `kept` marks, at least one. `body` comes from `batch_body`.
 
-    With `horizon_ms`, that becomes the batch's delete horizon; the records' times stay what they are.
-    Raises CorruptBatch when the body is none.
+    `horizon_ms` becomes the batch's delete horizon; the records' timestamps stay unchanged. Raises CorruptBatch if the
+    body is invalid.
     """
     base_timestamp, attributes = header.base_timestamp, header.attributes
     if horizon_ms is not None:
@@ -46,14 +46,14 @@ def reduced(header: BatchHeader, body: Bytes, kept: bytearray, horizon_ms: int |
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """The batch without any record: its producer, its sequence numbers and its offsets are still told."""
+    """Encode the batch without records. Producer, sequence numbers and offsets stay in its header."""
     attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON)
     return seal(bytearray(HEADER_BYTES), header._replace(attributes=attributes, record_count=0))
 
 
-def filler(base_offset: int, next_offset: int, leader_epoch: int) -> bytearray:
-    """A batch without records for the offsets before `next_offset`, no more than `OFFSETS_MAX` of them."""
-    assert 0 < next_offset - base_offset <= OFFSETS_MAX, "a batch covers some offsets, and not too many"
+def filler(*, base_offset: int, next_offset: int, leader_epoch: int) -> bytearray:
+    """Encode a batch without records for the offsets before `next_offset`, at most `OFFSETS_MAX` of them."""
+    assert 0 < next_offset - base_offset <= OFFSETS_MAX, "the number of offsets fits into one batch"
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,

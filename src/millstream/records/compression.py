@@ -1,7 +1,7 @@
-"""Compression of a batch's records, and its undoing within bounds.
+"""Compresses the records of a batch, and decompresses them within a size limit.
 
-What is written is what every client reads: gzip and zstd as they are, LZ4 in frames of independent blocks (Java refuses
-linked ones), Snappy in the framing of Java's library (the other clients take it as well as raw Snappy; so do we):
+All clients can read the output: standard gzip and zstd, LZ4 in frames of independent blocks (Java rejects linked ones),
+and Snappy in the framing of Java's library. Other clients and this module read both that framing and raw Snappy:
 
 ====== ======== ====================================================================
 at     bytes    Java's Snappy framing
@@ -12,10 +12,10 @@ at     bytes    Java's Snappy framing
                 the first eight bytes again in place of a size begin a further stream
 ====== ======== ====================================================================
 
-A batch says nothing about its decompressed size that could be believed. So output goes into a buffer of a size that
-the input makes likely, and the decompressor is stopped when it is full; only then the buffer grows, up to the caller's
-limit and never beyond. A bomb costs no more memory than the limit (zstd reserves a window of at most 128 MiB besides)
-and no more time than filling it a few times.
+The uncompressed size is not known from a batch in a trustworthy form. So the output goes into a buffer of a likely
+size, and the decompressor stops when it is full. Only then the buffer grows, up to the caller's limit. A decompression
+bomb costs no more memory than the limit (zstd also reserves a window of at most 128 MiB), and no more time than filling
+it a few times.
 """
 
 import struct
@@ -31,10 +31,10 @@ from millstream.records.header import Bytes, CorruptBatch
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 1024 * 1024
-"""Java's own are of 32 KiB. The interpreter's lock is given back for each block, and may be waited for after it."""
+"""Java's blocks have 32 KiB. Each block releases the interpreter lock, and may wait for it afterwards."""
 _XERIAL_NEXT_STREAM = struct.unpack(">i", _XERIAL_MAGIC[:4])[0]
 _SNAPPY_RATIO_MAX = 64
-"""Three bytes of Snappy make at most 64; whoever promises more lies, and is not given the room."""
+"""Three bytes of Snappy expand to at most 64. A block that claims more is invalid and gets no memory."""
 
 _size = struct.Struct(">i")
 
@@ -44,8 +44,8 @@ _LZ4_HEADERS = {
     1024 * 1024: bytes.fromhex("04224d18 60 60 51"),
     4096 * 1024: bytes.fromhex("04224d18 60 70 73"),
 }
-"""By the size of the largest block: mark, independent blocks and no checksums (a batch has one), that size, and the
-checksum of these two."""
+"""Frame headers by maximum block size: magic, flags (independent blocks, no checksums, because a batch has one), block
+size, and the checksum of these two."""
 _LZ4_UNCOMPRESSED = 1 << 31
 _LZ4_SLOW_LEVEL_MIN = 3
 _LZ4_SLOW_PIECE_BYTES = 64 * 1024
@@ -55,21 +55,21 @@ _FIRST_BYTES = 64 * 1024
 _FIRST_RATIO = 4
 _GROWTH = 4
 _OUTPUT_FULL = "failed to write whole buffer"
-"""How cramjam says that the output buffer is too small, as against the input being damaged."""
+"""cramjam's error text when the output buffer is too small. Other texts mean damaged input."""
 
 LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131072, 23)}
 """The levels that Kafka allows; Snappy has none."""
 
 _DEFAULT_LEVELS = {"gzip": 6, "snappy": 0, "lz4": 1, "zstd": 3}
 _ZLIB_LEVEL_MIN = 5
-"""From here on zlib takes less time than cramjam for most batches and no more room; below, it takes more of either."""
+"""Lowest level at which zlib is used: from here it is faster than cramjam for most batches and compresses as well."""
 
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
-"""The largest window; 16 more are how zlib is told to put gzip's header and checksum around."""
+"""The largest window. Adding 16 makes zlib write gzip's header and checksum."""
 
 
 class Compression(IntEnum):
-    """The number in a batch's attributes."""
+    """The compression of a batch. The value is its number in the batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -79,16 +79,16 @@ class Compression(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """By its name in settings; ValueError names those that exist."""
+        """Return the compression with this name. The ValueError lists the accepted names."""
         try:
             return cls[name.upper()]
         except KeyError:
             known = ", ".join(each.name.lower() for each in cls)
-            raise ValueError(f"unknown compression {name!r}; there are {known}") from None
+            raise ValueError(f"unknown compression {name!r} (use one of {known})") from None
 
 
 def compress(compression: Compression, data: Bytes, level: int | None = None) -> Bytes:
-    """`data` compressed; ValueError when the compression has no such level."""
+    """Compress `data`. Raise ValueError if the compression does not support the level."""
     if compression is Compression.NONE:
         return data
     level = _checked_level(compression.name.lower(), level)
@@ -108,7 +108,7 @@ def compress(compression: Compression, data: Bytes, level: int | None = None) ->
 
 
 def decompress(compression: Compression, data: Bytes, limit_bytes: int) -> Bytes:
-    """`data` as it was before; CorruptBatch when it is damaged or would become larger than `limit_bytes`."""
+    """Decompress `data`. Raise CorruptBatch if it is damaged, or larger than `limit_bytes` when decompressed."""
     if compression is Compression.NONE:
         if len(data) > limit_bytes:
             raise _too_large(limit_bytes)
@@ -126,14 +126,14 @@ def _checked_level(name: str, level: int | None) -> int:
         return _DEFAULT_LEVELS[name]
     levels = LEVELS.get(name)
     if levels is None:
-        raise ValueError(f"{name} has no levels")
+        raise ValueError(f"{name} has no compression levels; leave the level out")
     if level not in levels:
-        raise ValueError(f"{name} has levels {levels[0]} to {levels[-1]}, not {level}")
+        raise ValueError(f"{name} level {level} is not valid (use {levels[0]} to {levels[-1]})")
     return level
 
 
 def _too_large(limit_bytes: int) -> CorruptBatch:
-    return CorruptBatch(f"the records take more than the {limit_bytes} bytes that are allowed")
+    return CorruptBatch(f"the decompressed records exceed the limit of {limit_bytes} bytes")
 
 
 _STREAMS: dict[Compression, Callable[[Any, Any], int]] = {
@@ -144,7 +144,7 @@ _STREAMS: dict[Compression, Callable[[Any, Any], int]] = {
 
 
 def _decompress_stream(decompress_into: Callable[[Any, Any], int], data: Bytes, limit_bytes: int) -> Bytes:
-    """Try with the room that is likely to do; grow it while it does not."""
+    """Decompress into a buffer of a likely size, and repeat with a larger one while it is too small."""
     room_bytes = min(max(_FIRST_BYTES, _FIRST_RATIO * len(data)), limit_bytes)
     while True:
         room = bytearray(room_bytes)
@@ -159,9 +159,9 @@ def _decompress_stream(decompress_into: Callable[[Any, Any], int], data: Bytes, 
 
 
 def _compress_lz4(data: memoryview) -> bytearray:
-    """Block by block, at the fast level: what makes whole frames keeps the interpreter's lock, and everybody waits.
+    """Compress block by block at the fast level. Compressing a whole frame would hold the interpreter lock throughout.
 
-    The lock is given back for each block, and may be waited for after it; so there are as few as a frame can have.
+    Each block releases the lock and may wait for it afterwards. So the blocks are as large as a frame permits.
     """
     block_bytes = next((size for size in _LZ4_HEADERS if size >= len(data)), max(_LZ4_HEADERS))
     packed = bytearray(_LZ4_HEADERS[block_bytes])
@@ -179,10 +179,10 @@ def _compress_lz4(data: memoryview) -> bytearray:
 
 
 def _compress_lz4_slowly(data: memoryview, level: int) -> memoryview:
-    """A block's worth at a time: the compressor keeps the interpreter's lock while it has work."""
+    """Compress in small pieces, because the compressor holds the interpreter lock while it works."""
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     for start in range(0, len(data), _LZ4_SLOW_PIECE_BYTES):
-        compressor.compress(bytes(data[start : start + _LZ4_SLOW_PIECE_BYTES]))  # It takes nothing else.
+        compressor.compress(bytes(data[start : start + _LZ4_SLOW_PIECE_BYTES]))  # It accepts only bytes.
     return memoryview(compressor.finish())
 
 
@@ -196,14 +196,14 @@ def _compress_snappy(data: memoryview) -> bytearray:
 
 
 def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
-    """Raw or in Java's framing; all sizes are added up before any room is made."""
+    """Decompress raw or framed Snappy. All sizes are added up before memory is allocated."""
     blocks = list(_xerial_blocks(data)) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
     total = 0
     sizes = []
     for block in blocks:
         size = cramjam.snappy.decompress_raw_len(block)
         if size > _SNAPPY_RATIO_MAX * len(block):
-            raise CorruptBatch(f"{len(block)} bytes of snappy data cannot hold the {size} bytes they promise")
+            raise CorruptBatch(f"a snappy block of {len(block)} bytes claims an impossible size of {size} bytes")
         total += size
         if total > limit_bytes:
             raise _too_large(limit_bytes)
@@ -218,25 +218,25 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
 
 
 def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
-    """The compressed blocks of one or more framed streams."""
+    """Yield the compressed blocks of one or more framed streams."""
     position = _after_header(data, 0)
     while position < len(data):
         if len(data) - position < _size.size:
-            raise CorruptBatch("the batch's snappy data ends within a block's size")
+            raise CorruptBatch("the batch's snappy data is truncated within a block size")
         size = _size.unpack_from(data, position)[0]
         if size == _XERIAL_NEXT_STREAM:
             position = _after_header(data, position)
             continue
         position += _size.size
         if size <= 0 or size > len(data) - position:
-            raise CorruptBatch(f"a block of {size} bytes is given where {len(data) - position} are left")
+            raise CorruptBatch(f"a snappy block has the size {size}, but {len(data) - position} bytes are left")
         yield data[position : position + size]
         position += size
 
 
 def _after_header(data: memoryview, position: int) -> int:
-    """Where the blocks of a stream begin whose header begins at `position`; any version can be read."""
+    """The position of the first block of a stream whose header begins at `position`. All versions are accepted."""
     end = position + len(_XERIAL_HEADER)
     if end > len(data) or data[position : position + len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        raise CorruptBatch("the batch's snappy data ends within its header, or has a wrong one")
+        raise CorruptBatch("the header of the batch's snappy data is incomplete or invalid")
     return end

@@ -1,6 +1,6 @@
-"""The 61 bytes at the front of a record batch: read, checked and stamped without opening the records.
+"""Reads, checks and stamps the 61-byte header of a record batch, without decoding the records.
 
-This is the broker's whole business with a batch, so everything here costs the same for one record as for ten thousand.
+The broker does nothing else with most batches, so all functions here cost the same for one record as for ten thousand.
 All numbers are big-endian:
 
 ====== ===== ==================== =====================================================================
@@ -14,20 +14,20 @@ at     bytes field                meaning
 21     2     attributes           bits 0-2 compression, 3 log append time, 4 transactional, 5 control,
                                   6 delete horizon, 13 made ids, 14 own ids (both Millstream's, see below)
 23     4     last_offset_delta    offset of the last record, less base_offset
-27     8     base_timestamp       what the records' time deltas count from, milliseconds; with a delete horizon,
-                                  that is also the time from which on its tombstones may go
+27     8     base_timestamp       base of the records' timestamp deltas, milliseconds; with a delete horizon, also the
+                                  time from which on its tombstones may be removed
 35     8     max_timestamp        largest time of a record; with log append time, the time of all of them
 43     8     producer_id          -1: the producer is not idempotent
 51     2     producer_epoch
 53     4     base_sequence        sequence number of the first record
-57     4     record_count         records that follow; compaction may leave fewer than offsets, even none
+57     4     record_count         number of records; after compaction it may be lower than the number of offsets
 ====== ===== ==================== =====================================================================
 
-Offset and epoch lie outside the checksum: that is what lets a broker stamp a batch in place and pass it on unopened.
+Offset and epoch are outside the checksum. So a broker can stamp a batch in place and store it without decoding it.
 
-Two attribute bits that Kafka does not use tell which ids a batch's messages were stored under, so that whoever reads
-the log knows which batches to look at, and which to open: *made ids* name what this header says, *own ids* are in the
-records' headers `millstream.id`. No more than one of them is set. Readers of other makes pass over both.
+Two attribute bits that Kafka does not use describe the message ids of a batch, so that a reader of the log knows which
+batches to check and which to decode. *Made ids* follow from this header. *Own ids* are in the headers `millstream.id`
+of the records. At most one of the two bits is set. Clients of other vendors ignore both.
 """
 
 import struct
@@ -40,13 +40,13 @@ from millstream.records.checksum import crc32c
 HEADER_BYTES = 61
 MAGIC = 2
 CRC_START = 21
-"""Where the part that the checksum covers begins."""
+"""The first byte that the checksum covers."""
 
 LENGTH_END = 12
-"""The bytes before, and of, `batch_length`, which it does not count."""
+"""The bytes up to the end of `batch_length`, which that field does not count."""
 
 RECORD_BYTES_MIN = 7
-"""Length, attributes, two deltas, null key, null value and no headers: a record cannot be smaller."""
+"""The smallest record: length, attributes, two deltas, null key, null value and header count 0."""
 
 COMPRESSION_MASK = 0x07
 COMPRESSION_MAX = 4
@@ -60,7 +60,7 @@ ANY_IDS = MADE_IDS | OWN_IDS
 
 SEQUENCE_MASK = 0x7FFFFFFF
 BASE_OFFSET_MAX = 2**63 - 1 - 2**31
-"""The highest base offset whose batch cannot run over the end of the offsets."""
+"""The highest base offset whose batch cannot exceed the highest offset."""
 
 LAYOUT = struct.Struct(">qiibIhiqqqhii")
 _unpack_from = LAYOUT.unpack_from
@@ -72,14 +72,14 @@ Bytes = bytes | bytearray | memoryview
 
 
 class CorruptBatch(MillstreamError):  # noqa: N818 - the name says what the batch is; the base says that it is an error
-    """The bytes are not a record batch, or not a whole one, or not the one that was sent."""
+    """The bytes are not a record batch, or an incomplete or damaged one."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, detail)
 
 
 class BatchHeader(NamedTuple):
-    """What a batch says about itself."""
+    """The header of a record batch, field by field."""
 
     base_offset: int
     batch_length: int
@@ -97,7 +97,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """The size of the whole batch, including the header."""
         return self.batch_length + LENGTH_END
 
     @property
@@ -106,12 +106,15 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset that follows the batch."""
+        """The offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record, which starts over at 0 after 2**31 - 1; -1 without a producer."""
+        """The sequence number of the last record; -1 for a batch of a producer that is not idempotent.
+
+        Sequence numbers wrap from 2**31 - 1 to 0.
+        """
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
@@ -122,8 +125,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def made(self) -> tuple[int, int, int, int] | None:
-        """What its messages' made ids name: producer, epoch and first sequence; and the offset that their places count
-        from. None when they have none."""
+        """Producer id, epoch, first sequence number and first offset, from which made ids derive; None without them."""
         if not self.attributes & MADE_IDS or min(self.producer_id, self.producer_epoch, self.base_sequence) < 0:
             return None
         return self.producer_id, self.producer_epoch, self.base_sequence, self.base_offset
@@ -134,7 +136,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on the tombstones of a compacted batch may go; None when no compaction has kept any yet."""
+        """The time when tombstones of the batch may be removed; None if compaction has not kept any yet."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -147,7 +149,7 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
-    """The header at `position`, as it stands there; CorruptBatch when the buffer ends before the header does."""
+    """Read the header at `position` without checks. Raise CorruptBatch if the buffer is too short."""
     try:
         return _new(BatchHeader, _unpack_from(buffer, position))
     except struct.error:
@@ -155,10 +157,10 @@ def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
 
 
 def check(buffer: Bytes, position: int, header: BatchHeader, *, verify_crc: bool = True) -> None:
-    """Raise CorruptBatch unless a whole, undamaged batch of format 2 lies at `position`.
+    """Raise CorruptBatch unless a whole, undamaged batch of format 2 is at `position`.
 
-    The records stay closed, so whether they are as many as the header says comes out only when they are decoded; what
-    the header says must be possible, though. A batch with fewer records than offsets is: compaction makes such.
+    The records are not decoded, so a wrong record count is found only on decoding. But the header must be possible: for
+    example, a batch may have fewer records than offsets, because compaction removes records.
     """
     base_offset, batch_length, _, magic, expected_crc, attributes, last_delta, _, _, _, _, _, record_count = header
     size_bytes = batch_length + LENGTH_END
@@ -188,15 +190,16 @@ def check(buffer: Bytes, position: int, header: BatchHeader, *, verify_crc: bool
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write offset and epoch into the batch at `position`, in place; its checksum does not cover them."""
+    """Write offset and leader epoch into the batch at `position`, in place. The checksum does not cover them."""
     _pack_offset(buffer, position, base_offset)
     _pack_epoch(buffer, position + LENGTH_END, leader_epoch)
 
 
 def each_batch(buffer: Bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every whole batch from `position` on, in order; a partial one at the end is left out.
+    """Yield position and header of every whole batch from `position` on, in order. A partial one at the end is skipped.
 
-    Raises CorruptBatch where no batch can be, since nothing after it can be found. Checksums are not looked at.
+    Raise CorruptBatch at bytes that cannot be a batch, because no later batch can be located. Checksums are not
+    verified.
     """
     end = len(buffer)
     while end - position >= HEADER_BYTES:

@@ -1,7 +1,7 @@
-"""A message as a consumer hands it out.
+"""Defines the message that a consumer returns.
 
-One source, two lives, as the codec (`record_decoder`): compiled, the codec sets the fields in C, and numbers are made
-when somebody asks for them.
+The source also runs as plain Python, like the codec (`record_decoder`). Compiled, the codec sets the fields in C, and
+Python numbers are created only on access.
 """
 
 # mypy: allow-untyped-decorators
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import GenericAlias
 from typing import Any
 
 try:
@@ -28,16 +29,18 @@ COMPILED: bool = cython.compiled
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@cython.freelist(10_000)  # The memory of so many is kept for the next: few callers take more at once.
+@cython.freelist(10_000)  # Keeps the memory of this many messages for reuse; few callers hold more at once.
 @cython.no_gc
 @cython.final
 @cython.cclass
 class Message:
-    """One message as a consumer hands it out: where it lies, when it was written, and what it says.
+    """One message as a consumer returns it: topic, partition, offset, timestamp, key, value and headers.
 
-    It cannot be changed, and otherwise behaves as the tuple of its fields: it can be unpacked, sliced, compared with
-    another and with a tuple, hashed where its value can be, and pickled. Compiled, the garbage collector does not know
-    it: a value of the user's own must not refer back to its message, or both stay.
+    Type checkers read message.pyi, where the class has the type of its values as a parameter.
+
+    A message is immutable. It otherwise behaves like the tuple of its fields: it can be unpacked, sliced, compared with
+    another message or a tuple, hashed if its value can be hashed, and pickled. Compiled, the garbage collector does not
+    track it. A custom value must not refer back to its message, because neither of them would be freed.
     """
 
     __slots__ = ("_headers", "_key", "_made", "_offset", "_partition", "_timestamp", "_topic", "_value")
@@ -54,7 +57,7 @@ class Message:
         headers: tuple[RecordHeader, ...] = (),
         made: tuple[int, int, int, int] | None = None,
     ) -> None:
-        """`made` is what the made ids of its batch name: producer, epoch, first sequence; and its first offset."""
+        """`made` describes the made ids of its batch: producer id, epoch, first sequence number, first offset."""
         self._topic = topic
         self._partition = partition
         self._offset = offset
@@ -64,44 +67,49 @@ class Message:
         self._headers = headers
         self._made = made
 
+    @classmethod
+    def __class_getitem__(cls, value_type: Any) -> GenericAlias:
+        """Return the class with the type of its values, for annotations: `Message[Order]`."""
+        return GenericAlias(cls, (value_type,))
+
     @property
     def topic(self) -> str:
-        """Of which topic it is."""
+        """The topic of the message."""
         return self._topic
 
     @property
     def partition(self) -> int:
-        """In which of the topic's partitions it lies."""
+        """The partition of the message."""
         return self._partition
 
     @property
     def offset(self) -> int:
-        """Its place in the partition."""
+        """The offset of the message in its partition."""
         return self._offset
 
     @property
     def timestamp(self) -> int:
-        """When it was written, in milliseconds since 1970."""
+        """The timestamp in milliseconds since 1970."""
         return self._timestamp
 
     @property
     def key(self) -> bytes | None:
-        """What decides its partition; None where it has none."""
+        """The key, which usually decides the partition, or None."""
         return self._key
 
     @property
     def value(self) -> Any:
-        """What it says: bytes, or what the consumer was told to make of them; None for a null value."""
+        """The value: bytes, or the decoded object if the consumer has a value format. None for a null value."""
         return self._value
 
     @property
     def headers(self) -> tuple[RecordHeader, ...]:
-        """Names and values that travel with it, in the order of its writer."""
+        """The headers as pairs of key and value, in the order of the producer."""
         return self._headers
 
     @property
     def time(self) -> datetime:
-        """The timestamp, in UTC; the nearest that a `datetime` can hold for one beyond the year 9999 or before 1."""
+        """The timestamp as a datetime in UTC. Times outside the years 1 to 9999 give the nearest possible datetime."""
         try:
             return _EPOCH + timedelta(milliseconds=self._timestamp)
         except OverflowError:
@@ -109,8 +117,10 @@ class Message:
 
     @property
     def message_id(self) -> bytes | None:
-        """The id under which it was stored, its writer's own or a made one: that of the receipt. None for messages of
-        clients that know no ids."""
+        """The id under which the message is stored, natural or made. The producer's receipt has the same id.
+
+        The result is None for messages of producers without message ids.
+        """
         for key, value in self._headers:
             if key == ID_HEADER:
                 return value
@@ -120,7 +130,7 @@ class Message:
         return MadeId(producer_id, epoch, self._partition, base_sequence, self._offset - base_offset).encode()
 
     def with_value(self, value: Any) -> Message:
-        """The same message with another value."""
+        """Return a copy of the message with another value."""
         return Message(
             self._topic, self._partition, self._offset, self._timestamp, self._key, value, self._headers, self._made
         )
@@ -166,9 +176,9 @@ class Message:
 
 @cython.cfunc
 def _show_fields(message: Message) -> None:
-    """Fields that are objects, shown as slots: the interpreter reads those itself, and calls a property.
+    """Expose fields that are objects as slots, which the interpreter reads faster than properties.
 
-    They lie before and behind the two numbers, eight bytes each.
+    They are stored before and after the two numbers, eight bytes each.
     """
     place: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, cython.address(message._offset)) - cython.cast(
         cython.Py_ssize_t, cython.cast(cython.p_void, message)

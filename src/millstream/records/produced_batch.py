@@ -1,7 +1,7 @@
-"""What the broker does to every batch that a client sends: see that nothing is unusual about it, and stamp it.
+"""Validates and stamps the usual batches of producers, in one pass, on the broker's fast path.
 
-One source, two lives, as in `record_decoder`: this is most of what a small batch costs apart from its system calls.
-What is wrong with a batch, or whether something unusual may be taken all the same, is for the caller to find out.
+The source also runs as plain Python, as in `record_decoder`. For small batches this is most of the cost apart from
+system calls. An unusual batch is only reported: the caller finds out what is wrong with it, or accepts it.
 """
 
 # mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
@@ -32,7 +32,7 @@ if cython.compiled:
 
 COMPILED = cython.compiled
 
-# Up to how many bytes a checksum is made here.
+# Checksums of up to this many bytes are computed here.
 SHORT_CRC_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1024 if cython.compiled and has_short_crc32c() else 0)
 
 HEADER = cython.declare(type, BatchHeader)
@@ -60,11 +60,11 @@ def usual_header(
     after_max_ms: cython.longlong,
     ids: cython.longlong = 0,
 ) -> BatchHeader | None:
-    """The header of the one whole and undamaged batch that `records` is, or None if anything about it is unusual.
+    """Return the header if `records` is one whole, undamaged and usual batch; otherwise return None.
 
-    Usual are at most `bytes_max` bytes, as many records as offsets, no mark but that of a compression and `ids`, a
-    producer that is none or complete, and times that are not told or at most so far before and after `now_ms`, which is
-    not negative.
+    A usual batch has at most `bytes_max` bytes, as many records as offsets, and no attributes but a compression and
+    `ids`. Its producer id is -1, or epoch and sequence number are valid too. Its timestamps are absent, or at most
+    `before_max_ms` before and `after_max_ms` after `now_ms`, which is not negative.
     """
     size: cython.Py_ssize_t = len(records)
     if size < HEADER_BYTES or size > bytes_max:
@@ -122,7 +122,7 @@ def usual_header(
 def placed(
     records: memoryview, header: BatchHeader, base_offset: cython.longlong, leader_epoch: cython.longlong
 ) -> BatchHeader:
-    """Write offset and epoch into the batch that `records` is and that has this header; its header from then on."""
+    """Write offset and leader epoch into the batch in `records` that has this header. Return the new header."""
     if not cython.compiled:
         stamp(records, 0, base_offset, leader_epoch)
         return _new(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
@@ -144,7 +144,7 @@ def placed(
     return new
 
 
-# Only what is compiled comes here.
+# The functions below are used by compiled code only.
 
 
 @cython.cfunc

@@ -1,4 +1,4 @@
-"""A record as people and programs see it, taken out of its batch."""
+"""Defines a decoded record."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ RecordHeader = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
-    """One message with its place and its time; a null key or value is None."""
+    """One decoded record with its offset and timestamp. A null key or value is None."""
 
     offset: int
     timestamp: int

@@ -1,12 +1,12 @@
-"""Takes the records out of an uncompressed batch body; see `millstream.records` for the format.
+"""Decodes the records of an uncompressed batch body; see `millstream.records` for the format.
 
-One source, two lives: compiled by Cython it runs as C, otherwise as the Python it is. So it is written in what both
-understand, and whatever is read here has been bounded first: every field must end within its record, every record
-within the body, and no count is believed that the bytes at hand could not hold.
+The same source runs compiled by Cython as C, or as plain Python, so it uses only what both support. Every read is
+bounded first: a field must end within its record, and a record within the body. A count must be possible for the number
+of bytes that follow.
 
-`RecordReader` and those who use it share this file because the C compiler puts a function into its caller only within
-one. C functions that give nothing are declared to give an int, which is 0 then: from -1 Cython tells that an exception
-is on its way, where it would have to ask after every call of a void function.
+`RecordReader` and its users share this file, because the C compiler inlines only within one file. C functions without a
+result are declared to return an int, which is 0. With -1 Cython signals an exception; after a void function it would
+have to check for one after every call.
 """
 
 # mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
@@ -29,9 +29,9 @@ from millstream.records.record import Record
 
 Bytes = bytes | bytearray | memoryview
 Room = Callable[[int], Any]
-"""Makes memory of so many bytes that can be written."""
+"""Allocates writable memory of this many bytes."""
 BinaryBuffers = tuple[int, bytearray, Any, int, Any, int]
-"""A column's null count and validity, and its offsets and its data, each with how many bytes of it are used."""
+"""A column's null count and validity, its offsets and their used bytes, and its data and its used bytes."""
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
@@ -55,7 +55,7 @@ else:
 
 COMPILED = cython.compiled
 
-# Up to how many bytes a checksum is made here.
+# Checksums of up to this many bytes are computed here.
 SHORT_CRC_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1024 if cython.compiled and has_short_crc32c() else 0)
 
 INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
@@ -64,13 +64,13 @@ PLAIN_MARGIN = cython.declare(cython.Py_ssize_t, 16)
 HEADER_BYTES_MIN = cython.declare(cython.Py_ssize_t, 2)
 RECORD = cython.declare(type, Record)
 
-# What can be wrong about a number, said in a way that needs no interpreter.
+# Kinds of invalid numbers. Being plain integers, they need no interpreter lock.
 LENGTH = cython.declare(cython.uint, 0)
 RECORD_LENGTH = cython.declare(cython.uint, 1)
 HEADER_COUNT = cython.declare(cython.uint, 2)
 _WHAT = ("a length of", "a record length of", "a header count of")
 
-# With so many records in a batch, columns are made without the interpreter's lock: whoever receives goes on meanwhile.
+# Batches with at least this many records become columns without the interpreter lock, so that other threads continue.
 UNLOCKED_RECORDS_MIN = cython.declare(cython.Py_ssize_t, 100)
 
 HEADER_BYTES = cython.declare(cython.Py_ssize_t, _header.HEADER_BYTES)
@@ -83,7 +83,7 @@ MADE_IDS_HIGH = cython.declare(cython.longlong, _header.MADE_IDS >> 8)
 COMPRESSED = cython.declare(cython.longlong, _header.COMPRESSION_MASK)
 SPECIAL = cython.declare(cython.longlong, _header.COMPRESSION_MASK | _header.CONTROL)
 
-# What a record and a header take as Python objects, besides their bytes; a little more than was measured.
+# The memory of a record and of a header as Python objects, besides their bytes; slightly more than measured.
 RECORD_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 160)
 HEADER_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 112)
 
@@ -93,7 +93,10 @@ HEADER_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 112)
 @cython.nogil
 @cython.exceptval(check=False)
 def _small(data: cython.p_const_uchar, number: cython.p_uint) -> cython.Py_ssize_t:
-    """Read a number of up to three bytes, which must be there, as it is written; how many it has, 0 for more."""
+    """Read an unsigned varint of up to three bytes.
+
+    Return its length, or 0 if it is longer. The caller guarantees that three bytes are readable.
+    """
     first: cython.uint = data[0]
     if first < 0x80:
         number[0] = first
@@ -124,10 +127,10 @@ def _plain(
     value: cython.p_Py_ssize_t,
     value_size: cython.p_Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Where the record at `at` ends, if it does before `end` and is as nearly all are: of small numbers and without
-    headers, and nothing is wrong with it but perhaps its time. Then the rest says what it has. 0 for any other.
+    """Parse the record at `at` if it is plain: small numbers, no headers and no errors, except perhaps its timestamp.
 
-    `PLAIN_MARGIN` bytes behind `end` may be looked at.
+    Return the position after it, and set the other arguments. Return 0 for any other record, and if the record does not
+    end before `end`. Up to `PLAIN_MARGIN` bytes after `end` may be read.
     """
     number: cython.uint = 0
     size: cython.Py_ssize_t
@@ -174,7 +177,7 @@ def _plain(
 @cython.final
 @cython.cclass
 class RecordReader:
-    """Walks over the fields of records; nothing is read beyond the record that is open."""
+    """Reads the fields of records, and nothing beyond the current record."""
 
     _data: cython.const[cython.uchar][::1]
     _start: cython.Py_ssize_t
@@ -193,7 +196,7 @@ class RecordReader:
     @cython.inline
     @cython.exceptval(-1, check=False)
     def enter(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
-        """Go on with the batch body between two places, which must lie within the data."""
+        """Continue with the batch body from `start` to `end`, which must be within the data."""
         if not 0 <= start <= end <= len(self._data):
             raise AssertionError("a batch body leads out of its data")
         self._start = self._position = start
@@ -203,7 +206,7 @@ class RecordReader:
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def _place(self) -> cython.Py_ssize_t:
-        """How far into the body the reading has come, to say where something is wrong."""
+        """The current position within the body, for error messages."""
         return self._position - self._start
 
     @cython.cfunc
@@ -211,7 +214,7 @@ class RecordReader:
     @cython.nogil
     @cython.exceptval(-2, check=True)
     def varint(self) -> cython.longlong:
-        """A number of up to 32 bits."""
+        """Read a number of up to 32 bits."""
         return self._number(32)
 
     @cython.cfunc
@@ -219,16 +222,16 @@ class RecordReader:
     @cython.nogil
     @cython.exceptval(-2, check=True)
     def varlong(self) -> cython.longlong:
-        """A number of up to 64 bits."""
+        """Read a number of up to 64 bits."""
         return self._number(64)
 
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.boundscheck(False)  # `_position + 1 < _limit <= _end`, and `_end` is where the data ends.
+    @cython.boundscheck(False)  # `_position + 1 < _limit <= _end`, and `_end` is at most the size of the data.
     @cython.exceptval(-2, check=True)
     def _number(self, bits: cython.int) -> cython.longlong:
-        """One or two bytes, as nearly all numbers have, are read here; what is longer, or wrong, elsewhere."""
+        """Read a number of one or two bytes, as nearly all numbers are. `_long_number` reads the others."""
         value: cython.ulonglong
         second: cython.ulonglong
         if self._position + 1 < self._limit:
@@ -279,7 +282,7 @@ class RecordReader:
     @cython.nogil
     @cython.exceptval(-2, check=True)
     def size(self) -> cython.Py_ssize_t:
-        """The length of the bytes that follow, known to be there; -1 for null."""
+        """Read the length of the following bytes, and check that they exist. Return -1 for null."""
         size: cython.longlong = self._number(32)
         if size < -1 or size > self._limit - self._position:
             return self._wrong(LENGTH, size)
@@ -295,7 +298,7 @@ class RecordReader:
     @cython.cfunc
     @cython.inline
     def blob(self) -> object:
-        """The bytes that follow, or None for null."""
+        """Read the following bytes, or None for null."""
         size: cython.Py_ssize_t = self.size()
         if size < 0:
             return None
@@ -304,7 +307,7 @@ class RecordReader:
     @cython.cfunc
     @cython.inline
     def take(self, size: cython.Py_ssize_t) -> bytes:
-        """The next `size` bytes, which the caller knows to be there."""
+        """Return the next `size` bytes. The caller has checked that they exist."""
         start: cython.Py_ssize_t = self._position
         if size == 0:
             return b""
@@ -319,7 +322,7 @@ class RecordReader:
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def open_record(self) -> cython.int:
-        """Enter the next record: its length bounds what is read until `close_record`."""
+        """Begin the next record. Its length limits all reads until `close_record`."""
         length: cython.longlong
         self._limit = self._end
         length = self._number(32)
@@ -333,7 +336,7 @@ class RecordReader:
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def close_record(self) -> cython.int:
-        """Leave the record, which must have been read to its end."""
+        """End the record, which must have been read completely."""
         if self._position != self._limit:
             self._left_over()
 
@@ -348,9 +351,9 @@ class RecordReader:
     @cython.nogil
     @cython.exceptval(-2, check=True)
     def header_count(self) -> cython.Py_ssize_t:
-        """How many headers follow; never more than can be there."""
+        """Read the number of headers, and check that the remaining bytes can contain so many."""
         if self._position + 1 == self._limit and self._data[self._position] == 0:
-            self._position += 1  # So nearly all records end.
+            self._position += 1  # Nearly all records end here, without headers.
             return 0
         return self._some_headers()
 
@@ -366,7 +369,7 @@ class RecordReader:
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def header_key_size(self) -> cython.Py_ssize_t:
-        """The length of a header's key, which cannot be null."""
+        """Read the length of a header's key, which cannot be null."""
         size: cython.Py_ssize_t = self.size()
         if size < 0:
             raise CorruptBatch(f"a header has no key at byte {self._place()}")
@@ -375,14 +378,14 @@ class RecordReader:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def spend(self, count: cython.Py_ssize_t, each_bytes: cython.Py_ssize_t) -> cython.int:
-        """Take the memory of `count` objects from the budget, before they are made."""
+        """Subtract the memory of `count` objects from the budget before they are created."""
         if count > self._budget // each_bytes:
             raise CorruptBatch("the records would take more memory as objects than is allowed")
         self._budget -= count * each_bytes
 
     @cython.cfunc
     def headers(self) -> tuple:
-        """All headers of the record; a key that is not UTF-8 is shown with replacement characters, as Java does."""
+        """Read all headers of the record. Bytes of a key that are not UTF-8 are replaced, as Java does."""
         count: cython.Py_ssize_t = self.header_count()
         if count == 0:
             return ()
@@ -396,7 +399,7 @@ class RecordReader:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def finish(self) -> cython.int:
-        """After the last record the body must end."""
+        """Check that the body ends after the last record."""
         if self._position != self._end:
             raise CorruptBatch(f"{self._end - self._position} bytes follow the last record")
 
@@ -406,7 +409,7 @@ class RecordReader:
 @cython.nogil
 @cython.exceptval(-2, check=True)
 def _moved(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
-    """A record's time, which must be one."""
+    """Compute a record's timestamp, and check that it does not overflow."""
     if (delta > 0 and base > INT64_MAX - delta) or (delta < 0 and base < -INT64_MAX - 1 - delta):
         return _beyond_time(base, delta)
     return base + delta
@@ -431,7 +434,7 @@ def _check_count(count: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> cyt
 @cython.nogil
 @cython.exceptval(-2, check=True)
 def _offset_delta(reader: RecordReader, last_offset_delta: cython.longlong) -> cython.longlong:
-    """A record's place in the batch, which must be within it."""
+    """Read a record's offset delta, and check that it is within the batch."""
     delta: cython.longlong = reader.varint()
     if delta < 0 or delta > last_offset_delta:
         return _beyond_batch(delta, last_offset_delta)
@@ -448,7 +451,7 @@ def _beyond_batch(delta: cython.longlong, last_offset_delta: cython.longlong) ->
 @cython.cfunc
 @cython.inline
 def _untracked(made: tuple) -> tuple:
-    """A tuple that the garbage collector need not look at: nothing in it can refer back to it."""
+    """Exempt a tuple from garbage collection, because no object in the tuple can refer back to the tuple."""
     if cython.compiled:
         PyObject_GC_UnTrack(cython.cast(cython.p_void, made))
     return made
@@ -457,10 +460,10 @@ def _untracked(made: tuple) -> tuple:
 @cython.cfunc
 @cython.inline
 def _record(offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: tuple) -> Record:
-    """Made as `tuple.__new__` would make it.
+    """Create a record as `tuple.__new__` does.
 
-    Nothing in it can refer back to it, so the garbage collector need not look at it again and again while millions are
-    being made.
+    No object in a record can refer back to the record. So records are exempt from garbage collection, which would
+    otherwise scan millions of them again and again.
     """
     if cython.compiled:
         made = PyType_GenericAlloc(RECORD, 5)
@@ -509,7 +512,7 @@ def _message(
 
 @cython.cfunc
 def _replaced(key: bytes) -> bytes:
-    """A header's key as UTF-8, with replacement characters where it is something else."""
+    """A header's key as UTF-8, with replacement characters for invalid bytes."""
     return key.decode("utf-8", "replace").encode("utf-8")
 
 
@@ -558,7 +561,7 @@ def _decode(
             timestamp = append if appended else timestamp
             records.append(_message(topic, partition, offset, timestamp, key, value, headers, made_ids))
             continue
-        if timestamp != last and not appended:  # Neighbours mostly have the same, and share the number.
+        if timestamp != last and not appended:  # Neighbours usually have the same timestamp and share the object.
             last = timestamp
             time = timestamp
         records.append(_record(offset, time, key, value, headers))
@@ -576,13 +579,13 @@ def decode_records(
     place: tuple[str, int] | None = None,
     made_ids: tuple[int, int, int, int] | None = None,
 ) -> tuple[list, int]:
-    """The `count` records of a batch body; `append_timestamp`, when there is one, is the time of all of them.
+    """Decode the `count` records of a batch body. A given `append_timestamp` is the timestamp of all of them.
 
-    They are `Record`s, or the `Message`s of a topic and partition where `place` names them; `made_ids` is what the
-    header's `made` says.
+    The results are `Record`s, or `Message`s if `place` names a topic and partition. `made_ids` comes from the header's
+    `made`.
 
-    A few compressed bytes can make millions of empty records or headers, and as objects these are far larger than in
-    the body. So objects are paid for from `budget_bytes` before they are made; what is left of it comes back.
+    A few compressed bytes can contain millions of empty records or headers, which are far larger as objects. So each
+    object is subtracted from `budget_bytes` before it is created. The rest of the budget is returned.
     """
     reader: RecordReader = RecordReader(data)
     records: list = []
@@ -592,7 +595,7 @@ def decode_records(
 
 
 def room(size_bytes: cython.Py_ssize_t) -> bytearray:
-    """So many bytes, for who overwrites all of them before anybody looks: whatever lay there before is in them."""
+    """Allocate this many bytes without clearing them, for a caller that overwrites them all."""
     if cython.compiled:
         return PyByteArray_FromStringAndSize(cython.NULL, size_bytes)
     return bytearray(size_bytes)
@@ -601,7 +604,7 @@ def room(size_bytes: cython.Py_ssize_t) -> bytearray:
 @cython.final
 @cython.cclass
 class RecordSizes:
-    """What `RecordColumns` needs room for at most, added up."""
+    """Sums of the maximum sizes that `RecordColumns` needs."""
 
     rows: cython.Py_ssize_t
     size_bytes: cython.Py_ssize_t
@@ -611,11 +614,11 @@ class RecordSizes:
         self.size_bytes = size_bytes
 
     def totals(self) -> tuple[int, int]:
-        """Rows, and bytes of the bodies that they come from."""
+        """The number of rows, and the size of the bodies that they come from."""
         return self.rows, self.size_bytes
 
     def add(self, count: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> None:
-        """Those of a batch body."""
+        """Add the rows and the size of a batch body."""
         _check_count(count, size_bytes)
         self.rows += count
         self.size_bytes += size_bytes
@@ -631,7 +634,7 @@ def _changed() -> cython.int:
 @cython.final
 @cython.cclass
 class BinaryColumn:
-    """Arrow's layout of a column of bytes: all of them in a row, where each ends, and a bit for each that is there."""
+    """A binary column in Arrow's layout: all data in one buffer, an end offset per row, and a validity bit per row."""
 
     offsets: Any
     data: Any
@@ -667,7 +670,7 @@ class BinaryColumn:
     @cython.with_gil
     @cython.exceptval(-1, check=False)
     def _reserve(self, size_bytes: cython.Py_ssize_t) -> cython.int:
-        """See to it that there is room for one more row."""
+        """Ensure that there is space for one more row."""
         if self._row + 1 >= len(self._offsets):
             self.offsets = self._larger(self.offsets, 4 * (self._row + 1), 8 * (self._row + 1))
             self.validity = self.validity + b"\xff" * (len(self.validity) + 1)
@@ -684,7 +687,7 @@ class BinaryColumn:
 
     @cython.cfunc
     def buffers(self) -> tuple:
-        """Null count, validity, and offsets and data, each with how many bytes it has."""
+        """Return null count, validity, offsets with their size, and data with its size."""
         if self._used < len(self._data) // 2:
             self.data = self._larger(self.data, self._used, self._used)
         return self.null_count, self.validity, self.offsets, 4 * (self._row + 1), self.data, self._used
@@ -694,7 +697,7 @@ class BinaryColumn:
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def push(self, reader: RecordReader) -> cython.int:
-        """Move the bytes that come next, or null, into the next row."""
+        """Move the next bytes, or null, into the next row."""
         size: cython.Py_ssize_t = reader.size()
         at: cython.Py_ssize_t = reader._position
         if size > 0:
@@ -704,10 +707,10 @@ class BinaryColumn:
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.boundscheck(False)  # Rows and bytes are counted first.
+    @cython.boundscheck(False)  # Rows and bytes are checked first.
     @cython.exceptval(-1, check=False)
     def put(self, reader: RecordReader, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
-        """The bytes that lie there, or null for a size of -1, into the next row."""
+        """Copy the bytes at `at` into the next row; a size of -1 means null."""
         row: cython.Py_ssize_t = self._row + 1
         if at + size > len(reader._data):
             return _changed()
@@ -728,10 +731,10 @@ class BinaryColumn:
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.boundscheck(False)  # Of rows that there are.
+    @cython.boundscheck(False)  # The rows exist.
     @cython.exceptval(-1, check=False)
     def nullify(self, row: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
-        """Let the rows before `end` be null, from `row` on; whole bytes of their bits at once."""
+        """Set the rows from `row` up to `end` to null, in whole validity bytes where possible."""
         self.null_count += end - row
         while row < end:
             if row & 7 or end - row < 8:
@@ -746,7 +749,7 @@ class BinaryColumn:
     @cython.with_gil
     @cython.exceptval(-1, check=False)
     def push_text(self, reader: RecordReader) -> cython.int:
-        """Move a header's key into the next row; what is not UTF-8 is replaced, since Arrow's strings must be."""
+        """Move a header's key into the next row. Invalid bytes are replaced, because Arrow's strings must be UTF-8."""
         size: cython.Py_ssize_t = reader.header_key_size()
         at: cython.Py_ssize_t = reader._position
         if _is_ascii(reader._data, at, size):
@@ -759,9 +762,10 @@ class BinaryColumn:
 @cython.final
 @cython.cclass
 class RecordColumns:
-    """The columns of many records, as the buffers of Arrow arrays; made large enough beforehand, filled batch by batch.
+    """Holds the columns of many records in buffers of Arrow arrays.
 
-    What is added must be what the sizes were added up of. Room for keys and headers is made as they come.
+    The caller first measures the batches with `RecordSizes`, then adds exactly these batches one by one. All buffers
+    are allocated in advance, except those for the bytes of keys and for headers, which grow on demand.
     """
 
     keys: BinaryColumn
@@ -777,7 +781,7 @@ class RecordColumns:
     _row: cython.Py_ssize_t
 
     def __init__(self, sizes: RecordSizes, room: Room) -> None:
-        """`room` makes memory of so many bytes."""
+        """`room` allocates memory of the given size."""
         rows: cython.Py_ssize_t = sizes.rows
         self.keys = BinaryColumn(rows, 0, room)
         self.values = BinaryColumn(rows, sizes.size_bytes, room)
@@ -801,7 +805,7 @@ class RecordColumns:
         base_timestamp: cython.longlong,
         append_timestamp: int | None,
     ) -> None:
-        """The records of one batch body; the arguments are those of `decode_records`."""
+        """Add the records of one batch body. The arguments are those of `decode_records`."""
         self.fill(RecordReader(data), count, base_offset, last_offset_delta, base_timestamp, append_timestamp)
 
     @cython.cfunc
@@ -828,7 +832,7 @@ class RecordColumns:
 
     @cython.cfunc
     @cython.nogil
-    @cython.boundscheck(False)  # `fill` has seen to it that there are so many rows.
+    @cython.boundscheck(False)  # `fill` has checked that there are enough rows.
     @cython.exceptval(-1, check=False)
     def _fill(
         self,
@@ -871,7 +875,7 @@ class RecordColumns:
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.boundscheck(False)  # Rows are there, bytes are counted.
+    @cython.boundscheck(False)  # Rows exist, and bytes are checked.
     @cython.exceptval(-1, check=False)
     def _fill_plain(
         self,
@@ -882,10 +886,11 @@ class RecordColumns:
         last_offset_delta: cython.longlong,
         base_timestamp: cython.longlong,
     ) -> cython.Py_ssize_t:
-        """Fill rows while records are plain and there is room for them; how many rows those are.
+        """Fill rows as long as the records are plain and fit into the buffers. Return the number of filled rows.
 
-        All that changes is kept in local variables meanwhile: for all the compiler knows, the bytes that are written
-        could be the fields. So are the rows without a key since the last that has one, from `keyless` on.
+        The loop keeps all state in local variables. The compiler would reload the object's fields after each written
+        byte, because that write could have changed them. `keyless` is the first row of the current run of rows without
+        a key.
         """
         data: cython.p_const_uchar = cython.address(reader._data[0])
         times: cython.p_longlong = cython.address(self._timestamps[0])
@@ -952,22 +957,21 @@ class RecordColumns:
         return row - first
 
     def buffers(self) -> tuple[Any, Any, Any]:
-        """Offsets, timestamps, and where each record's headers end."""
+        """Return the offsets, the timestamps, and the end of each record's headers."""
         return self.offsets, self.timestamps, self.header_offsets
 
     def binary_buffers(self) -> list[BinaryBuffers]:
-        """Those of keys, values, header keys and header values."""
+        """Return the buffers of keys, values, header keys and header values."""
         return [self.keys.buffers(), self.values.buffers(), self.header_keys.buffers(), self.header_values.buffers()]
 
 
 @cython.final
 @cython.cclass
 class BatchRunDecoder:
-    """Goes from batch to batch of a buffer while they are of the common kind: whole, of messages, not compressed.
+    """Decodes consecutive batches of a buffer while they are usual: whole, not compressed and not control batches.
 
-    That spares a buffer of small batches what it costs to look at each of them from outside. Whatever is special about
-    a batch, or wrong with it, ends the run before it, and the caller does with that batch what is right. Uncompiled
-    there is nothing to spare: every batch ends the run.
+    That avoids the cost of handling each small batch in Python. An unusual or invalid batch ends the run, and the
+    caller handles that batch. Uncompiled there is nothing to gain, so every batch ends the run.
     """
 
     _at: cython.Py_ssize_t
@@ -982,7 +986,7 @@ class BatchRunDecoder:
     _is_packed: cython.bint
 
     def __init__(self, buffer: Bytes, limit_bytes: cython.Py_ssize_t) -> None:
-        """`limit_bytes` are how many the bodies may have together."""
+        """`limit_bytes` is the maximum size of all bodies together."""
         self._reader = RecordReader(buffer)
         self._at = self._end = 0
         self._left_bytes = limit_bytes
@@ -990,21 +994,21 @@ class BatchRunDecoder:
 
     @property
     def is_packed(self) -> bool:
-        """Whether one of the batches that `behind` has looked at last is compressed."""
+        """True if the last call of `behind` found a compressed batch."""
         return self._is_packed
 
     @property
     def end(self) -> int:
-        """Where the run has ended, and the next one begins."""
+        """The position at which the run has ended and the next one begins."""
         return self._end
 
     @property
     def left_bytes(self) -> int:
-        """How many the bodies of further batches may have."""
+        """The maximum size of the bodies of further batches."""
         return self._left_bytes
 
     def leave_out(self, size_bytes: cython.Py_ssize_t, body_bytes: cython.Py_ssize_t) -> None:
-        """Go on behind the batch at `end`, whose body the caller has taken."""
+        """Continue after the batch at `end`, whose body the caller has handled."""
         self._end += size_bytes
         self._left_bytes -= body_bytes
 
@@ -1015,10 +1019,10 @@ class BatchRunDecoder:
         verify: cython.bint,
         place: tuple[str, int] | None = None,
     ) -> int:
-        """Add the records of the run that begins at `end`, as `decode_records` does; what is left of the budget."""
+        """Append the records of the run that begins at `end`, as `decode_records`. Return the rest of the budget."""
         self._reader._budget = budget_bytes
         if cython.compiled:
-            # Every 700 of them it would look for garbage, of which there is none.
+            # Garbage collection would run every 700 records, and would find nothing.
             collects: cython.int = PyGC_Disable()
             try:
                 self._decode_run(records, verify, place)
@@ -1046,7 +1050,7 @@ class BatchRunDecoder:
 
     @cython.cfunc
     def _made_ids(self) -> tuple | None:
-        """As `BatchHeader.made`, of the batch that was entered."""
+        """Return `BatchHeader.made` of the current batch."""
         at: cython.Py_ssize_t = self._at
         producer_id: cython.longlong = self._long(at + 43)
         epoch: cython.longlong = self._uint(at + 49) & 0xFFFF
@@ -1058,10 +1062,10 @@ class BatchRunDecoder:
     def behind(
         self, start: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t, offset: cython.longlong
     ) -> tuple[int, int]:
-        """Where the whole batches from `start` on end that fit into `size_bytes`, at least one; and the offset behind
-        them, at least `offset`. What cannot be a batch belongs to what is before it.
+        """Find the end of the whole batches from `start` on that fit into `size_bytes`, at least one.
 
-        Only headers are looked at, and nothing is checked.
+        Return that position and the offset after the batches, at least `offset`. Bytes that cannot be a batch belong to
+        the run before them. Only headers are read, and nothing is checked.
         """
         at: cython.Py_ssize_t = start
         length: cython.longlong
@@ -1081,7 +1085,7 @@ class BatchRunDecoder:
         return len(self._reader._data), offset
 
     def whole(self) -> int:
-        """Where the whole batches of the buffer end. Only their lengths are looked at."""
+        """The end of the last whole batch in the buffer. Only the lengths of the batches are read."""
         at: cython.Py_ssize_t = 0
         length: cython.longlong
         while len(self._reader._data) - at >= HEADER_BYTES:
@@ -1092,15 +1096,17 @@ class BatchRunDecoder:
         return at
 
     def measure(self, sizes: RecordSizes) -> None:
-        """Go to where the run ends that begins at `end`, and add up what its columns take at most."""
+        """Advance to the end of the run that begins at `end`, and add up the maximum sizes of its columns."""
         while self._enter(False):
             sizes.add(self._count, self._reader._end - self._reader._start)
 
     def fill(
         self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, verify: cython.bint, columns: RecordColumns
     ) -> int:
-        """Add the batches from `start` to `end`, which have been measured; where it stops, before one whose checksum is
-        wrong, or at the end."""
+        """Add the measured batches from `start` to `end` to the columns.
+
+        Return the position at which it stops: before a batch with a wrong checksum, or at `end`.
+        """
         self._end = start
         self._left_bytes = end - start
         while self._end < end and self._enter(verify):
@@ -1116,10 +1122,10 @@ class BatchRunDecoder:
 
     @cython.cfunc
     @cython.inline
-    @cython.boundscheck(False)  # `_enter` has seen to it that a whole header is there.
+    @cython.boundscheck(False)  # `_enter` has checked that a whole header exists.
     @cython.exceptval(check=False)
     def _uint(self, at: cython.Py_ssize_t) -> cython.uint:
-        """A field of four bytes; so written, it becomes a single instruction."""
+        """Read a field of four bytes. In this form it compiles to a single instruction."""
         if not cython.compiled:
             return int.from_bytes(self._reader._data[at : at + 4], "big")
         return (
@@ -1149,7 +1155,10 @@ class BatchRunDecoder:
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def _crc(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-        """The checksum of bytes that are known to be there; the view of them goes before they can."""
+        """Compute the checksum of these bytes; the caller guarantees that they exist.
+
+        The memory view is released before the bytes can be freed.
+        """
         start: cython.p_char = cython.cast(cython.p_char, cython.address(self._reader._data[at]))
         if size <= SHORT_CRC_BYTES_MAX:
             return short_crc32c(cython.cast(cython.p_uchar, start), size)
@@ -1158,9 +1167,9 @@ class BatchRunDecoder:
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def _enter(self, verify: cython.bint) -> cython.bint:
-        """Whether the batch at `end` is of the common kind; if so, its fields are here and the reader is at its body.
+        """Return True if the batch at `end` is usual. Then its fields are set and the reader is at its body.
 
-        All that `header.check` asks of a batch is asked here.
+        It performs all checks of `header.check`.
         """
         if cython.compiled:
             at: cython.Py_ssize_t = self._end

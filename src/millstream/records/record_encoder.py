@@ -1,7 +1,7 @@
-"""Writes records into an uncompressed batch body; see `millstream.records` for the format.
+"""Encodes records into an uncompressed batch body; see `millstream.records` for the format.
 
-One source, two lives, and C functions that give 0, as in `record_decoder`. The caller (`batch`, `arrow`) has checked
-the arguments; what remains to be checked here is what shows only record by record: that keys and values are bytes.
+The source runs compiled or as plain Python, and C functions return 0, as in `record_decoder`. The callers (`batch`,
+`arrow`) have checked the arguments. What remains is checked per record: keys and values must be bytes.
 """
 
 # mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
@@ -26,7 +26,7 @@ COMPILED = cython.compiled
 
 INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 
-# Room for everything of a record but its key, its value and its headers; the same for a header.
+# The maximum size of a record without key, value and headers, and of a header without its key and value.
 FIELDS_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5 + 1 + 10 + 5 + 5 + 5 + 5)
 HEADER_FIELDS_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5 + 5)
 LENGTH_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5)
@@ -52,7 +52,7 @@ def _varint_size(value: cython.longlong) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(check=False)
 def _put_varint(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
-    """Write a number where there is room for it; the place behind it."""
+    """Write a number, and return the position after it. The caller guarantees that there is space."""
     zigzag: cython.ulonglong = (value << 1) ^ (value >> 63)
     while zigzag >= 0x80:
         out[position] = (zigzag & 0x7F) | 0x80
@@ -68,15 +68,15 @@ def _put_varint(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.
 def _record_size(
     timestamp_delta: cython.longlong, offset_delta: cython.longlong, body_size: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Bytes of a record after its length; `body_size` are those of key, value and headers."""
+    """The size of a record after its length; `body_size` is the size of key, value and headers."""
     return 1 + _varint_size(timestamp_delta) + _varint_size(offset_delta) + body_size
 
 
 @cython.cfunc
 def _again(used: bytearray, size: cython.Py_ssize_t) -> bytearray:
-    """A buffer of this size, which is `used` unless somebody still looks at it; what it had may still be there."""
+    """Return a buffer of this size, which is `used` unless it is still referenced. Old content may remain in it."""
     try:
-        used.append(0)  # Which is refused while anybody looks at it.
+        used.append(0)  # This fails while a memory view of the buffer exists.
     except BufferError:
         return bytearray(size)
     if cython.compiled:
@@ -91,8 +91,11 @@ def _again(used: bytearray, size: cython.Py_ssize_t) -> bytearray:
 @cython.final
 @cython.cclass
 class RecordWriter:
-    """Fills a buffer of its own. Whoever writes a record says with `need` what it takes at most, and keeps to it:
-    the writes themselves, through a bare pointer when compiled, are not checked."""
+    """Fills a buffer of its own.
+
+    Before writing a record, the caller calls `need` with the maximum size, and must keep to it. The writes themselves
+    use a bare pointer when compiled, and are not checked.
+    """
 
     _buffer: bytearray
     _room: cython.p_uchar
@@ -100,7 +103,7 @@ class RecordWriter:
     _position: cython.Py_ssize_t
 
     def __init__(self, size: cython.Py_ssize_t, position: cython.Py_ssize_t, used: bytearray | None) -> None:
-        """`used` is a buffer that nobody needs any more, and saves memory that has never been touched."""
+        """`used` is a buffer that is no longer needed. Reusing it avoids touching new memory."""
         self._buffer = bytearray(size) if used is None else _again(used, size)
         if cython.compiled:
             self._room = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self._buffer))
@@ -111,7 +114,7 @@ class RecordWriter:
 
     @cython.cfunc
     def written(self) -> bytearray:
-        """The buffer, cut where the writing ended; nothing can be written after that."""
+        """Return the buffer, truncated at the current position. Nothing can be written afterwards."""
         self._size = 0
         del self._buffer[self._position :]
         return self._buffer
@@ -148,7 +151,7 @@ class RecordWriter:
     @cython.inline
     @cython.exceptval(-1, check=False)
     def blob(self, data: bytes | None) -> cython.int:
-        """Length and bytes; -1 for null."""
+        """Write the length and the bytes; null has the length -1."""
         size: cython.Py_ssize_t
         if data is None:
             return self.byte(NULL)
@@ -164,7 +167,7 @@ class RecordWriter:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def grow(self, size: cython.Py_ssize_t) -> cython.int:
-        """Make room for `size` bytes more, and then some."""
+        """Enlarge the buffer by at least `size` bytes."""
         self._buffer.extend(bytes(size + len(self._buffer)))
         self._size = len(self._buffer)
         if cython.compiled:
@@ -175,7 +178,7 @@ class RecordWriter:
     @cython.inline
     @cython.exceptval(-1, check=False)
     def row(self, source: ColumnSource, size: cython.Py_ssize_t) -> cython.int:
-        """The row of an Arrow column whose `size` was asked for last, as `blob`."""
+        """Write a row of an Arrow column like `blob`. `size` is the result of the last `source.size` call."""
         self.need(LENGTH_BYTES_MAX + max(size, 0))
         if size < 0:
             return self.byte(NULL)
@@ -194,7 +197,7 @@ class RecordWriter:
     def open_record(
         self, timestamp_delta: cython.longlong, offset_delta: cython.longlong, body_size: cython.Py_ssize_t
     ) -> cython.int:
-        """All of a record that comes before its key; there is room for `body_size` more after that."""
+        """Write the fields of a record before its key, and ensure space for `body_size` more bytes."""
         length: cython.Py_ssize_t = _record_size(timestamp_delta, offset_delta, body_size)
         self.need(LENGTH_BYTES_MAX + length)
         self.varint(length)
@@ -215,7 +218,7 @@ def _blob_size(data: bytes | None) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(-2, check=True)
 def _measure(items: list) -> cython.Py_ssize_t:
-    """Bytes of all items; TypeError unless each is bytes or None."""
+    """The size of all items. Raise TypeError unless each is bytes or None."""
     total: cython.Py_ssize_t = 0
     for item in items:
         if item is not None:
@@ -227,7 +230,7 @@ def _measure(items: list) -> cython.Py_ssize_t:
 
 @cython.cfunc
 def _flat(headers: Iterable[tuple[str, bytes | None]]) -> list:
-    """A record's headers as keys and values in turn, all of them bytes or None."""
+    """Return a record's headers as a list of keys and values in turn, all of them bytes or None."""
     items: list = []
     for key, value in headers:
         items.append(key.encode("utf-8"))
@@ -239,7 +242,7 @@ def _flat(headers: Iterable[tuple[str, bytes | None]]) -> list:
 @cython.inline
 @cython.exceptval(-2, check=True)
 def _headers_size(items: list | None) -> cython.Py_ssize_t:
-    """Bytes of the header section of a record, its count included."""
+    """The size of the header section of a record, including its count."""
     size: cython.Py_ssize_t
     if items is None:
         return 1
@@ -262,7 +265,7 @@ def _write_headers(writer: RecordWriter, items: list | None) -> cython.int:
 
 
 def time_range(timestamps: list[int]) -> tuple[int, int]:
-    """The smallest and the largest of some times; compiled, OverflowError when one has more than 64 bits."""
+    """Return the smallest and the largest timestamp. Compiled, raise OverflowError for more than 64 bits."""
     lowest: cython.longlong = timestamps[0]
     highest: cython.longlong = lowest
     timestamp: cython.longlong
@@ -282,10 +285,10 @@ def encode_records(
     prefix_bytes: cython.Py_ssize_t,
     used: bytearray | None = None,
 ) -> bytearray:
-    """A buffer with `prefix_bytes` left free and the records after it; every list is as long as `values`.
+    """Encode records into a buffer after `prefix_bytes` of free space. Every list is as long as `values`.
 
-    Without `timestamps` all records have the base's; without `offset_deltas` they count from 0. `used` is a buffer that
-    nobody needs any more, which may be taken.
+    Without `timestamps` all records have the base timestamp. Without `offset_deltas` they count from 0. The memory of
+    `used`, a buffer that is no longer needed, may be reused.
     """
     count: cython.Py_ssize_t = len(values)
     size: cython.Py_ssize_t = prefix_bytes + count * FIELDS_BYTES_MAX + _measure(values)
@@ -319,10 +322,10 @@ def encode_records(
 @cython.final
 @cython.cclass
 class ColumnSource:
-    """A column of bytes, or of lists, as Arrow keeps it: row r has what lies between offsets r and r + 1.
+    """A column of bytes, or of lists, in Arrow's layout: row r is between offsets r and r + 1.
 
-    `first` is the row of the buffers at which the column begins. A list's rows lead into other columns; it has no data
-    of its own, and `limit` is how long those are.
+    `first` is the row of the buffers at which the column begins. The rows of a list column refer to other columns; it
+    has no data of its own, and `limit` is the length of those columns.
     """
 
     _offsets: cython.const[cython.longlong][::1]
@@ -347,7 +350,7 @@ class ColumnSource:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def need(self, rows: cython.Py_ssize_t) -> cython.int:
-        """The column must have so many rows; `size` does not ask again."""
+        """Raise ValueError unless the column has this many rows. `size` does not check again."""
         end: cython.Py_ssize_t = self._first + rows
         is_short: cython.bint = end >= len(self._offsets) or (
             not self._all_valid and (end + 7) >> 3 > len(self._validity)
@@ -361,7 +364,7 @@ class ColumnSource:
     @cython.boundscheck(False)
     @cython.exceptval(-2, check=True)
     def size(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """How much the row has, which is there, from `_start` on; -1 for null. `need` has been asked for the row."""
+        """The size of a row, whose data begins at `_start`; -1 for null. `need` must have been called for the row."""
         index: cython.Py_ssize_t = self._first + row
         end: cython.longlong
         if not self._all_valid and not (self._validity[index >> 3] >> (index & 7)) & 1:
@@ -381,7 +384,7 @@ class ColumnSource:
     @cython.boundscheck(False)
     @cython.exceptval(-2, check=True)
     def rises(self, rows: cython.Py_ssize_t) -> cython.bint:
-        """Whether the offsets of the first rows, for which `need` has been asked, rise and lead into the data."""
+        """Return True if the offsets of the rows increase and are within the data. Call `need` first."""
         index: cython.Py_ssize_t
         falls: cython.Py_ssize_t = 0
         if rows == 0:
@@ -395,13 +398,13 @@ class ColumnSource:
     @cython.boundscheck(False)
     @cython.exceptval(-2, check=True)
     def span(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """How much rows have together whose offsets rise."""
+        """The total size of rows whose offsets increase."""
         return self._offsets[self._first + end] - self._offsets[self._first + start]
 
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def likely_size(self, first: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """About what the rows from `first` on, before `rows`, have together: nothing is known of their offsets yet."""
+        """Estimate the total size of the rows from `first` up to `rows`; their offsets are not checked yet."""
         span: cython.longlong = self._offsets[self._first + rows] - self._offsets[self._first + first]
         return max(0, min(span, self._limit))
 
@@ -409,7 +412,7 @@ class ColumnSource:
 @cython.final
 @cython.cclass
 class TableEncoder:
-    """Writes rows of Arrow columns as records; keys, headers and timestamps may be missing."""
+    """Encodes rows of Arrow columns as records. Keys and headers are optional."""
 
     _values: ColumnSource
     _keys: ColumnSource | None
@@ -425,10 +428,10 @@ class TableEncoder:
         headers: tuple[ColumnSource, ColumnSource, ColumnSource] | None,
         timestamps: Bytes,
     ) -> None:
-        """As many rows as there are timestamps."""
+        """All columns must have as many rows as there are timestamps."""
         self._values = values
         self._keys = keys
-        # Without headers, any column does in place of theirs: it is never looked at.
+        # Without headers any column can replace theirs, because it is never read.
         self._headers = None if headers is None else headers[0]
         self._header_keys = values if headers is None else headers[1]
         self._header_values = values if headers is None else headers[2]
@@ -445,14 +448,16 @@ class TableEncoder:
         return self._timestamps[row]
 
     def cut(self, limit_bytes: cython.Py_ssize_t, limit_rows: cython.Py_ssize_t) -> list[tuple[int, int, int]]:
-        """Where to cut the rows so that each piece stays within both limits, unless a row alone is larger: start, end,
-        and about how many bytes, not less than the records take."""
+        """Split the rows into pieces within both limits (a larger row is alone): first row, end row, size.
+
+        The size is an upper bound of what the records take.
+        """
         pieces = []
         start: cython.Py_ssize_t = 0
         end: cython.Py_ssize_t
         rows: cython.Py_ssize_t = len(self._timestamps)
         numbers: cython.Py_ssize_t = self._numbers_size()
-        # Of a record that shares a batch with others, no length is longer than that of the whole batch.
+        # No length in a record exceeds that of the whole batch, if the record shares its batch with others.
         fields: cython.Py_ssize_t = numbers + 3 * _varint_size(max(limit_bytes, 1)) + 1
         by_offsets: cython.bint = self._headers is None and self._values.rises(rows)
         if self._keys is not None:
@@ -480,7 +485,7 @@ class TableEncoder:
         limit_bytes: cython.Py_ssize_t,
         fields: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """The last row before `most` up to which those from `start` on fit, found by halves: offsets rise."""
+        """Find the end of the rows from `start` on, up to `most`, that fit. Binary search, because offsets increase."""
         low: cython.Py_ssize_t = start
         high: cython.Py_ssize_t = most
         while low < high:
@@ -494,14 +499,14 @@ class TableEncoder:
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def _bound(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t, fields: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """What these rows, which have no headers, take at most."""
+        """The maximum size of these rows, which have no headers."""
         size: cython.Py_ssize_t = (end - start) * fields + self._values.span(start, end)
         return size if self._keys is None else size + self._keys.span(start, end)
 
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def _row_size(self, row: cython.Py_ssize_t, numbers: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """What a row takes at most, if its numbers take so much."""
+        """The maximum size of a row whose numbers have the given maximum size."""
         size: cython.Py_ssize_t = numbers + _sized(self._values.size(row)) + self._headers_size(row)
         size += 1 if self._keys is None else _sized(self._keys.size(row))
         return size + _varint_size(size)
@@ -509,14 +514,14 @@ class TableEncoder:
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def _numbers_size(self) -> cython.Py_ssize_t:
-        """What attributes, time and place of a record take at most, whichever rows are together in a batch."""
+        """The maximum size of attributes, timestamp and offset delta of a record, in a batch of any of the rows."""
         lowest: cython.longlong = 0
         highest: cython.longlong = 0
         row: cython.Py_ssize_t
         for row in range(len(self._timestamps)):
             lowest = self._timestamps[row] if row == 0 else min(lowest, self._timestamps[row])
             highest = self._timestamps[row] if row == 0 else max(highest, self._timestamps[row])
-        # Times that are too far apart for one batch are found out when it is made.
+        # Encoding reports timestamps that are too far apart for one batch.
         span: cython.longlong = INT64_MAX if lowest < 0 and highest > INT64_MAX + lowest else highest - lowest
         return _record_size(span, len(self._timestamps), 0)
 
@@ -529,13 +534,13 @@ class TableEncoder:
         order: Bytes | None = None,
         used: bytearray | None = None,
     ) -> tuple[bytearray, int, int, int]:
-        """A buffer with `prefix_bytes` left free and, after it, the rows from `first` on, before `rows`, that fit.
+        """Encode the rows from `first` up to `rows` that fit, into a buffer after `prefix_bytes` of free space.
 
-        At least one row is taken, however large; beside it as many as stay within `limit_bytes`, those left free
-        included. With the buffer comes how many they are, their smallest and their largest time. A row whose time is
-        too far from the others' is not taken, but its time is told, and nothing can be made of the buffer then.
-        `order`, 64-bit numbers, says which rows those are that are counted from `first` to `rows`; else all in a row.
-        `used` is a buffer that nobody needs any more, which may be taken.
+        At least one row is encoded, however large. Further rows are added while the buffer has at most `limit_bytes`,
+        including the free space. The result is the buffer, the number of rows, and their smallest and largest time.
+        A row whose timestamp is too far from the others is not encoded, but its timestamp is included; the buffer is
+        unusable then. `order`, 64-bit numbers, is a permutation of rows; `first` and `rows` are then indexes into it.
+        The memory of `used`, a buffer that is no longer needed, may be reused.
         """
         picked: cython.const[cython.longlong][::1] = NO_ROWS if order is None else order
         in_order: cython.bint = order is None
@@ -580,7 +585,7 @@ class TableEncoder:
         return writer.written(), count, lowest, highest
 
     @cython.cfunc
-    @cython.boundscheck(False)  # `need` has been asked for the rows of all columns.
+    @cython.boundscheck(False)  # `need` has been called for the rows of all columns.
     @cython.exceptval(-1, check=False)
     def _encode_plain(
         self,
@@ -591,10 +596,10 @@ class TableEncoder:
         lowest: cython.p_longlong,
         highest: cython.p_longlong,
     ) -> cython.Py_ssize_t:
-        """Write rows, which have no headers, while nothing is special about them and there is room; how many those are.
+        """Encode rows without headers while they are plain and fit. Return the number of rows encoded.
 
-        All that changes is kept in local variables meanwhile: for all the compiler knows, the bytes that are written
-        could be the fields.
+        All state is kept in local variables meanwhile, because the compiler must assume that writing bytes could change
+        the fields.
         """
         out: cython.p_uchar = writer._room
         position: cython.Py_ssize_t = writer._position
@@ -664,7 +669,7 @@ class TableEncoder:
     def _likely_size(
         self, first: cython.Py_ssize_t, rows: cython.Py_ssize_t, limit_bytes: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Room for the rows, if their headers are like those of all rows; but for no more than the limit."""
+        """Estimate the size of the rows, assuming average headers, but at most the limit."""
         size: cython.Py_ssize_t = self._values.likely_size(first, rows) + (rows - first) * FIELDS_BYTES_MAX
         total: cython.Py_ssize_t = len(self._timestamps)
         headers: cython.Py_ssize_t
@@ -721,5 +726,5 @@ class TableEncoder:
 @cython.inline
 @cython.exceptval(-2, check=True)
 def _sized(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Bytes of a length and what it counts; -1 is null."""
+    """The size of a length and its bytes; -1 means null."""
     return 1 if size < 0 else _varint_size(size) + size

@@ -1,11 +1,11 @@
-"""Where each key has its last record: what compaction, and the check of writes to compacted topics, need of a batch.
+"""Finds the last record of each key, for compaction, and checks records that are written to compacted topics.
 
-One source, two lives, and C functions that give 0, as in `record_decoder`; see `millstream.records` for the format.
-Records are walked over as far as their keys and copied byte by byte; nothing is made an object of. What is read has
-been bounded first: every field must end within its record, every record within the body.
+The source runs compiled or as plain Python, and C functions return 0, as in `record_decoder`; see `millstream.records`
+for the format. Records are parsed only up to their keys and copied byte by byte, without creating objects. Every read
+is bounded first: a field must end within its record, and a record within the body.
 
-A key is known by a hash of 128 bits, of which 96 are kept. Compiled, that is SipHash, made here; plain, it is BLAKE2,
-which Python brings along: which of the two says that keys are the same changes no answer.
+A key is identified by 96 bits of a 128-bit hash. Compiled, that is SipHash, implemented here. As plain Python it is
+BLAKE2 from the standard library. The choice of the hash does not change any result.
 """
 
 # mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
@@ -31,7 +31,7 @@ Bytes = bytes | bytearray | memoryview
 
 COMPILED = cython.compiled
 SLOT_BYTES = 16
-"""What a key takes in an `OffsetMap`, and so does every free place in it."""
+"""The memory of a slot of an `OffsetMap`, used or free."""
 
 RECORD_BYTES_MIN = cython.declare(cython.Py_ssize_t, _RECORD_BYTES_MIN)
 WORDS = cython.declare(cython.Py_ssize_t, 2)
@@ -39,14 +39,14 @@ DISTANCE_MAX = cython.declare(cython.longlong, 0xFFFFFFFE)
 INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 LOW = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 HIGH = cython.declare(cython.ulonglong, 0xFFFFFFFF00000000)
-TIME_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5 + 10)  # What a record can grow by when its time is written anew.
+TIME_BYTES_MAX = cython.declare(cython.Py_ssize_t, 5 + 10)  # Maximum growth of a record whose timestamp is rewritten.
 KEYLESS_TOLD_MAX = cython.declare(cython.Py_ssize_t, 1000)
 
 
 @cython.final
 @cython.cclass
 class RecordCursor:
-    """Goes from record to record; after `next`, the fields are those of the record that was entered."""
+    """Iterates over records. After `next`, its fields are those of the current record."""
 
     _data: cython.const[cython.uchar][::1]
     _position: cython.Py_ssize_t
@@ -76,7 +76,7 @@ class RecordCursor:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def next(self) -> cython.int:
-        """Enter the next record, which is known to end within the body."""
+        """Advance to the next record, and check that it ends within the body."""
         length: cython.longlong
         size: cython.longlong
         self._position = self.start = self._following
@@ -101,7 +101,7 @@ class RecordCursor:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def finish(self) -> cython.int:
-        """After the last record the body must end."""
+        """Check that the body ends after the last record."""
         if self._following != self._end:
             raise CorruptBatch(f"{self._end - self._following} bytes follow the last record")
 
@@ -141,11 +141,11 @@ class RecordCursor:
 @cython.final
 @cython.cclass
 class OffsetMap:
-    """Where the last record of each key lies, within a memory that is given and does not grow.
+    """Maps each key to the offset of its last record, in a fixed amount of memory.
 
-    A table of `slots` places (a power of two), each of two words: 64 bits of the key's hash, then 32 more of them above
-    the distance of the offset from `first_offset`, plus one; zero means free. A quarter stays free, so that looking for
-    a key ends soon.
+    It is a hash table of `slots` slots (a power of two) of two words: 64 bits of the key's hash, then 32 more of them
+    above a 32-bit number. That number is the distance of the offset from `first_offset`, plus one; zero means free. A
+    quarter of the slots always stays free, which keeps lookups short.
     """
 
     count: cython.Py_ssize_t
@@ -159,7 +159,7 @@ class OffsetMap:
     def __init__(self, slots: cython.Py_ssize_t, first_offset: cython.longlong) -> None:
         if slots < 4 or slots & (slots - 1):
             raise ValueError(f"{slots} is not a power of two, from 4 on")
-        # Pages that come as they are touched: zeros of a bytearray would all be written first, and everybody wait.
+        # The kernel allocates pages on first access. A bytearray would write all zeros at once and block other threads.
         self._words = memoryview(mmap(-1, slots * SLOT_BYTES)).cast("Q")
         self._mask = slots - 1
         self._most = slots - slots // 4
@@ -178,9 +178,9 @@ class OffsetMap:
         last_offset_delta: cython.longlong,
         from_offset: cython.longlong,
     ) -> int:
-        """Note the records of a batch body from `from_offset` on; -1, or the offset of the first that had no room.
+        """Add the records of a batch body from `from_offset` on. Return -1, or the first offset that did not fit.
 
-        Raises CorruptBatch; what came before the bad place is noted then.
+        After CorruptBatch, the records before the damage have been added.
         """
         walk: RecordCursor = RecordCursor(data, count, last_offset_delta)
         offset: cython.longlong
@@ -211,10 +211,11 @@ class OffsetMap:
         end_offset: cython.longlong,
         drop_tombstones: cython.bint,
     ) -> tuple[bytearray, int, int]:
-        """A byte for each record of a batch body, 1 for those to be kept; how many; how many of them are tombstones.
+        """Select the records of a batch body to keep: one byte per record (1: keep), their number and tombstones.
 
-        Before `end_offset` the last record of a key is kept, and it alone; none without a key; with `drop_tombstones`
-        none without a value. What lies at or behind it is kept, and its tombstones are not counted.
+        Before `end_offset`, only the last record of each key is kept, and no record without a key. With
+        `drop_tombstones`, records without a value are removed too. Records from `end_offset` on are all kept, and their
+        tombstones are not counted.
         """
         walk: RecordCursor = RecordCursor(data, count, last_offset_delta)
         kept: bytearray = bytearray(count)
@@ -239,7 +240,7 @@ class OffsetMap:
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def _is_past(self, walk: RecordCursor, offset: cython.longlong) -> cython.int:
-        """Whether the key has a later record than the one at `offset`."""
+        """Return 1 if the key has a later record than the one at `offset`."""
         place: cython.Py_ssize_t = self._find(walk)
         distance: cython.longlong = self._words[place + 1] & LOW
         return distance != 0 and self.first_offset + distance - 1 > offset
@@ -247,7 +248,7 @@ class OffsetMap:
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def _find(self, walk: RecordCursor) -> cython.Py_ssize_t:
-        """The place of the record's key, or the free one that it would get; its hash is in `_low` and `_high` then."""
+        """The slot of the record's key, or the free slot for it. Sets `_low` and `_high` to its hash."""
         place: cython.Py_ssize_t
         word: cython.ulonglong
         self._hash(walk)
@@ -269,7 +270,7 @@ class OffsetMap:
             self._high = int.from_bytes(digest[8:], "little")
 
     @cython.cfunc
-    @cython.boundscheck(False)  # The walk knows that the key lies within the data.
+    @cython.boundscheck(False)  # The cursor has checked that the key is within the data.
     @cython.exceptval(-1, check=False)
     def _sip_hash(
         self, data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
@@ -287,7 +288,7 @@ class OffsetMap:
         turn: cython.Py_ssize_t
         for at in range(words << 3, size):
             last |= cython.cast(cython.ulonglong, data[start + at]) << (8 * (at & 7))
-        # The words, the rest with the length, then the two halves of the result.
+        # The words, then the remaining bytes with the length, then the two halves of the result.
         for turn in range(words + 3):
             rounds = 2
             word = 0
@@ -330,9 +331,10 @@ def filter_records(
     time_shift: cython.longlong,
     prefix_bytes: cython.Py_ssize_t,
 ) -> tuple[bytearray, int]:
-    """A body of only those records that `kept` marks, behind `prefix_bytes` left free, and their largest time delta.
+    """Encode a body of the records that `kept` marks, after `prefix_bytes` of free space.
 
-    Each record is copied as it is; with a `time_shift`, that is added to its time delta. At least one is kept.
+    At least one record is marked. `time_shift` is added to the timestamp deltas.
+    Return the buffer and the largest timestamp delta of its records.
     """
     walk: RecordCursor = RecordCursor(data, count, last_offset_delta)
     marks: cython.const[cython.uchar][::1] = kept
@@ -367,9 +369,10 @@ def filter_records(
 def inspect_records(
     data: Bytes, count: cython.Py_ssize_t, last_offset_delta: cython.longlong
 ) -> tuple[int, int, list[int]]:
-    """The smallest and the largest time delta of a batch body, and the numbers of records without a key (not too many).
+    """Return the smallest and largest timestamp delta of a batch body, and the indexes of records without a key.
 
-    Raises CorruptBatch unless the records' offsets count up from 0, as a producer's do.
+    At most KEYLESS_TOLD_MAX indexes are returned. Raise CorruptBatch unless the records' offset deltas count up from 0,
+    as a producer's do.
     """
     walk: RecordCursor = RecordCursor(data, count, last_offset_delta)
     index: cython.Py_ssize_t
@@ -407,7 +410,7 @@ def _copy(
     room: cython.uchar[::1],
     position: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Copy what lies between `start` and `end`, at least a byte; where the room goes on."""
+    """Copy the bytes from `start` to `end`, at least one, and return the position after the copy."""
     if end - start > len(room) - position:
         raise AssertionError("the room for a batch was measured too small")
     if cython.compiled:
@@ -433,7 +436,7 @@ def _number_size(value: cython.longlong) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(-2, check=True)
 def _put_number(room: cython.uchar[::1], position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
-    """Write a number; where the room goes on."""
+    """Write a number, and return the position after it."""
     zigzag: cython.ulonglong = (value << 1) ^ (value >> 63)
     while zigzag >= 0x80:
         room[position] = (zigzag & 0x7F) | 0x80

@@ -1,4 +1,4 @@
-"""What nobody thought of must not end in silence what goes on in the background."""
+"""Logs an unexpected exception of a background task and makes it a CLIENT_FAILED error for the next caller."""
 
 import logging
 
@@ -6,6 +6,6 @@ from millstream.model.errors import ErrorCode, MillstreamError
 
 
 def client_failed(log: logging.Logger, what: str, error: Exception) -> MillstreamError:
-    """Log it; what whoever asks next is told."""
+    """Log the exception with its traceback and return the CLIENT_FAILED error to raise in a caller."""
     log.error("%s failed unexpectedly", what, exc_info=error)
     return MillstreamError(ErrorCode.CLIENT_FAILED, f"{what} failed: {error!r}")

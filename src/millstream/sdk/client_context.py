@@ -1,4 +1,4 @@
-"""What a client and everything it makes have in common: where the brokers are, the seams, and how to ask them."""
+"""Holds what a client shares with the objects it creates: broker addresses, seams, settings, metrics, lifecycle."""
 
 import asyncio
 import os
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 CLIENT_ID_MAX = 249
 WORKERS = max(1, min(4, (os.cpu_count() or 1) // 2))
-"""Threads that a client may have for what would hold its event loop, which needs a processor too."""
+"""Maximum number of worker threads of a client. They do CPU work that would block the event loop."""
 
 
 class ClientContext:
-    """One client's own; made without an event loop, used on one."""
+    """The shared state of one client. It can be created without an event loop, and is used on one."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ClientContext:
         metrics: Metrics | None = None,
         version: str = __version__,
     ) -> None:
-        check_text("client_id", settings.client_id, 0, CLIENT_ID_MAX)
+        check_text("client_id", settings.client_id, least=0, most=CLIENT_ID_MAX)
         check_metrics(metrics)
         self.seeds = tuple(seeds)
         self.clock = clock
@@ -57,10 +57,10 @@ class ClientContext:
         self._workers = workers or ThreadWorkers(WORKERS, "millstream-worker")
         self._version = version
         self._metrics = NO_METRICS if metrics is None else GuardedMetrics(metrics)
-        self._asking = self.asking()
+        self._caller = self.new_caller()
         self._watching_clocks: asyncio.Task[None] | None = None
-        self._watching: WatchEngine | None = None
-        self.cluster_queries = ClusterQueries(self._asking, clock)
+        self._watch_engine: WatchEngine | None = None
+        self.cluster_queries = ClusterQueries(self._caller, clock)
         self.times = self.cluster_queries.times
         self.lifecycle = Lifecycle("client", self._end)
 
@@ -68,52 +68,56 @@ class ClientContext:
         return ",".join(map(str, self.seeds))
 
     async def open(self, timeout_s: float, watch: DriftWatch | None) -> None:
-        """Reach a broker, and begin to watch the clocks."""
+        """Connect to a broker, and start to compare clocks if `watch` is given."""
         await self.cluster_queries.reach(timeout_s)
         if watch is not None:
             await watch.check()
             self._watching_clocks = asyncio.get_running_loop().create_task(watch.run())
 
-    def asking(self, role: Role | None = None, producer_group: str | None = None) -> RetryingCaller:
-        """Connections of its own for something that the client makes, none of them open yet; each takes this role."""
+    def new_caller(self, role: Role | None = None, producer_group: str | None = None) -> RetryingCaller:
+        """Create a caller whose connections declare this role. Its connections are its own and open on demand."""
         if producer_group is not None:
-            check_text("group", producer_group, 1, PRODUCER_GROUP_MAX)
-        greeting = Handshake(self._version, ConnectionRole(role, producer_group))
-        cluster = Cluster(self.seeds, self._network, self.settings, greeting, self._metrics)
+            check_text("group", producer_group, least=1, most=PRODUCER_GROUP_MAX)
+        handshake = Handshake(self._version, ConnectionRole(role, producer_group))
+        owner = "client" if role is None else role.name.lower()
+        cluster = Cluster(self.seeds, self._network, self.settings, handshake, self._metrics, owner)
         return RetryingCaller(cluster, self._entropy, self._workers)
 
     def adopt(
         self,
         name: str,
-        asking: RetryingCaller,
+        caller: RetryingCaller,
         close: Callable[[], Coroutine[Any, Any, None]],
         drop: Callable[[], object] | None = None,
     ) -> Lifecycle:
-        """The life of something made: `close` is awaited when it or the client ends, then its connections go; `drop`
-        is called in the child of a fork."""
+        """Create the lifecycle of an object that this client created.
+
+        When the object or the client is closed, `close` is awaited and then the object's connections are closed.
+        `drop` is called in the child process after a fork.
+        """
 
         async def end() -> None:
             try:
                 await close()
             finally:
-                asking.cluster.close()
+                caller.cluster.close()
 
         return Lifecycle(name, end, self.lifecycle, drop)
 
     async def read(
         self, places: "Mapping[TopicPartition, Position]", limits: "WatchLimits", wait_s: float, timeout_s: float
     ) -> "dict[TopicPartition, ReadResult]":
-        """What is at these places, or comes there first; see `WatchEngine.read`."""
-        if self._watching is None:
-            from millstream.sdk.watching.engine import WatchEngine  # Who does not read does not wait for the import.
+        """Read messages at these positions, or wait for the first ones; see `WatchEngine.read`."""
+        if self._watch_engine is None:
+            from millstream.sdk.watching.engine import WatchEngine  # Imported on first use, to start faster.
 
-            asking = self.asking(Role.CONSUMER)
-            self._watching = WatchEngine(asking, self.times)
-            self.adopt("reader", asking, self._watching.close)
-        return await self._watching.read(places, limits, wait_s, timeout_s)
+            caller = self.new_caller(Role.CONSUMER)
+            self._watch_engine = WatchEngine(caller, self.times)
+            self.adopt("reader", caller, self._watch_engine.close)
+        return await self._watch_engine.read(places, limits, wait_s, timeout_s)
 
     async def _end(self) -> None:
         if self._watching_clocks is not None:
             self._watching_clocks.cancel()
-        self._asking.cluster.close()
+        self._caller.cluster.close()
         self._workers.close()

@@ -1,4 +1,4 @@
-"""Messages from a place that the caller knows, and nobody else keeps; from stored batches to what a reader wants."""
+"""Fetches messages from an offset that the caller keeps, and decodes the stored batches."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -12,21 +12,24 @@ from millstream.sdk import requests
 from millstream.sdk.arguments import INT32_MAX, INT64_MAX, check_number
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
-from millstream.sdk.consuming.batch_opening import opened
-from millstream.sdk.requests import BEGINNING, LATEST
+from millstream.sdk.feed.batch_opening import opened
+from millstream.sdk.feed.feed_set import log_range
+from millstream.sdk.feed.leader_call import ask_leader
+from millstream.sdk.feed.partition_feed import FetchAt, PartitionFeed, gone
+from millstream.sdk.reader_defaults import READ_BYTES
 from millstream.sdk.responses import FetchedBatches
 
 T = TypeVar("T")
 
-MAX_BYTES = 1024 * 1024
+MAX_BYTES = READ_BYTES
 MAX_WAIT_MS = 5_000
 _TIMEOUT_S = 30.0
 
 
 class FetchResult(NamedTuple):
-    """Messages from the position asked for on, and where to go on reading.
+    """Messages from the requested offset on, and the offset at which to continue.
 
-    `next_offset` may be further than the last message's: places of removed messages and of marks hold none.
+    `next_offset` can be more than one after the last message: offsets of removed messages and markers have no message.
     """
 
     records: list[Record]
@@ -36,7 +39,7 @@ class FetchResult(NamedTuple):
 
 
 def read_batches(answer: FetchedBatches, offset: int) -> FetchResult:
-    """Open the batches; a damaged one raises CORRUPT_MESSAGE. The first may begin before `offset`; that part is cut."""
+    """Decode the batches and drop messages before `offset`; raises CORRUPT_MESSAGE for a damaged batch."""
     next_offset = offset
     for _, header in each_batch(answer.batches):
         next_offset = max(next_offset, header.next_offset)
@@ -47,57 +50,51 @@ def read_batches(answer: FetchedBatches, offset: int) -> FetchResult:
 
 
 async def get(
-    asking: RetryingCaller,
+    caller: RetryingCaller,
     where: TopicPartition,
     offset: int,
     read: Callable[[FetchedBatches, int], T],
+    *,
     max_bytes: int = MAX_BYTES,
     max_wait_ms: int = MAX_WAIT_MS,
     timeout_s: float | None = None,
 ) -> T:
-    """What `read` makes of the batches at `offset`; where it finds them damaged, they are fetched again.
+    """Fetch the batches at `offset` and return the result of `read`; fetches again if `read` finds them damaged.
 
-    With nothing there yet, and at a place that is not reached, `max_wait_ms` are waited for something to come. A place
-    before the beginning is OFFSET_OUT_OF_RANGE, which says where the partition begins.
+    If there is no message at `offset` yet, the call waits for up to `max_wait_ms`. Raises OFFSET_OUT_OF_RANGE, which
+    names the log start offset, if `offset` is before it.
     """
-    check_number("offset", offset, -INT64_MAX, INT64_MAX)
-    check_number("max_bytes", max_bytes, 0, INT32_MAX)
+    check_number("offset", offset, least=-INT64_MAX, most=INT64_MAX)
+    check_number("max_bytes", max_bytes, least=0, most=INT32_MAX)
     if offset < 0:
-        raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{where}: {offset} is no offset; they begin at 0")
-    cluster = asking.cluster
+        raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{where}: {offset} is not an offset (it must be >= 0)")
+    cluster = caller.cluster
     wait = Deadline(max_wait_ms / 1000)
     deadline = Deadline(_TIMEOUT_S + max_wait_ms / 1000 if timeout_s is None else timeout_s)
 
-    async def poll() -> T:
-        address = await cluster.leader(*where, deadline)
+    async def poll(step: FetchAt) -> T:
         left_ms = min(int(wait.left_s * 1000), INT32_MAX)
-        request = requests.fetch(where, offset, max_bytes=max_bytes, max_wait_ms=left_ms)
-        async with cluster.polling(address, deadline) as connection:
+        epoch = step.position.leader_epoch
+        request = requests.fetch(where, offset, max_bytes=max_bytes, max_wait_ms=left_ms, leader_epoch=epoch)
+        async with cluster.polling(step.leader, deadline) as connection:
             answer = await connection.request(request, cluster.timeout_s(deadline, left_ms / 1000))
-        return await opened(asking.workers, answer.batches, lambda _: read(answer, offset))
+        return await opened(caller.workers, answer.batches, lambda _: read(answer, offset))
 
-    attempts = Attempts(asking.entropy, wait)
+    attempts = Attempts(caller.entropy, wait)
     while True:
         try:
-            return await asking.retrying(poll, deadline, where.topic)
+            return await ask_leader(caller, PartitionFeed(where, offset), poll, deadline)
         except MillstreamError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            nothing = await ahead(asking, where, offset, deadline)
+            nothing = await ahead(caller, where, offset, deadline)
             if not await attempts.pause():
                 return read(nothing, offset)
 
 
-async def ahead(asking: RetryingCaller, where: TopicPartition, offset: int, deadline: Deadline) -> FetchedBatches:
-    """Nothing, for an offset that is not reached yet; OFFSET_OUT_OF_RANGE for one that is gone."""
-    start = (await asking.leaders({where: BEGINNING}, requests.list_offsets, deadline))[where].offset
-    end = (await asking.leaders({where: LATEST}, requests.list_offsets, deadline))[where].offset
+async def ahead(caller: RetryingCaller, where: TopicPartition, offset: int, deadline: Deadline) -> FetchedBatches:
+    """Return an empty result for an offset after the log end; raises OFFSET_OUT_OF_RANGE before the log start."""
+    start, end = await log_range(caller, where, deadline)
     if offset < start:
-        raise gone(where, offset, start)
+        raise gone(where, offset=offset, start=start)
     return FetchedBatches(end, start, memoryview(b""))
-
-
-def gone(where: TopicPartition, offset: int, start: int) -> MillstreamError:
-    """For a place before the beginning."""
-    text = f"{where}: offset {offset} is no longer there; the first message that is has offset {start}"
-    return MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)

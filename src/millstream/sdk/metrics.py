@@ -1,4 +1,4 @@
-"""What a client does, told to an object of the user's; docs/sdk.md has the names."""
+"""Passes counters and durations of the client to a metrics object of the application; docs/sdk.md lists the names."""
 
 import logging
 from collections.abc import Mapping
@@ -10,22 +10,23 @@ _log = logging.getLogger("millstream.sdk.metrics")
 
 
 class Metrics(Protocol):
-    """Handed to `connect(metrics=...)`. Called on the client's event loop: it must return at once and not raise.
+    """The interface of the object in `connect(metrics=...)`.
 
-    It is called for each request and each batch, never for a single message.
+    Its methods run on the client's event loop: they must return at once and must not raise. They are called for each
+    request and each batch, not for single messages.
     """
 
     def count(self, name: str, amount: int, labels: Mapping[str, str]) -> None:
-        """So many more of what `name` says."""
+        """Add `amount` to the counter `name`."""
         ...
 
     def observe(self, name: str, seconds: float, labels: Mapping[str, str]) -> None:
-        """How long it took this time."""
+        """Record one duration of `name`."""
         ...
 
 
 class NoMetrics:
-    """For those who do not want to know."""
+    """Discards all metrics; the default."""
 
     def count(self, name: str, amount: int, labels: Mapping[str, str]) -> None:
         pass
@@ -37,20 +38,20 @@ class NoMetrics:
 NO_METRICS = NoMetrics()
 
 
-def count_read(metrics: Metrics, topic: str, messages: int, size_bytes: int) -> None:
-    """That so much of a topic was read, whichever way."""
+def count_read(metrics: Metrics, topic: str, *, messages: int, size_bytes: int) -> None:
+    """Count messages and bytes that were read from a topic."""
     metrics.count("messages_read", messages, {"topic": topic})
     metrics.count("bytes_read", size_bytes, {"topic": topic})
 
 
 def check_metrics(given: object) -> None:
-    """INVALID_SETTING for what cannot be told; None is nobody."""
+    """Raise INVALID_SETTING for an object without the methods of `Metrics`; None is allowed."""
     if given is not None and not all(callable(getattr(given, name, None)) for name in ("count", "observe")):
         raise wrong("metrics", given, "an object with the methods count and observe is expected")
 
 
 class GuardedMetrics:
-    """The user's object, whose failures are logged and harm nobody."""
+    """Wraps the application's metrics object: its exceptions are logged and do not affect the client."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -58,11 +59,11 @@ class GuardedMetrics:
     def count(self, name: str, amount: int, labels: Mapping[str, str]) -> None:
         try:
             self._metrics.count(name, amount, labels)
-        except BaseException:  # The thread belongs to everybody who uses the client.
-            _log.exception("the metrics object failed")
+        except BaseException:  # Even SystemExit, which would stop the event loop that all callers share.
+            _log.exception("metrics object failed")
 
     def observe(self, name: str, seconds: float, labels: Mapping[str, str]) -> None:
         try:
             self._metrics.observe(name, seconds, labels)
-        except BaseException:  # The thread belongs to everybody who uses the client.
-            _log.exception("the metrics object failed")
+        except BaseException:  # Even SystemExit, which would stop the event loop that all callers share.
+            _log.exception("metrics object failed")

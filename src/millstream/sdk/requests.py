@@ -1,6 +1,7 @@
-"""The requests of writers and readers, with answers as plain values.
+"""Encodes the requests of producers and consumers, and decodes the responses to plain values.
 
-Only this file and its two siblings, for groups and for administration, know how messages are laid out.
+`admin/admin_requests.py` and `admin/group_requests.py` do so for administration and groups. No other module of the SDK
+core knows the layout of these requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,15 +9,17 @@ from typing import Any, cast
 from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.model.roles import Role
-from millstream.sdk.arguments import check_kind
+from millstream.model.setting_values import SettingValue, plain_settings
 from millstream.sdk.responses import (
     Broker,
     BrokerInfo,
     ClusterView,
     FetchedBatches,
     ListedOffset,
+    NotLeaderError,
     PartitionView,
     Produced,
     ProducerIdentity,
@@ -24,16 +27,17 @@ from millstream.sdk.responses import (
     TopicView,
     refusal,
 )
-from millstream.wire.client_connection import API_VERSIONS, Api, ApiRequest, BrokerVersions, VersionRange
-from millstream.wire.fetch import FetchPartition
+from millstream.wire.client_connection import Api, ApiRequest
+from millstream.wire.current_leader import CurrentLeader
+from millstream.wire.fetch import FetchedPartition, FetchPartition
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
 from millstream.wire.framing import Buffer
 from millstream.wire.messages import read_response, write_request
-from millstream.wire.produce import parse_produce_response, write_produce_request
+from millstream.wire.produce import ProduceResult, parse_produce_response, write_produce_request
 from millstream.wire.puts import parse_puts_response, write_puts_request
 
-# Produce and Fetch stop where topic ids replace names: a client that routes by name gains nothing from them. Who goes
-# on reading does: a topic that was deleted and made again has another id.
+# Produce and Fetch use the last versions with topic names, because this client routes by name. Continuous readers use
+# FETCH_BY_ID: the topic id detects a topic that was deleted and created again.
 PRODUCE = Api(0, "Produce", 3, 12)
 FETCH = Api(1, "Fetch", 4, 12)
 FETCH_BY_ID = Api(1, "Fetch", 4, 13)
@@ -50,27 +54,23 @@ ROLE = Api(1002, "Role", 0, 0)
 BEGINNING = -2
 LATEST = -1
 
+NO_LEADER_EPOCH = -1
 CONSUMER = -1
-"""The replica id of a reader that is no replica."""
+"""The replica id of a client, which is not a replica."""
+
+
+_LEADER_CHANGED = frozenset(
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH)
+)
+"""Errors whose response may name the current leader. A leader beside any other error is ignored."""
 
 
 def _encode(api: Api, version: int, fields: dict[str, Any]) -> list[Buffer]:
     return [write_request(api.name, version, fields)]
 
 
-def api_versions(software: str, software_version: str) -> ApiRequest[BrokerVersions]:
-    fields = {"client_software_name": software, "client_software_version": software_version}
-
-    def decode(version: int, frame: memoryview, start: int) -> BrokerVersions:
-        answer = read_response(API_VERSIONS.name, version, frame, start)
-        ranges = {row["api_key"]: VersionRange(row["min_version"], row["max_version"]) for row in answer["api_keys"]}
-        return BrokerVersions(answer["error_code"], ranges)
-
-    return ApiRequest(API_VERSIONS, lambda version: _encode(API_VERSIONS, version, fields), decode)
-
-
 def metadata(topics: Sequence[str] | None, *, auto_create: bool) -> ApiRequest[ClusterView]:
-    """Describe these topics, or all (None)."""
+    """Request the description of the cluster and of these topics, or of all (None)."""
     rows = None if topics is None else [{"name": name} for name in topics]
     fields = {"topics": rows, "allow_auto_topic_creation": auto_create}
 
@@ -84,7 +84,7 @@ def metadata(topics: Sequence[str] | None, *, auto_create: bool) -> ApiRequest[C
 
 
 def topic_view(row: dict[str, Any]) -> TopicView:
-    """A topic out of an answer to Metadata or DescribeTopicPartitions."""
+    """Convert a topic of a Metadata or DescribeTopicPartitions response."""
     partitions = [
         PartitionView(
             part["partition_index"],
@@ -108,25 +108,29 @@ def produce(where: TopicPartition, batch: Buffer, *, acks: int, timeout_ms: int)
     def decode(version: int, frame: memoryview, start: int) -> Produced | MillstreamError:
         ((_, (row,)),) = parse_produce_response(version, frame, start)
         if row.error:
-            return refusal(row.error, f"writing to {where}", row.message)
+            return _write_refusal(row, where)
         return Produced(row.base_offset, row.append_time_ms, row.log_start_offset)
 
     return ApiRequest(PRODUCE, encode, decode, answered=acks != 0)
 
 
 class KnownIdsError(MillstreamError):
-    """Messages of some of these ids were stored before, and nothing now. `known` has their places in the batch, each
-    with the offset of its first copy."""
+    """Some messages of a batch were stored before under their ids, so the broker stored nothing of it.
+
+    `known` maps the index of each such message in the batch to the offset of its first copy.
+    """
 
     def __init__(self, where: TopicPartition, known: Mapping[int, int]) -> None:
-        super().__init__(ErrorCode.DUPLICATE_MESSAGE_ID, f"{where}: {len(known)} of the messages were stored before")
+        super().__init__(
+            ErrorCode.DUPLICATE_MESSAGE_ID, f"{where}: {len(known)} messages of the batch were stored before"
+        )
         self.known = known
 
 
 def puts(
     where: TopicPartition, batch: Buffer, ids: Sequence[bytes] | None, *, acks: int, timeout_ms: int
 ) -> ApiRequest[Produced]:
-    """Append a batch, whose messages may have ids; KnownIdsError when some of these are known."""
+    """Append a batch whose messages may have ids; the result is KnownIdsError if some ids were stored before."""
 
     def encode(version: int) -> list[Buffer]:
         entry = (where.partition, 0, batch, ids)
@@ -137,7 +141,7 @@ def puts(
         if row.error == ErrorCode.DUPLICATE_MESSAGE_ID.number:
             return KnownIdsError(where, dict(row.known))
         if row.error:
-            return refusal(row.error, f"writing to {where}", row.message)
+            return _write_refusal(row, where)
         return Produced(row.base_offset, row.append_time_ms, row.log_start_offset)
 
     return ApiRequest(PUTS, encode, decode, answered=acks != 0)
@@ -149,7 +153,7 @@ PutResults = dict[TopicPartition, Produced | MillstreamError]
 
 
 def puts_together(batches: Mapping[TopicPartition, Buffer], *, timeout_ms: int) -> ApiRequest[PutResults]:
-    """Append a batch to each of some partitions with the same leader; their messages have no ids of their own."""
+    """Append one batch to each of several partitions with the same leader. Their messages have no natural ids."""
     topics: dict[str, list[tuple[int, int, Buffer, None]]] = {}
     for (topic, partition), batch in batches.items():
         topics.setdefault(topic, []).append((partition, 0, batch, None))
@@ -163,21 +167,27 @@ def puts_together(batches: Mapping[TopicPartition, Buffer], *, timeout_ms: int) 
             for row in rows:
                 where = TopicPartition(topic, row.partition)
                 produced = Produced(row.base_offset, row.append_time_ms, row.log_start_offset)
-                found[where] = refusal(row.error, f"writing to {where}", row.message) if row.error else produced
+                found[where] = _write_refusal(row, where) if row.error else produced
         if found.keys() != batches.keys():
-            raise ValueError("the answer is about other partitions")
+            raise ValueError("the response names other partitions than the request")
         return found
 
     return ApiRequest(PUTS, encode, decode)
 
 
 def fetch(
-    where: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int, min_bytes: int = 1
+    where: TopicPartition,
+    offset: int,
+    *,
+    max_bytes: int,
+    max_wait_ms: int,
+    min_bytes: int = 1,
+    leader_epoch: int = NO_LEADER_EPOCH,
 ) -> ApiRequest[FetchedBatches]:
-    """Read one partition from `offset` on, without a session; the broker waits while there is less than `min_bytes`."""
+    """Fetch one partition from `offset` on, without a fetch session; the broker waits for at least `min_bytes`."""
 
     def encode(version: int) -> list[Buffer]:
-        topics = [(where.topic, [FetchPartition(where.partition, offset, max_bytes)])]
+        topics = [(where.topic, [FetchPartition(where.partition, offset, max_bytes, leader_epoch)])]
         body = write_fetch_request(version, topics, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
         return [body]
 
@@ -187,16 +197,33 @@ def fetch(
             return refusal(answer.error, f"reading {where}")
         ((_, (row,)),) = answer.topics
         if row.error:
-            return refusal(row.error, f"reading {where} at offset {offset}")
+            return fetch_refusal(row, f"reading {where} at offset {offset}")
         return FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(cast(Buffer, row.records)))
 
     return ApiRequest(FETCH, encode, decode)
 
 
+def fetch_refusal(row: FetchedPartition, concerns: str) -> MillstreamError:
+    """Return the error of a partition in a Fetch response, with the current leader if the response names it."""
+    return _naming_leader(refusal(row.error, concerns), row.current_leader)
+
+
+def _write_refusal(row: ProduceResult, where: TopicPartition) -> MillstreamError:
+    """Return the error of a partition in a response to Produce or Puts, with the leader that it names."""
+    return _naming_leader(refusal(row.error, f"writing to {where}", row.message), row.current_leader)
+
+
+def _naming_leader(error: MillstreamError, leader: CurrentLeader | None) -> MillstreamError:
+    if leader is None or error.code not in _LEADER_CHANGED:
+        return error
+    broker = None if leader.endpoint is None else Broker(*leader.endpoint[:3])
+    return NotLeaderError(error, leader_id=leader.leader_id, leader_epoch=leader.leader_epoch, broker=broker)
+
+
 def list_offsets(
     places: Mapping[TopicPartition, int],
 ) -> ApiRequest[dict[TopicPartition, ListedOffset | MillstreamError]]:
-    """Offsets by time stamp (ms), BEGINNING or LATEST; all partitions must have the same leader."""
+    """Request offsets by timestamp (ms), BEGINNING or LATEST; all partitions must have the same leader."""
     rows: dict[str, list[dict[str, int]]] = {}
     for where, timestamp in places.items():
         rows.setdefault(where.topic, []).append({"partition_index": where.partition, "timestamp": timestamp})
@@ -212,32 +239,21 @@ def list_offsets(
                 if part["error_code"]:
                     found[where] = refusal(part["error_code"], f"offsets of {where}")
         if found.keys() != places.keys():
-            raise ValueError("the answer is about other partitions")
+            raise ValueError("the response names other partitions than the request")
         return found
 
     return ApiRequest(LIST_OFFSETS, lambda version: _encode(LIST_OFFSETS, version, fields), decode)
 
 
-def checked_settings(settings: Mapping[str, str]) -> Mapping[str, str]:
-    """Settings by name, as text; INVALID_SETTING for those that are anything else."""
-    check_kind("settings", settings, Mapping)
-    for key, value in settings.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise MillstreamError(
-                ErrorCode.INVALID_SETTING, f"settings: {key!r}: {value!r}: names and values must be str"
-            )
-    return settings
-
-
 def create_topic(
-    name: str, partitions: int, replication_factor: int, settings: Mapping[str, str], timeout_ms: int
+    name: str, *, partitions: int, replication_factor: int, settings: Mapping[str, SettingValue], timeout_ms: int
 ) -> ApiRequest[UUID]:
-    """Create one topic; -1 leaves a number to the broker. The answer is its id."""
+    """Create one topic; -1 uses the broker's default for a number. The response is the topic id."""
     topic = {
         "name": name,
         "num_partitions": partitions,
         "replication_factor": replication_factor,
-        "configs": [{"name": key, "value": value} for key, value in checked_settings(settings).items()],
+        "configs": [{"name": key, "value": value} for key, value in plain_settings(settings).items()],
     }
     fields = {"topics": [topic], "timeout_ms": timeout_ms}
 
@@ -245,7 +261,7 @@ def create_topic(
         (row,) = read_response(CREATE_TOPICS.name, version, frame, start)["topics"]
         if row["error_code"]:
             return refusal(row["error_code"], f"creating topic {name!r}", row.get("error_message"))
-        topic_id: UUID = row.get("topic_id", NO_TOPIC_ID)
+        topic_id: TopicId = row.get("topic_id", NO_TOPIC_ID)
         return topic_id
 
     return ApiRequest(CREATE_TOPICS, lambda version: _encode(CREATE_TOPICS, version, fields), decode)
@@ -264,13 +280,13 @@ def delete_topic(name: str, timeout_ms: int) -> ApiRequest[None]:
 
 
 def init_producer_id() -> ApiRequest[ProducerIdentity]:
-    """A fresh identity for an idempotent producer."""
+    """Request a new producer id and epoch for an idempotent producer."""
     fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}
 
     def decode(version: int, frame: memoryview, start: int) -> ProducerIdentity | MillstreamError:
         answer = read_response(INIT_PRODUCER_ID.name, version, frame, start)
         if answer["error_code"]:
-            return refusal(answer["error_code"], "asking for a producer id")
+            return refusal(answer["error_code"], "requesting a producer id")
         return ProducerIdentity(answer["producer_id"], answer["producer_epoch"])
 
     return ApiRequest(INIT_PRODUCER_ID, lambda version: _encode(INIT_PRODUCER_ID, version, fields), decode)
@@ -279,7 +295,10 @@ def init_producer_id() -> ApiRequest[ProducerIdentity]:
 def producer_state(
     producer_id: int, places: Mapping[TopicPartition, int]
 ) -> ApiRequest[dict[TopicPartition, ProducerState | MillstreamError | None]]:
-    """How far a producer is in these partitions, which must have the same leader; None where it is not known."""
+    """Request the last sequence number of a producer in each partition; None where the broker does not know it.
+
+    All partitions must have the same leader.
+    """
     topics: dict[str, list[int]] = {}
     for where in places:
         topics.setdefault(where.topic, []).append(where.partition)
@@ -296,14 +315,14 @@ def producer_state(
                 if part["error_code"]:
                     found[where] = refusal(part["error_code"], f"producers of {where}", part["error_message"])
         if found.keys() != places.keys():
-            raise ValueError("the answer is about other partitions")
+            raise ValueError("the response names other partitions than the request")
         return found
 
     return ApiRequest(DESCRIBE_PRODUCERS, lambda version: _encode(DESCRIBE_PRODUCERS, version, fields), decode)
 
 
 def role(chosen: Role, producer_group: str | None = None) -> ApiRequest[None]:
-    """Let the connection be a producer's or a consumer's from now on."""
+    """Declare the role of the connection, producer or consumer. The role is final."""
     fields = {"role": chosen.value, "producer_group": producer_group}
 
     def decode(version: int, frame: memoryview, start: int) -> MillstreamError | None:
@@ -315,7 +334,7 @@ def role(chosen: Role, producer_group: str | None = None) -> ApiRequest[None]:
 
 
 def info(client_version: str) -> ApiRequest[BrokerInfo]:
-    """A broker of ours about itself."""
+    """Request the description of a Millstream broker: version, features, clock."""
 
     def decode(version: int, frame: memoryview, start: int) -> BrokerInfo:
         answer = read_response(INFO.name, version, frame, start)

@@ -1,4 +1,4 @@
-"""What a broker's answers say, as plain values that know nothing of the wire."""
+"""Defines brokers' responses as plain values, independent of the wire format."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class Broker(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """One partition as the cluster describes it; `leader_id` is -1 while nobody leads."""
+    """One partition of a topic; `leader_id` is -1 while it has no leader."""
 
     number: int
     leader_id: int
@@ -32,7 +32,7 @@ class TopicView(NamedTuple):
     partitions: tuple[PartitionView, ...]
 
     def partition(self, number: int) -> PartitionView | None:
-        """The partition of this number; None where there is none."""
+        """Return the partition with this number; None if it does not exist."""
         if 0 <= number < len(self.partitions) and self.partitions[number].number == number:
             return self.partitions[number]
         return next((row for row in self.partitions if row.number == number), None)
@@ -46,7 +46,7 @@ class ClusterView(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """What became of a batch. `base_offset` is -1 where the broker cannot say where the first copy lies."""
+    """The result of a write. `base_offset` is -1 if the broker no longer knows the offset of an earlier copy."""
 
     base_offset: int
     log_append_time_ms: int
@@ -54,21 +54,22 @@ class Produced(NamedTuple):
 
 
 class FetchedBatches(NamedTuple):
-    """The stored bytes of whole batches, the first of which may begin before the offset asked for."""
+    """The stored bytes of whole batches. The first batch may begin before the requested offset."""
 
     high_watermark: int
     log_start_offset: int
     batches: memoryview
     place: FilePlace | None = None
-    """Where they lie, in a file of this machine, when they did not come themselves."""
+    """The position of the batches in a file of this machine, if the response has no batches itself."""
     next_offset: int = -1
-    """What follows those that lie there."""
+    """The offset after the batches in that file."""
 
 
 class ListedOffset(NamedTuple):
-    """A place in a partition; `timestamp_ms` is -1 where the question was not about a time.
+    """An offset of a partition. `timestamp_ms` is -1 unless the request was for a time.
 
-    `leader_epoch` is that of the message there, or for the end that of now; -1 where the broker does not say.
+    `leader_epoch` is the epoch of the message at that offset, or the current epoch for the end of the log. It is -1 if
+    the broker does not report it.
     """
 
     offset: int
@@ -82,14 +83,14 @@ class ProducerIdentity(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """How far a producer is in a partition."""
+    """The epoch and the last sequence number of a producer in a partition."""
 
     epoch: int
     last_sequence: int
 
 
 class BrokerInfo(NamedTuple):
-    """A broker's account of itself. `warning` says what is wrong where client and broker are too far apart."""
+    """A broker's description of itself. `warning` has the reason if the versions of client and broker do not match."""
 
     node_id: int
     cluster_id: str
@@ -101,8 +102,21 @@ class BrokerInfo(NamedTuple):
     warning: str
 
 
+class NotLeaderError(MillstreamError):
+    """A broker's refusal that names the partition's leader."""
+
+    def __init__(
+        self, refused: MillstreamError, *, leader_id: int, leader_epoch: int, broker: Broker | None = None
+    ) -> None:
+        super().__init__(refused.code, refused.detail)
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.broker = broker
+        """The leader's address; None if the response has none."""
+
+
 def refusal(number: int, concerns: str, text: str | None = None) -> MillstreamError:
-    """The error a broker answered with, saying what it concerned, unless the broker's text has that name in it."""
+    """Return a broker's error, with `concerns` before its text unless the text already contains that name."""
     name = concerns[concerns.find("'") :] if "'" in concerns else None
     if text and name and name in text:
         return MillstreamError.from_number(number, text)

@@ -1,4 +1,7 @@
-"""Work that outlives whoever waits for it: begun by the first who needs it, taken up by whoever comes next."""
+"""Shares one running operation among all callers that need its result.
+
+The first caller starts the operation. It continues when a caller is cancelled, and later callers await the same result.
+"""
 
 import asyncio
 import logging
@@ -15,14 +18,17 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Invariants: it runs at most once at a time, and is not begun anew before somebody has heard what came of it. A
-    failure is told to those who wait for it, or else to whoever comes next; one that nobody thought of is logged, and
-    told as CLIENT_FAILED."""
+    """Runs one operation at a time for many callers.
+
+    Invariant: `_task` is the current run. No other run starts before a caller has received its result. Guarantees: a
+    failure is raised in every waiting caller; without a waiting caller, the next call raises it. An unexpected
+    exception is logged and raised as CLIENT_FAILED.
+    """
 
     def __init__(
         self, run: Callable[[], Coroutine[Any, Any, T]], name: str, over: Callable[[], None] | None = None
     ) -> None:
-        """`over` is called when it is."""
+        """`over` is called when a run ends and was not cancelled."""
         self._run = run
         self._name = name
         self._over = over
@@ -30,17 +36,19 @@ class SingleFlight(Generic[T]):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it was begun, and nobody has heard yet what came of it."""
+        """True while there is a run whose result no caller has received yet."""
         return self._task is not None
 
     def begin(self) -> "asyncio.Task[T]":
-        """Begin it, unless it is under way."""
+        """Start a run, unless one is under way."""
         if self._task is None:
             self._task = asyncio.create_task(self._guarded(), name=self._name)
             self._task.add_done_callback(self._is_over)
         return self._task
 
     async def _guarded(self) -> T:
+        # With eager tasks the run starts before `begin` has stored the task.
+        assert self._task in (None, asyncio.current_task()), "a run starts only while no other is under way"
         try:
             return await self._run()
         except MillstreamError:
@@ -49,28 +57,32 @@ class SingleFlight(Generic[T]):
             raise client_failed(log, f"the {self._name}", error) from error
 
     async def wait(self, deadline: Deadline | None = None) -> "asyncio.Task[T] | None":
-        """Begin it, unless it is under way, and wait until it is over; None when the time is first. CLIENT_CLOSED when
-        it is given up."""
+        """Start a run, unless one is under way, and wait until it ends; None if the deadline passes first.
+
+        Raises CLIENT_CLOSED if the run was cancelled by `close`.
+        """
         task = self.begin()
         if not task.done():
             await asyncio.wait([task], timeout=None if deadline is None else deadline.left_s)
         if not task.done():
             return None
         if task.cancelled():
-            raise MillstreamError(ErrorCode.CLIENT_CLOSED, f"the {self._name} was given up: who needs it was closed")
+            raise MillstreamError(
+                ErrorCode.CLIENT_CLOSED, f"the {self._name} was cancelled because its owner was closed"
+            )
         if self._task is task:
             self._task = None
         return task
 
-    def hear(self) -> None:
-        """If it is over: raise what it failed with, and let it be begun anew."""
+    def accept_result(self) -> None:
+        """Accept the result of a finished run: raise its failure, and allow a new run. Otherwise do nothing."""
         task = self._task
         if task is not None and task.done():
             self._task = None
             task.result()
 
     async def close(self) -> None:
-        """Give it up, and its failure too."""
+        """Cancel the run and discard its failure."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

@@ -1,11 +1,12 @@
-"""A client near the wire: for who looks at batches, offsets and single answers themselves, as programs rarely do.
+"""Provides a low-level client that exposes record batches, offsets and single responses.
 
-The command line asks with it, since it shows what is stored as it is stored; the simulation does, since it writes down
-each question and its answer, and numbers batches of its own. Programs have `millstream.connect`. What writes and reads
-for good is the same in both: `producer` and `consumer` here are the public ones.
+The command line uses it to show batches as they are stored. The simulation uses it to record each request with its
+response, and to number its own batches. Applications use `millstream.connect` instead. The `producer` and `consumer` of
+both clients are the same classes.
 
-Every operation has a deadline; within it, what may be retried is retried, at whichever broker is right by then. Only
-the seams (network, clock, chance) and the event loop's timers are used, so that a simulation can run it unmodified.
+Every operation has a deadline. Until then, retriable failures are retried, at the broker that is responsible by then.
+The client uses only the seams (network, clock, entropy) and the event loop's timers, so that a simulation can run it
+unmodified.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.options import ConsumerOptions
 from millstream.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, FetchResult, get, read_batches
-from millstream.sdk.producing.leader_route import ask_identity
+from millstream.sdk.producing.leader_route import request_identity
 from millstream.sdk.producing.options import ALL, ProducerOptions
 from millstream.sdk.responses import FetchedBatches, Produced, ProducerIdentity
 from millstream.seams.clock import Clock, SystemClock
@@ -36,7 +37,7 @@ from millstream.seams.workers import ThreadWorkers, Workers
 
 
 class WireClient(ClusterQueries):
-    """One cluster, asked for single things; connects when it is first needed. Use `async with`, or `close()` it."""
+    """Sends single requests to one cluster. It connects on first use; use `async with` or call `close()`."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class WireClient(ClusterQueries):
         workers: Workers | None = None,
         connection: ConnectionSettings | None = None,
     ) -> Self:
-        """A client that has reached a broker; the seeds are tried until `timeout_s` is over, or each of them once."""
+        """Create a client and connect it to a broker. Seeds are tried until `timeout_s` is over; None: each once."""
         client = cls(bootstrap, network=network, clock=clock, entropy=entropy, workers=workers, connection=connection)
         try:
             await client.reach(timeout_s)
@@ -83,7 +84,7 @@ class WireClient(ClusterQueries):
         return client
 
     def close(self) -> None:
-        """End all connections; operations that still run fail."""
+        """Close all connections; running operations fail."""
         self._cluster.close()
         self._workers.close()
 
@@ -106,9 +107,9 @@ class WireClient(ClusterQueries):
         acks: int = ALL,
         timeout_s: float = OPERATION_TIMEOUT_S,
     ) -> Produced:
-        """Send one encoded batch as it is, in one attempt: only its maker knows whether a second is safe.
+        """Send one encoded batch unchanged, without retries: only the caller knows whether a retry is safe.
 
-        A ConnectionLostError leaves open whether it was stored.
+        After a ConnectionLostError the outcome is unknown.
         """
         deadline = Deadline(timeout_s)
         where = TopicPartition(topic, partition)
@@ -123,11 +124,11 @@ class WireClient(ClusterQueries):
         return produced if acks else Produced(-1, -1, -1)
 
     async def producer_identity(self, *, timeout_s: float = OPERATION_TIMEOUT_S) -> ProducerIdentity:
-        """A new identity, for batches that the caller numbers itself and sends with `produce`."""
-        return await ask_identity(self._asking, Deadline(timeout_s))
+        """Request a producer id for batches that the caller numbers itself and sends with `produce`."""
+        return await request_identity(self._caller, Deadline(timeout_s))
 
     def producer(self, options: ProducerOptions) -> AsyncProducer:
-        """What the public client's producer is, with connections of its own; to be closed before this."""
+        """Create a producer like the public client's, with its own connections. Close it before this client."""
         return make_producer(AsyncPortal(), self._context, None, options)
 
     # Reading.
@@ -142,13 +143,15 @@ class WireClient(ClusterQueries):
         max_wait_ms: int = MAX_WAIT_MS,
         timeout_s: float | None = None,
     ) -> FetchResult:
-        """Messages from `offset` on, about `max_bytes` of them; waits up to `max_wait_ms` for the first.
+        """Return messages from `offset` on, about `max_bytes`; waits for the first one for up to `max_wait_ms`.
 
-        An offset beyond the end waits likewise, and brings nothing when it is not reached. One before the beginning
-        is OFFSET_OUT_OF_RANGE, which says where the partition begins.
+        An offset after the log end waits too, and returns no messages if it is not reached. Raises OFFSET_OUT_OF_RANGE,
+        which names the log start offset, if `offset` is before it.
         """
         where = TopicPartition(topic, partition)
-        return await get(self._asking, where, offset, read_batches, max_bytes, max_wait_ms, timeout_s)
+        return await get(
+            self._caller, where, offset, read_batches, max_bytes=max_bytes, max_wait_ms=max_wait_ms, timeout_s=timeout_s
+        )
 
     async def fetch_batches(
         self,
@@ -160,10 +163,18 @@ class WireClient(ClusterQueries):
         max_wait_ms: int = MAX_WAIT_MS,
         timeout_s: float | None = None,
     ) -> FetchedBatches:
-        """As `fetch`, but the batches as they are stored: unopened and unchecked, marks and empty ones included."""
+        """Return the stored batches of `fetch`, neither decoded nor checked, with markers and empty batches."""
         where = TopicPartition(topic, partition)
-        return await get(self._asking, where, offset, lambda answer, _: answer, max_bytes, max_wait_ms, timeout_s)
+        return await get(
+            self._caller,
+            where,
+            offset,
+            lambda answer, _: answer,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            timeout_s=timeout_s,
+        )
 
     def consumer(self, topics: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
-        """What the public client's consumer is, with connections of its own; to be closed before this."""
+        """Create a consumer like the public client's, with its own connections. Close it before this client."""
         return AsyncConsumer(AsyncPortal(), self._context, topics, **options)

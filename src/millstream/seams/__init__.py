@@ -1,1 +1,4 @@
-"""Clock, Disk, Network, Workers and Entropy: the protocols, and the implementations on a real machine."""
+"""Defines the interfaces to the outside world (clock, disk, network, workers, entropy) and their real implementations.
+
+Tests replace them.
+"""

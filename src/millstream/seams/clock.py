@@ -1,23 +1,23 @@
-"""Time, handed in: nothing else in Millstream asks the operating system what time it is."""
+"""Defines the injected clock. Nothing else in Millstream asks the operating system for the time."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: one that people read and that may jump, one that only goes forward."""
+    """Two clocks: the wall clock may jump, the monotonic clock never goes back."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch; may jump either way."""
+        """Milliseconds since 1970. The value may jump forward or back."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Seconds since an arbitrary start. The value never decreases."""
         ...
 
 
 class SystemClock:
-    """The clocks of this machine."""
+    """The clocks of the operating system."""
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

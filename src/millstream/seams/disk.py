@@ -1,12 +1,12 @@
-"""The disk, handed in: storage does its input and output through these two protocols and in no other way.
+"""Defines the injected disk. Storage does all its input and output through these two protocols.
 
-Every call blocks. What may take long (a flush, a read that misses the page cache) is called through workers by whoever
-uses the disk; the disk itself knows nothing of threads. Failures are OSError. Paths are absolute strings.
+Every call blocks. Callers run slow calls (a flush, a read that misses the page cache) in workers; the disk itself uses
+no threads. Failures are OSError. Paths are absolute strings.
 
-What a caller may rely on after power was lost:
-- bytes written to a file are there only if the file was flushed after they were written; until then each write may be
-  there, be missing, or be there in part;
-- a name that was made, renamed or removed in a directory is sure only once that directory was flushed.
+Guarantees after a power loss:
+- Bytes that were written before a successful flush of their file are intact. Each later write may be complete, partial
+  or missing.
+- The creation, renaming or removal of a file is durable only after its directory was flushed.
 """
 
 from collections.abc import Sequence
@@ -22,29 +22,32 @@ class Closeable(Protocol):
 
 
 class DiskFile(Protocol):
-    """An open file. It closes itself when the last reference to it goes, so that nobody's read loses its file."""
+    """An open file. It is closed with its last reference, so a read in progress never loses its file."""
 
     def write(self, data: Buffer | Sequence[Buffer], position: int) -> None:
-        """Write all of `data` (one buffer, or several after one another) at `position`, or raise OSError.
+        """Write all of `data` (one buffer, or several in sequence) at `position`, or raise OSError.
 
-        After an error any part of it may have been written.
+        After an error, any part of the data may have been written.
         """
         ...
 
-    def read(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer only where the file ends."""
+    def read(self, size: int, *, position: int) -> bytes:
+        """Read up to `size` bytes from `position`. The result is shorter only at the end of the file."""
         ...
 
-    def read_cached(self, size: int, position: int) -> bytes | None:
-        """As `read`, but never waits for the device: None when part of it is not in memory."""
+    def read_cached(self, size: int, *, position: int) -> bytes | None:
+        """Read `size` bytes without waiting for the device. Return None if some are not in memory or do not exist."""
         ...
 
-    def part(self, size: int, position: int) -> FilePart | None:
-        """Those bytes, unread; None when they are not all in memory, or when this disk has no such thing."""
+    def part(self, size: int, *, position: int) -> FilePart | None:
+        """Return a reference to these bytes without reading them.
+
+        The result is None if some of them are not in memory, or if this disk does not support parts.
+        """
         ...
 
     def flush(self) -> None:
-        """Bring everything written so far to stable storage. After an error, nothing is known about any of it."""
+        """Bring all written bytes to stable storage. After an error, the state of every unflushed byte is unknown."""
         ...
 
     def size(self) -> int: ...
@@ -55,16 +58,16 @@ class DiskFile(Protocol):
 
 
 class Space(NamedTuple):
-    """Of the volume that a directory is on."""
+    """The size of the volume that holds a directory, and its free space."""
 
     total_bytes: int
     free_bytes: int
-    """Those that this process may use."""
+    """The free bytes that this process may use."""
 
 
 class Disk(Protocol):
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """Open for reading and writing; with `create`, an absent file is made (its name is not flushed by that)."""
+        """Open a file for reading and writing. With `create`, create an absent file; its name is not flushed yet."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -74,7 +77,7 @@ class Disk(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it, and flush each name that was made; an existing one is left alone."""
+        """Create a directory and its missing parents, and flush each new name. Do nothing if the directory exists."""
         ...
 
     def remove(self, path: str) -> None:
@@ -82,7 +85,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Rename atomically, replacing a file of the new name."""
+        """Rename a file atomically. An existing file named `new` is replaced."""
         ...
 
     def flush_directory(self, path: str) -> None:
@@ -90,14 +93,16 @@ class Disk(Protocol):
         ...
 
     def space(self, path: str) -> Space:
-        """How large the volume of a directory is, and how much of it is free."""
+        """The size and the free space of the volume that holds the directory."""
         ...
 
     def boot_id(self) -> str:
-        """Names the time since the machine was started: while it is the same, whatever was written can be read, flushed
-        or not. Up to 40 characters, "" where that is not known."""
+        """Identify the current boot of the machine, in up to 40 characters; "" if it is unknown.
+
+        As long as the id is the same, everything written can be read back, flushed or not.
+        """
         ...
 
     def lock(self, path: str) -> Closeable:
-        """Take the lock file for this process until closed, or raise DATA_DIRECTORY_IN_USE, naming who has it."""
+        """Lock this file until it is closed. Raise DATA_DIRECTORY_IN_USE with the owner's process id if it is taken."""
         ...

@@ -1,4 +1,4 @@
-"""Chance, handed in, so that a simulated run can be repeated from its seed."""
+"""Defines injected randomness, so that a simulated run can be repeated from its seed."""
 
 import os
 from typing import Protocol
@@ -7,17 +7,17 @@ from uuid import UUID
 
 class Entropy(Protocol):
     def token(self, size_bytes: int) -> bytes:
-        """Random bytes that nobody can guess (in a simulation: that the seed decides)."""
+        """Return unpredictable random bytes. In a simulation, the seed determines them."""
         ...
 
 
 class SystemEntropy:
-    """The operating system's random numbers."""
+    """The random numbers of the operating system."""
 
     def token(self, size_bytes: int) -> bytes:
         return os.urandom(size_bytes)
 
 
 def random_uuid(entropy: Entropy) -> UUID:
-    """A new version 4 id."""
+    """Return a new random UUID (version 4)."""
     return UUID(bytes=entropy.token(16), version=4)

@@ -1,15 +1,15 @@
-"""Bytes that lie in a file and need not be read to be sent."""
+"""Defines a part of a file that the kernel can send to a socket without a copy through this process."""
 
 from typing import NamedTuple, Protocol
 
 PART_BYTES_MIN = 64 * 1024
-"""Fewer bytes are read more quickly than they are sent from where they lie."""
+"""Smaller parts are faster to read and send than to send from the page cache."""
 
 
 class FilePlace(NamedTuple):
-    """Where such bytes lie, for a process of the same machine that may open the file by itself.
+    """The location of a file part, for another process of this machine that opens the file itself.
 
-    The file is meant, not its name: another that has the name by now has another number.
+    Device and inode identify the file, because another file may have the same name by the time it is opened.
     """
 
     path: str
@@ -20,30 +20,35 @@ class FilePlace(NamedTuple):
 
 
 class FilePart(Protocol):
-    """A part of a file, which the kernel can hand to a socket without this process ever seeing it.
+    """A part of a file that the kernel sends to a socket without a copy through this process.
 
-    It keeps its file open: those who send it slowly get what the file had, whatever happens to the file's name.
+    It keeps its file open, so a slow receiver gets the original bytes even if the file is renamed or removed.
     """
 
     def __len__(self) -> int: ...
 
     def is_cached(self) -> bool:
-        """Whether all of it is in memory, so that `send` would not wait for the device."""
+        """Return True if the whole part is in memory, so that `send` does not wait for the device."""
         ...
 
     def send(self, head: bytes, socket_fd: int) -> int:
-        """Send `head` and then the part, as far as the socket takes them; how many bytes it took. OSError when the
-        connection is over or the file cannot be read."""
+        """Send `head` and then the part, as far as the socket accepts them, and return the number of bytes sent.
+
+        Raise OSError if the connection is closed or the file cannot be read.
+        """
         ...
 
     def behind(self, size: int) -> "FilePart":
-        """What is left when the first `size` bytes are gone."""
+        """The part without its first `size` bytes."""
         ...
 
     def read(self, size_max: int) -> bytes:
-        """The first bytes of it, read; waits for the device where it must. OSError when the file does not have them."""
+        """Read up to `size_max` first bytes of the part, waiting for the device if necessary.
+
+        Raise OSError if the file has fewer bytes.
+        """
         ...
 
     def place(self) -> FilePlace | None:
-        """Where it lies; None where others could not find it there."""
+        """The location of the part, or None if other processes cannot find it."""
         ...

@@ -1,7 +1,7 @@
-"""The disk of this machine, through the system calls that the design leans on.
+"""Implements the disk of this machine with direct system calls.
 
-Reads that must not wait use `preadv` with RWF_NOWAIT. A file system that does not know the flag (some network and
-overlay ones) makes every such read answer "not in memory", so that it goes to a worker: slower, never wrong.
+Reads that must not wait use `preadv` with RWF_NOWAIT. Some network and overlay file systems do not support the flag.
+There, every such read returns "not in memory" and the caller reads in a worker instead: slower, but correct.
 """
 
 import ctypes
@@ -17,10 +17,10 @@ from millstream.seams.local_file_part import LocalPart
 from millstream.seams.machine import machine_id
 
 RESERVE_FROM_BYTES = 64 * 1024
-"""Who writes less at once has other costs."""
+"""Smaller writes do not reserve space, because other costs dominate them."""
 RESERVE_BYTES_MAX = 16 * 1024 * 1024
 RESERVE_RATIO = 8
-"""What is reserved, and perhaps never used, is a small part of the file."""
+"""The reserved space, which may stay unused, is at most this fraction (1/8) of the file."""
 
 _IOV_MAX = 1024
 _KEEP_SIZE = 1
@@ -38,42 +38,43 @@ class LocalFile:
         self.path = path
         self.fd = fd
         self._reserved = 0
-        """Up to where room was asked for."""
+        """The file position up to which space was reserved."""
 
     def write(self, data: Buffer | Sequence[Buffer], position: int) -> None:
         if isinstance(data, (bytes, bytearray, memoryview)):
             if len(data) >= RESERVE_FROM_BYTES and position + len(data) > self._reserved:
-                self._reserve(position, len(data))
+                self._reserve(position, size=len(data))
             written = os.pwrite(self.fd, data, position)
             if written != len(data):
-                self._write_rest(memoryview(data).cast("B"), written, position)
+                self._write_rest(memoryview(data).cast("B"), done=written, position=position)
             return
         for first in range(0, len(data), _IOV_MAX):
             part = data[first : first + _IOV_MAX]
             size = sum(map(len, part))
             written = os.pwritev(self.fd, part, position)
             if written != size:
-                self._write_rest(memoryview(b"".join(part)), written, position)
+                self._write_rest(memoryview(b"".join(part)), done=written, position=position)
             position += size
 
-    def _reserve(self, position: int, size: int) -> None:
-        """Have room on the disk for what comes next too: found block by block, it is a third of what a write costs.
+    def _reserve(self, position: int, *, size: int) -> None:
+        """Reserve disk space for this write and the following ones.
 
-        The file does not grow by it. A file system that cannot do it, or has no room, is left alone.
+        Allocating space block by block is a third of the cost of a write. The file size does not change. Errors are
+        ignored: the file system may not support it, or may be full.
         """
         ahead = min(position // RESERVE_RATIO, RESERVE_BYTES_MAX)
         self._reserved = position + size + ahead
         if ahead >= size and _fallocate is not None:
             _fallocate(self.fd, _KEEP_SIZE, ctypes.c_int64(position), ctypes.c_int64(size + ahead))
 
-    def _write_rest(self, data: memoryview, done: int, position: int) -> None:
+    def _write_rest(self, data: memoryview, *, done: int, position: int) -> None:
         while done < len(data):
             written = os.pwrite(self.fd, data[done:], position + done)
             if written == 0:
-                raise OSError(errno.EIO, "the disk takes no more bytes", self.path)
+                raise OSError(errno.EIO, "the file system accepts no more bytes", self.path)
             done += written
 
-    def read(self, size: int, position: int) -> bytes:
+    def read(self, size: int, *, position: int) -> bytes:
         data = os.pread(self.fd, size, position)
         if len(data) == size or not data:
             return data
@@ -85,7 +86,7 @@ class LocalFile:
             missing -= len(data)
         return b"".join(parts)
 
-    def read_cached(self, size: int, position: int) -> bytes | None:
+    def read_cached(self, size: int, *, position: int) -> bytes | None:
         buffer = bytearray(size)
         try:
             count = os.preadv(self.fd, [buffer], position, os.RWF_NOWAIT)
@@ -95,11 +96,11 @@ class LocalFile:
             raise
         if count != size:
             return None
-        # Nobody else holds this buffer, so it serves as bytes; a copy would cost as much as the read itself.
+        # This function holds the only reference, so the buffer can pass as bytes; a copy would double the cost.
         return cast(bytes, buffer)
 
-    def part(self, size: int, position: int) -> "LocalPart | None":
-        part = LocalPart(self, position, size)
+    def part(self, size: int, *, position: int) -> "LocalPart | None":
+        part = LocalPart(self, position=position, size=size)
         return part if part.is_cached() else None
 
     def flush(self) -> None:
@@ -178,11 +179,11 @@ class LocalDisk:
             os.close(fd)
             raise MillstreamError(
                 ErrorCode.DATA_DIRECTORY_IN_USE,
-                f"{os.path.dirname(path)} is in use by process {holder or 'unknown'}; stop it or choose another one",
+                f"{os.path.dirname(path)} is in use by process {holder or 'unknown'}; stop it or use another directory",
             ) from None
         try:
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         except OSError:
-            pass  # On a full disk nobody can be told who has the lock; it holds all the same.
+            pass  # On a full disk the process id cannot be recorded, but the lock holds.
         return LocalFile(path, fd)

@@ -1,12 +1,12 @@
-"""Parts of this machine's files, sent by the kernel from its page cache.
+"""Sends parts of this machine's files to sockets, directly from the kernel's page cache.
 
-A call that Python does not offer, `cachestat` (Linux 6.5), tells whether a part is in memory. Where it is missing
-nothing is ever known to be, and everything is read instead: slower, never wrong. An answer's head goes ahead by itself:
-made to wait for what follows (`MSG_MORE`), it would lie in one packet with the first pages, and cost a fifth more.
+The system call `cachestat` (Linux 6.5), which Python does not offer, checks whether a part is in memory. Without it no
+part counts as cached, and everything is read instead: slower, but correct. The head of a response is written
+separately. With `MSG_MORE` it would share a packet with the first pages, which costs a fifth more.
 
-Two things differ from bytes that were read. A page that the kernel takes back between the question and the sending is
-waited for, which is as rare as it sounds. And what is on its way is the file itself: bytes that were handed to readers
-must never be written over with others, which holds because a log's file only grows, until it is dropped as a whole.
+This differs from sending bytes that were read in two respects. If the kernel evicts a page between the check and the
+send, the send waits for the device, which is rare. And the kernel sends the file's current content, so bytes that
+readers may have must never be overwritten. That holds because log files only grow until they are removed as a whole.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ _syscall.restype = ctypes.c_long
 
 
 class OpenFile(Protocol):
-    """Closes with its last reference; whoever closes it earlier sets `fd` to -1, which no call takes for a file."""
+    """A file that is closed with its last reference. Closing it earlier sets `fd` to -1, which every call rejects."""
 
     fd: int
 
@@ -35,7 +35,7 @@ class LocalPart:
 
     __slots__ = ("_file", "_position", "_size")
 
-    def __init__(self, file: OpenFile, position: int, size: int) -> None:
+    def __init__(self, file: OpenFile, *, position: int, size: int) -> None:
         self._file = file
         self._position = position
         self._size = size
@@ -65,7 +65,7 @@ class LocalPart:
         return taken + sent
 
     def behind(self, size: int) -> "LocalPart":
-        return LocalPart(self._file, self._position + size, self._size - size)
+        return LocalPart(self._file, position=self._position + size, size=self._size - size)
 
     def read(self, size_max: int) -> bytes:
         size = min(size_max, self._size)
@@ -77,7 +77,7 @@ class LocalPart:
     def place(self) -> FilePlace | None:
         fd = self._file.fd
         try:
-            path = os.readlink(f"/proc/self/fd/{fd}")  # Its name now: it may have had another when it was opened.
+            path = os.readlink(f"/proc/self/fd/{fd}")  # The current name: the file may have been renamed since open.
             path.encode()
             found = os.fstat(fd)
         except (OSError, UnicodeEncodeError):

@@ -1,4 +1,4 @@
-"""The machine that this process runs on."""
+"""Identifies the machine that this process runs on."""
 
 from functools import cache
 
@@ -7,10 +7,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 @cache
 def machine_id() -> str:
-    """Names the machine and the time since it was started, alike for all its processes, in containers too.
-
-    "" where that is not known.
-    """
+    """The id of the machine's current boot. It is the same in all processes, also in containers; "" if unknown."""
     try:
         with open(_BOOT_ID, "rb") as file:
             return file.read().decode().strip()

@@ -1,4 +1,4 @@
-"""The network, handed in: listening and connecting with asyncio's protocol classes."""
+"""Defines the injected network, which listens and connects with asyncio's protocol classes."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,26 +17,26 @@ class Listening(Protocol):
 
     @property
     def port(self) -> int:
-        """The port in use; tells which one was given when 0 was asked for."""
+        """The port in use. If port 0 was requested, it is the assigned one."""
         ...
 
     def close(self) -> None:
-        """Stop accepting; connections that exist go on."""
+        """Stop accepting connections. Open connections continue."""
         ...
 
 
 class Network(Protocol):
-    """Makes connections. Both calls raise OSError when the address cannot be had."""
+    """Opens listening sockets and connections. Both calls raise OSError if the address is not available."""
 
     @property
     def machine(self) -> str:
-        """Names the machine that it is on; "" where there is none, or its name is not known."""
+        """The id of the machine of this network, or "" if there is none or it is unknown."""
         ...
 
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listening: ...
 
     async def connect(self, factory: ProtocolFactory, host: str, port: int) -> asyncio.BaseProtocol:
-        """Connect, and give the protocol that `factory` made after its `connection_made`."""
+        """Connect, and return the protocol that `factory` created, after its `connection_made`."""
         ...
 
 

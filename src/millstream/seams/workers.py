@@ -1,4 +1,4 @@
-"""Threads, handed in: where blocking work goes so that the event loop is free."""
+"""Defines injected worker threads, which run blocking work so that the event loop stays free."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,25 +12,24 @@ T = TypeVar("T")
 
 
 class Workers(Protocol):
-    """Runs blocking work beside the event loop."""
+    """Runs blocking work outside the event loop."""
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Start `work` now; the future carries its result or its exception.
+        """Start `work` now. The future returns its result or raises its exception.
 
-        Work that has begun is not interrupted when the future is cancelled.
+        Cancelling the future does not interrupt work that has begun.
         """
         ...
 
     def close(self) -> None:
-        """Wait for the work that is under way and take no more."""
+        """Wait for the work in progress, and accept no more."""
         ...
 
 
 class ThreadWorkers:
-    """Real threads over one queue, started as there is work for them.
+    """Real threads over one queue, started on demand.
 
-    The standard library's pool would do; handing a job over and back through it costs the event loop twice as much,
-    which every flush pays.
+    The standard library's pool would cost the event loop twice as much per job, which every flush would pay.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -69,9 +68,9 @@ class ThreadWorkers:
                     result = work()
                 except BaseException as raised:
                     error = raised
-            with suppress(RuntimeError):  # The loop is closed: nobody waits any longer.
+            with suppress(RuntimeError):  # The loop is closed, so nothing awaits the result.
                 future.get_loop().call_soon_threadsafe(self._ended, future, result, error)
-            del job, work, future, result, error  # They would live on until the next job comes.
+            del job, work, future, result, error  # Otherwise these references would live until the next job.
 
     def _ended(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         self._under_way -= 1
@@ -84,7 +83,7 @@ class ThreadWorkers:
 
 
 class BackgroundJob(Generic[T]):
-    """Work that was begun beside its caller."""
+    """Work that runs in another thread."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
@@ -100,11 +99,11 @@ class BackgroundJob(Generic[T]):
         self._is_done.set()
 
     def join(self) -> None:
-        """Wait until it is done, whatever came of it: what is raised here is not of the work."""
+        """Wait until the work has ended. An exception of the work is not raised here."""
         self._is_done.wait()
 
     def result(self) -> T:
-        """What it gave, or raised; as often as somebody asks. Waits for it."""
+        """Wait for the work, and return its result or raise its exception. It may be called repeatedly."""
         self.join()
         if self._error is not None:
             raise self._error
@@ -112,11 +111,11 @@ class BackgroundJob(Generic[T]):
 
 
 class CompanionThread:
-    """A thread for one who comes back for what it does, and needs no event loop for that; it ends with its maker."""
+    """A thread that runs jobs for one owner that needs no event loop. It ends when its owner is collected."""
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[BackgroundJob[Any] | None] = SimpleQueue()
-        finalize(self, self._jobs.put, None)  # First: who is interrupted while the thread starts leaves none behind.
+        finalize(self, self._jobs.put, None)  # First, so that an interrupt during the thread's start leaves no thread.
         Thread(target=_do_all, args=(self._jobs,), name=name, daemon=True).start()
 
     def begin(self, work: Callable[[], T]) -> BackgroundJob[T]:
@@ -128,4 +127,4 @@ class CompanionThread:
 def _do_all(jobs: "SimpleQueue[BackgroundJob[Any] | None]") -> None:
     while (job := jobs.get()) is not None:
         job.do()
-        del job  # It would live on until the next comes.
+        del job  # Otherwise it would live until the next job.

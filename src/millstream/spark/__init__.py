@@ -1,4 +1,4 @@
-"""Spark source and sink for topics, and a matching Spark session. Needs `millstream[spark]`.
+"""Provides the Spark source and sink for topics, and a matching Spark session. Needs `millstream[spark]`.
 
 Importing the package does not import Spark; the first use of one of its names does.
 """

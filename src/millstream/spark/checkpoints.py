@@ -1,11 +1,11 @@
-"""A lock on the checkpoint of each running query, so that no two drivers write the same one.
+"""Locks the checkpoint of each running query so that two drivers never write the same one.
 
-Spark's quicker way to write checkpoint files looks whether a file is there and then renames; on a local file system
-two drivers may both find none. So the driver's JVM, which is what writes, holds a lock on a file in the checkpoint for
-as long as the query runs, or until the JVM is gone, however it ends. Elsewhere a rename does not replace what is there,
-and nothing is locked.
+The faster of Spark's checkpoint file managers checks that a file does not exist and then renames. On a local file
+system two drivers can both pass that check. So the driver's JVM, which writes the checkpoint, holds a lock on a file in
+it while the query runs. The operating system releases the lock when the JVM exits for any reason. On other file systems
+a rename does not replace an existing file, and nothing is locked.
 
-A query whose checkpoint is another driver's is ended before its first batch, and its `start` raises
+If another driver holds the lock, the query is stopped before its first batch, and its `start` raises
 CheckpointInUseError.
 """
 
@@ -36,9 +36,11 @@ LOCK_FILE = ".millstream.lock"
 _POLL_S = 0.005
 
 _refused: dict[str, str] = {}
-"""Runs that were ended because their checkpoint is in use, until their `start` has said so."""
+"""Checkpoint directories by run id, of queries stopped because their checkpoint is in use. `start` removes the entry.
+"""
 
 _guarded: "WeakSet[SparkSession]" = WeakSet()
+"""Sessions that already have the listener."""
 
 
 class CheckpointInUseError(RuntimeError):
@@ -46,15 +48,20 @@ class CheckpointInUseError(RuntimeError):
 
 
 class CheckpointLocks(StreamingQueryListener):
-    """Spark waits for `onQueryStarted` before a query's first batch, and takes no notice of what it raises."""
+    """Takes a lock when a query starts and releases it when the query ends.
+
+    Spark waits for `onQueryStarted` before a query's first batch, and ignores exceptions that it raises.
+    """
 
     def __init__(self, spark: "SparkSession") -> None:
         self._jvm: Any = spark.sparkContext._jvm
         self._streams = spark.streams
         self._held: dict[str, Any] = {}
-        """Locks by checkpoint."""
+        """Locks by checkpoint directory."""
         self._runs: dict[str, str] = {}
-        """Which run each of them is for: one that comes later in this driver takes it over."""
+        """Run id of the query that uses each lock. A later query of this driver with the same checkpoint takes the lock
+        over.
+        """
 
     def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802  # Spark's names, here and below
         query = self._streams.get(str(event.id))
@@ -73,7 +80,7 @@ class CheckpointLocks(StreamingQueryListener):
         self._runs[directory] = str(event.runId)
 
     def _lock(self, directory: str) -> Any:
-        """None where another process has it."""
+        """Returns the lock, or None if another process holds it."""
         channel = self._jvm.java.io.RandomAccessFile(f"{directory}/{LOCK_FILE}", "rw").getChannel()
         lock = channel.tryLock()
         if lock is None:
@@ -87,45 +94,51 @@ class CheckpointLocks(StreamingQueryListener):
                 try:
                     self._held.pop(directory).channel().close()
                 except Py4JJavaError:
-                    pass  # The session is being stopped, and everything with it.
+                    pass  # The session is stopping, and its JVM releases the lock.
 
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
-        """Nothing is to be done."""
+        """Does nothing: progress does not affect locks."""
 
     def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
-        """Nothing is to be done."""
+        """Does nothing: an idle query keeps its lock."""
 
 
 def local_directory(checkpoint: str) -> str | None:
-    """The path of a checkpoint on a local file system; None for others."""
+    """Returns the path of a checkpoint on a local file system, and None for other file systems."""
     parts = urlparse(checkpoint)
     return unquote(parts.path) if parts.scheme in ("", "file") else None
 
 
 def _end(query: "StreamingQuery") -> None:
-    """The query's own thread waits for this to return; from here it does not begin any more."""
-    threading.Thread(target=query.stop, name="end of a query whose checkpoint is in use", daemon=True).start()
+    """Stops the query before its first batch.
+
+    The query's thread is blocked until the listener returns, so this function waits until the stop has taken effect.
+    """
+    threading.Thread(target=query.stop, name="stop of a query with a locked checkpoint", daemon=True).start()
     while query.isActive:
         time.sleep(_POLL_S)
 
 
 def guard(spark: "SparkSession") -> None:
-    """Lock the checkpoints of the queries that this session starts from now on; once, however often this is asked for:
-    one JVM cannot take a lock twice."""
+    """Locks the checkpoints of all queries that this session starts from now on.
+
+    Repeated calls have no effect. One JVM cannot take the same lock twice.
+    """
     if spark in _guarded:
         return
     _guarded.add(spark)
     spark.streams.addListener(CheckpointLocks(spark))
     for name in ("start", "toTable"):
-        add(DataStreamWriter, name, _telling)
+        add(DataStreamWriter, name, _start_unless_locked)
 
 
-def _telling(
+def _start_unless_locked(
     begin: "Callable[..., StreamingQuery]", writer: DataStreamWriter, *arguments: Any, **options: Any
 ) -> "StreamingQuery":
+    """Starts the query, and raises CheckpointInUseError if the listener stopped it."""
     query = begin(writer, *arguments, **options)
     directory = _refused.pop(str(query.runId), None)
     if directory is not None:
-        text = f"the checkpoint {directory} is in use: another driver runs a query with it, and must end first"
+        text = f"the checkpoint {directory} is in use by a query of another driver; stop that query first"
         raise CheckpointInUseError(text)
     return query

@@ -1,7 +1,7 @@
-"""The columns of a topic: as Spark knows them, and as Arrow, in exactly the types that Spark expects of a source.
+"""Defines the columns of a topic, in Spark's types and in the Arrow types that Spark expects of a source.
 
-A schema of the user's chooses among them, and what it leaves out is not sent to Spark. Where values have types, their
-fields are columns beside the topic's own, or parts of the column `value`.
+A user's schema selects columns; columns that it leaves out are not sent to Spark. With a typed `valueFormat`, the
+fields of a value are columns beside the topic's own, or members of the column `value`.
 """
 
 from functools import lru_cache
@@ -28,10 +28,10 @@ COLUMNS = {
     "timestamp": "timestamp",
     "headers": "array<struct<key:string,value:binary>>",
 }
-"""Types by name, in their order; a key may also be read as a string."""
+"""Type of each column, in column order. A schema may also declare `key` as string."""
 _PLACE = ("topic", "partition", "offset")
 _ALWAYS = {*_PLACE, "timestamp"}
-"""They are there in every row. Spark need not look, which saves a sixth of what a row costs it."""
+"""Columns that are never null. Spark then skips its null checks, which saves a sixth of its cost per row."""
 _TIME_MS_MAX = (2**63 - 1) // 1000
 _ARROW = {
     "binary": pa.binary(),
@@ -44,13 +44,16 @@ _ARROW = {
 
 
 def source_schema(values: ValueOptions, sample: Sample, *, headers: bool) -> "str | StructType":
-    """All columns, those of values last: as Spark's SQL writes them where they were said so, else as their types."""
+    """Returns all columns, with those of the values last.
+
+    The result is a DDL string if the values are untyped or their schema was given as DDL, else a StructType.
+    """
     own = {name: kind for name, kind in COLUMNS.items() if headers or name != "headers"}
     if not values.format.is_typed:
         return _ddl(own | {"value": values.format.value})
     del own["value"]
     if values.schema is not None and values.format is not ValueFormat.AVRO:
-        # As one struct: of columns that it cannot read, Spark would blame the first, whichever is wrong.
+        # Wrapped into one struct: otherwise Spark's parse error always names the first column.
         if values.shape is ValueShape.STRUCT:
             return f"struct<{_ddl(own)}, value struct<{values.schema}>>"
         _check_apart(column_names(values.schema))
@@ -78,19 +81,19 @@ def _check_apart(names: list[str]) -> None:
     for name in names:
         if name.lower() in COLUMNS:
             text = (
-                f"values have a field {name}, which is also a column of topics; valueShape=struct puts the fields into "
-                "the column value, where they are value.*, or leave it out of valueSchema"
+                f"the values have a field {name}, which is also a column of topics; set valueShape=struct to read the "
+                "fields as value.*, or remove the field from valueSchema"
             )
             raise MillstreamError(ErrorCode.INVALID_SETTING, text)
 
 
 def check_schema(schema: "StructType", values: ValueOptions) -> None:
-    """INVALID_SETTING, naming the column, for a schema with something that topics or their values do not have."""
+    """Raises INVALID_SETTING, with the column's name, if topics and their values do not have a column of the schema."""
     for field in schema.fields:
         if field.name in COLUMNS:
             _check_own(field, values)
         elif _fields_in(values) is not ValueShape.COLUMNS:
-            text = f"the schema has a column {field.name}; the columns of topics are {', '.join(COLUMNS)}"
+            text = f"schema: {field.name} is not a column of topics (accepted: {', '.join(COLUMNS)})"
             raise MillstreamError(ErrorCode.INVALID_SETTING, text)
     if values.format.is_typed:
         check_fields(_fields(schema, values), values)
@@ -110,17 +113,17 @@ def _check_own(field: "StructField", values: ValueOptions) -> None:
     elif field.name == "value" and not values.format.is_typed:
         allowed = {values.format.value}
     if kind not in allowed:
-        text = f"the schema has a column {field.name} of type {kind}; its type is {' or '.join(sorted(allowed))}"
+        text = f"schema: column {field.name} has type {kind}; accepted: {' or '.join(sorted(allowed))}"
         if field.name == "value":
-            text += " (the option valueFormat chooses)"
+            text += " (set by the option valueFormat)"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
     if field.name not in _ALWAYS and not may_be_null(field):
-        text = f"the column {field.name}, or a part of it, is NOT NULL, but it is null where a message has none"
+        text = f"schema: column {field.name}, or a part of it, is NOT NULL, but messages may lack it; remove NOT NULL"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
 
 
 def _fields(schema: "StructType", values: ValueOptions) -> "StructType":
-    """Those of values."""
+    """Returns the fields of the schema that come from the values."""
     from pyspark.sql.types import StructType
 
     if values.shape is ValueShape.COLUMNS:
@@ -132,8 +135,10 @@ def _fields(schema: "StructType", values: ValueOptions) -> "StructType":
 
 
 class ArrowColumns:
-    """Makes of the SDK's record batches those that Spark takes for a schema; no row is looked at, except for values
-    in formats that cannot be read otherwise."""
+    """Converts the SDK's record batches to the record batches that Spark expects for a schema.
+
+    It works on whole columns. Only value formats without a columnar parser are decoded row by row.
+    """
 
     def __init__(self, schema: "StructType", values: ValueOptions) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -148,11 +153,15 @@ class ArrowColumns:
 
     @property
     def needs(self) -> list[str]:
-        """Which columns of the SDK's it looks at; for values with types their place too, should they be bad."""
+        """Names of the SDK's columns that the conversion reads.
+
+        With typed values these include topic, partition and offset, because the error for a bad value names them.
+        """
         own = [name for name in self._schema.names if name in COLUMNS]
         return [*own, *(name for name in ("value", *_PLACE) if self._fields and name not in own)]
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the batch with the columns of the schema."""
         decoded: dict[str, pa.Array] = {}
         if self._fields:
             rows = decode(self._decoder, batch, self._values.bad)
@@ -181,7 +190,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _as_time(array: pa.Array, kind: pa.TimestampType) -> pa.Array:
-    """Times that Spark does not reach are the last, or first, that it does."""
+    """Casts timestamps, and clamps those outside Spark's range to its first or last timestamp."""
     try:
         return array.cast(kind)
     except pa.ArrowInvalid:
@@ -195,5 +204,5 @@ def _topics(topic: str, rows: int) -> pa.Array:
 
 
 def _as_text(array: pa.Array) -> pa.Array:
-    """The same bytes as text; what is not UTF-8 in it Spark shows as it does after a cast."""
+    """Reinterprets the bytes as text without copying. Spark shows invalid UTF-8 as it does after a cast."""
     return pa.Array.from_buffers(pa.string(), len(array), array.buffers(), array.null_count, array.offset)

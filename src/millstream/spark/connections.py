@@ -1,4 +1,4 @@
-"""Clients of this process: Spark keeps its Python workers, so their connections are kept too."""
+"""Keeps the clients of this process. Spark reuses its Python workers, so their connections are reused too."""
 
 import os
 from functools import lru_cache
@@ -9,11 +9,14 @@ CLIENT_ID = "millstream-spark"
 
 
 def client_of(bootstrap: str) -> Client:
-    """This process's client of the cluster, made when it is first asked for; NETWORK_EXCEPTION when nobody answers."""
+    """Returns this process's client of the cluster; the first call connects.
+
+    Raises NETWORK_EXCEPTION if no broker answers.
+    """
     return _client(bootstrap, os.getpid())
 
 
 @lru_cache(maxsize=8)
 def _client(bootstrap: str, process_id: int) -> Client:
-    """Workers are forked: what the parent had open is not theirs."""
+    """Connects once per process id: workers are forked, and a child cannot use its parent's connections."""
     return connect(bootstrap, client_id=CLIENT_ID)

@@ -1,4 +1,4 @@
-"""What a session adds to methods of Spark's own classes, which have no place to hang it in."""
+"""Wraps methods of Spark's own classes, for behaviour that Spark offers no extension point for."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -8,8 +8,10 @@ _added: set[tuple[type, str, Callable[..., Any]]] = set()
 
 
 def add(owner: type, name: str, around: Callable[..., Any]) -> None:
-    """From now on `around(method, self, ...)` is called for the method, which it calls in turn; once in a process,
-    however often this is asked for."""
+    """Replaces a method by `around(method, self, ...)`, which calls the original method.
+
+    Repeated calls with the same arguments have no effect in a process.
+    """
     if (owner, name, around) in _added:
         return
     _added.add((owner, name, around))

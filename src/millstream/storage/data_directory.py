@@ -1,12 +1,12 @@
-"""One data directory at run time: its logs, its journals, and the checkpoints that let journals go.
+"""Manages one data directory at run time: its logs, its journals, and the checkpoints that make journals removable.
 
 On disk: `.lock`, `directory-id` (see `directory_identity`), `checkpoint`, `journal-*`, and a directory `<topic
-id>-<partition>` for each log. A log that is deleted is renamed to `….deleted` first; recovery removes what is left of
-such.
+id>-<partition>` for each log. A deleted log is first renamed to `….deleted`. Recovery removes what a crash leaves of
+such directories.
 
-Invariant: journals are removed only after every segment they speak of was flushed and a checkpoint says so; files of
-forgotten segments only after a checkpoint has the new start of their log; word of an exchange of segments (see
-`exchange`) only after a checkpoint has the new one.
+Invariants: three kinds of files are removed only after a checkpoint makes them unnecessary. A journal goes once every
+segment that it covers is flushed and the checkpoint records that. A deleted segment goes once the checkpoint has the
+new start of its log. An exchange file (see `segment_exchange`) goes once the checkpoint has the new segment.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 from millstream.model.names import PartitionKey
 from millstream.seams.disk import Closeable, Disk
 from millstream.seams.workers import Workers
@@ -27,8 +28,8 @@ from millstream.storage.flush import checkpoint, quarantined_entries
 from millstream.storage.flush.checkpoint import LogState
 from millstream.storage.flush.group_commit import GroupCommit
 from millstream.storage.flush.journal import Journal, journal_path
-from millstream.storage.flush.log_flush import FlushCapture
 from millstream.storage.flush.written_marks import WrittenMarks
+from millstream.storage.log.flush_state import FlushCapture
 from millstream.storage.log.log import Log
 from millstream.storage.log.segment import Segment
 from millstream.storage.recovery.auto_repair import AutoRepair
@@ -52,7 +53,7 @@ def key_of(name: str) -> PartitionKey | None:
     if len(topic) != 32 or not partition.isdecimal():
         return None
     try:
-        return PartitionKey(UUID(hex=topic), int(partition))
+        return PartitionKey(TopicId(UUID(hex=topic)), int(partition))
     except ValueError:
         return None
 
@@ -80,16 +81,16 @@ class DataDirectory:
         self.written = written
         self.logs: dict[PartitionKey, Log] = {}
         self.kept_states: dict[PartitionKey, LogState] = {}
-        """What the checkpoint goes on saying about logs that could not be recovered."""
+        """The checkpointed states of logs that could not be recovered. Each new checkpoint repeats them."""
         self.has_checkpoint = False
-        """Whether one has ever been written. Before that no log is made: logs without a checkpoint tell that one was
-        lost."""
+        """True once a checkpoint has been written. No log is created before: logs without a checkpoint show that the
+        checkpoint was lost."""
         self.wants_checkpoint = asyncio.Event()
         self.keeps_journals = False
-        """Set when a journal has the only copy of something; then none is removed in this run."""
+        """True when a journal has the only copy of some data. Then this run removes no journals."""
         self.graves: list[str] = []
-        """Directories of deleted logs. They stay until a checkpoint no longer knows the log, so that one which is
-        missing for another reason is noticed."""
+        """Directories of deleted logs. They stay until a checkpoint no longer has the log, so that recovery notices a
+        log that is missing for another reason."""
         self.first_journal = 0
         self.next_journal = 0
         self.commits = GroupCommit(disk, flush_workers, failed=self.flush_failed, journal_written=self._journal_written)
@@ -100,32 +101,31 @@ class DataDirectory:
         self._flush_workers = flush_workers
         self._dirty: dict[Log, None] = {}
         self._encoded: dict[PartitionKey, bytes] = {}
-        """What the checkpoint says about logs that have not changed since."""
+        """The encoded checkpoint entries of logs that have not changed since."""
         self._deleted: dict[PartitionKey, None] = {}
         self._is_behind = True
-        """Whether no checkpoint has been written since the start or since one failed."""
+        """True if no checkpoint has been written since the start, or since one failed."""
         self._checkpointing = asyncio.Lock()
 
-    # What logs and rounds report.
+    # Events of logs and group commits.
 
     def dirtied(self, log: Log) -> None:
-        """A log has something to flush or to checkpoint; called at most once until that is done."""
+        """Note that a log has something to flush or to checkpoint. Called at most once until that is done."""
         self._dirty[log] = None
         self._is_behind = True
         self._encoded.pop(log.key, None)
-        if log.broken is not None:
-            self.auto_repair.mend(log)
-        if log.doomed:
+        if log.health.broken is not None:
+            self.auto_repair.repair(log)
+        if log.deleted_segments:
             self.wants_checkpoint.set()
 
     def flush_failed(self, log: Log, error: OSError) -> None:
-        """Nothing more is believed of the log's unflushed part until it has been read back."""
+        """Fence the log and schedule its repair, because its unflushed part is unknown until it is read back."""
         if log.is_deleted:
             return
-        log.refused(error)
-        log.fence(error)
-        self._dirty[log] = None  # No journal may go before the log has been mended.
-        self.auto_repair.mend(log)
+        self._dirty[log] = None  # Journals must stay until the log is repaired.
+        log.flush_failed(error)
+        self.auto_repair.repair(log)
 
     def _journal_written(self, journal: Journal) -> None:
         if journal.size_bytes > JOURNAL_FULL_BYTES or journal.failed is not None:
@@ -137,15 +137,15 @@ class DataDirectory:
             self._is_behind or bool(self._dirty or self.graves) or (journal is not None and journal.failed is not None)
         )
 
-    # Flushing behind.
+    # Background flushes.
 
     async def flush_behind(self) -> None:
-        """Flush whatever is dirty. Failed logs are fenced and left to `AutoRepair`."""
-        async with self._checkpointing:  # A checkpoint must not overlook what is being flushed.
+        """Flush all dirty logs. Logs whose flush fails are fenced and left to `AutoRepair`."""
+        async with self._checkpointing:  # A checkpoint must see the result of this flush.
             await self._flush_dirty(closed_only=False)
 
     async def _flush_dirty(self, *, closed_only: bool) -> bool:
-        """Whether all of it succeeded."""
+        """Flush the dirty logs, and return True if all flushes succeeded."""
         dirty, self._dirty = list(self._dirty), {}
         succeeded = True
         try:
@@ -158,35 +158,40 @@ class DataDirectory:
         return succeeded
 
     async def _flush(self, logs: Sequence[Log], closed_only: bool) -> bool:
-        """Flush some logs, a few of them by each worker; those that fail stay dirty."""
-        captures = []
+        """Flush these logs, several per worker. Logs whose flush fails stay dirty."""
+        captures: list[tuple[Log, FlushCapture]] = []
         succeeded = True
         for log in logs:
-            log.is_dirty = False
-            if any(segment.failed is not None for segment in log.segments):
+            capture = log.flush.capture_in_background(closed_only=closed_only)
+            if capture is None:
                 self._dirty[log] = None
                 succeeded = False
             else:
-                captures.append(FlushCapture.of(log, closed_only=closed_only))
+                captures.append((log, capture))
         parts = [captures[first : first + _FLUSHED_BY_ONE] for first in range(0, len(captures), _FLUSHED_BY_ONE)]
-        works = [self._flush_workers.run(partial(_flush_all, self.disk, part)) for part in parts]
+        works = [
+            self._flush_workers.run(partial(_flush_all, self.disk, [capture for _, capture in part])) for part in parts
+        ]
         for part, errors in zip(parts, await asyncio.gather(*works), strict=True):
-            for capture, error in zip(part, errors, strict=True):
+            for (log, capture), error in zip(part, errors, strict=True):
                 if error is not None:
                     succeeded = False
-                    self.flush_failed(capture.log, error)
-                elif not capture.conclude():
+                    self.flush_failed(log, error)
+                elif log.flushed(capture):
+                    log.report_flush(None)
+                else:
                     succeeded = False
-                    self._dirty[capture.log] = None
+                    self._dirty[log] = None
         return succeeded
 
     # Checkpoints.
 
     async def checkpoint(self, *, closed_only: bool = False, is_clean: bool = False) -> bool:
-        """Flush, write the checkpoint, let go what it makes needless. False when a part must be tried again later.
+        """Flush, write the checkpoint, and remove the files that it makes unnecessary.
 
-        Raises OSError when the checkpoint itself cannot be written; the one before stays true. Goes on to its end
-        when whoever waits for it is cancelled: a worker might be writing the file.
+        Return False if some logs could not be flushed and the checkpoint must be repeated. Raise OSError if the
+        checkpoint itself cannot be written; then the previous one stays valid. A cancelled caller does not stop it,
+        because a worker may be writing the file.
         """
         return await to_the_end(self._checkpoint(closed_only, is_clean))
 
@@ -202,10 +207,10 @@ class DataDirectory:
                 exchanged = [
                     log
                     for log in self.logs.values()
-                    if log.exchange_stage is SwapStage.DONE and log.key not in self.kept_states
+                    if log.cleaning.stage is SwapStage.DONE and log.key not in self.kept_states
                 ]
-                doomed = await self._write(
-                    # After a clean close nothing is looked at, so a log that needs looking at forbids one.
+                deleted_segments = await self._write(
+                    # The start after a clean close reads no logs, so a log that must be read forbids a clean close.
                     is_clean=is_clean and succeeded and not self._needs_look(),
                     first_journal=first_journal if can_cut else self.first_journal,
                 )
@@ -213,16 +218,16 @@ class DataDirectory:
                     for key in deleted:
                         self._deleted.pop(key, None)
                     await self._remove_journals(first_journal)
-                await self._remove_files(doomed, graves, exchanged)
+                await self._remove_files(deleted_segments, graves, exchanged)
             except BaseException:
                 self._is_behind = True
                 raise
             return succeeded
 
     async def _write(self, *, is_clean: bool, first_journal: int) -> list[tuple[Log, list[Segment]]]:
-        """Write the checkpoint; which segments it makes needless."""
-        doomed: list[tuple[Log, list[Segment]]] = []
-        encoded = await self._encode(doomed)
+        """Write the checkpoint, and return the deleted segments that it makes removable."""
+        deleted_segments: list[tuple[Log, list[Segment]]] = []
+        encoded = await self._encode(deleted_segments)
         await self._workers.run(
             partial(
                 checkpoint.write,
@@ -236,25 +241,25 @@ class DataDirectory:
         )
         self.has_checkpoint = True
         await self.written.note(list(self.logs.values()))
-        return doomed
+        return deleted_segments
 
     async def note_written(self) -> None:
-        """Tell the next process how far the logs were written; raises OSError, and then what was told before holds."""
+        """Write the written marks for the next process. Raise OSError if that fails; then the previous ones stay."""
         async with self._checkpointing:
             await to_the_end(self.written.note(list(self.logs.values())))
 
     async def retract_written(self) -> None:
-        """Before a log is cut: nothing that was told may be believed any more. Raises OSError."""
+        """Invalidate the written marks before a log is truncated. Raise OSError."""
         async with self._checkpointing:
             await to_the_end(self.written.retract())
 
     def _needs_look(self) -> bool:
         return bool(self.kept_states) or any(
-            log.quarantined is not None or log.exchange_stage is SwapStage.DECIDED for log in self.logs.values()
+            log.health.quarantined is not None or log.cleaning.stage is SwapStage.DECIDED for log in self.logs.values()
         )
 
     async def _turn_journal(self, *, want_new: bool) -> int:
-        """Begin a new journal, so that the old ones come to an end; the number of the first that stays needed."""
+        """Begin a new journal, so that no more is written to the old ones. Return the first journal still needed."""
         if want_new:
             old = self.commits.journal
             if old is None or old.frame_count or old.failed is not None:
@@ -263,7 +268,7 @@ class DataDirectory:
                 try:
                     new = await self._workers.run(partial(Journal, self.disk, self.path, self.id, number))
                 except OSError:
-                    new = None  # Without a journal each log is flushed by itself until the next checkpoint.
+                    new = None  # Without a journal, each log is flushed on its own until the next checkpoint.
                 self.commits.journal = new
                 await self.commits.round_over()
         else:
@@ -271,18 +276,17 @@ class DataDirectory:
             await self.commits.round_over()
         return self.commits.journal.number if self.commits.journal else self.next_journal
 
-    async def _encode(self, doomed: list[tuple[Log, list[Segment]]]) -> list[bytes]:
-        """Every log's part of the checkpoint, made in slices; notes the segments that may go once it is written."""
+    async def _encode(self, deleted_segments: list[tuple[Log, list[Segment]]]) -> list[bytes]:
+        """Encode the checkpoint entry of each log, in slices. Add the segments that become removable to the list."""
         encoded = [checkpoint.encode_log(state) for state in self.kept_states.values()]
         for number, log in enumerate(list(self.logs.values())):
             if number % _ENCODED_AT_ONCE == _ENCODED_AT_ONCE - 1:
                 await asyncio.sleep(0)
-            if log.is_deleted or not log.is_named or log.key in self.kept_states:
+            if log.is_deleted or not log.flush_state.is_named or log.key in self.kept_states:
                 continue
             encoded.append(self._encoded.get(log.key) or self._encode_one(log))
-            if log.doomed:
-                doomed.append((log, log.doomed))
-                log.doomed = list(log.doomed)
+            if log.deleted_segments:
+                deleted_segments.append((log, log.deleted_segments))
         return encoded
 
     def _encode_one(self, log: Log) -> bytes:
@@ -297,10 +301,10 @@ class DataDirectory:
         await self._workers.run(partial(remove_all, self.disk, gone))
 
     async def _remove_files(
-        self, doomed: Sequence[tuple[Log, list[Segment]]], graves: Sequence[str], exchanged: Sequence[Log]
+        self, deleted_segments: Sequence[tuple[Log, list[Segment]]], graves: Sequence[str], exchanged: Sequence[Log]
     ) -> None:
-        """Remove forgotten segments, deleted logs, and word of exchanges that the checkpoint knows."""
-        segments = [segment for _, part in doomed for segment in part]
+        """Remove deleted segments, deleted logs, and the exchange files whose new segments are in the checkpoint."""
+        segments = [segment for _, part in deleted_segments for segment in part]
         for segment in segments:
             segment.forget()
         paths = [path for segment in segments for path in (segment.path, segment.index_path())]
@@ -308,31 +312,32 @@ class DataDirectory:
         await self._workers.run(partial(remove_all, self.disk, paths))
         for path in graves:
             await self._workers.run(partial(remove_directory, self.disk, path))
-        for log, part in doomed:
-            log.doomed = [segment for segment in log.doomed if segment not in part]
+        for log, part in deleted_segments:
+            log.segments_removed(part)
         for log in exchanged:
-            log.exchange_stage = SwapStage.UNKNOWN  # Its removal has not been flushed.
+            log.cleaning.checkpointed()
         self.graves = [path for path in self.graves if path not in graves]
 
-    # Logs that come and go.
+    # Creating and deleting logs.
 
     async def free_key(self, key: PartitionKey) -> None:
-        """Make sure that no journal speaks of an earlier log of this key."""
+        """Remove all journals that refer to an earlier log of this key."""
         while key in self._deleted:
             if self.keeps_journals:
                 raise MillstreamError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: a journal cannot be removed before the next start"
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"{self.path}: cannot create the log again, because a journal has the only copy of some data "
+                    "and is kept until the next start; restart the broker",
                 )
             if not await self.checkpoint():
-                await self.auto_repair.all_mended()
+                await self.auto_repair.all_repaired()
 
     async def delete(self, log: Log) -> None:
-        """Forget a log; its name is gone durably when this returns, its files go with the next checkpoint."""
+        """Delete a log. Its name is durably gone when this returns; the next checkpoint removes its files."""
         await to_the_end(self._delete(log))
 
     async def _delete(self, log: Log) -> None:
-        log.is_deleted = True
-        log.fence("deleted")
+        log.deleted()
         self.logs.pop(log.key, None)
         self.kept_states.pop(log.key, None)
         self._dirty.pop(log, None)
@@ -342,7 +347,7 @@ class DataDirectory:
         for segment in log.segments:
             segment.forget()
         self._deleted[log.key] = None
-        async with log.exchanging:
+        async with log.cleaning.lock:
             await self._workers.run(partial(self._rename_away, log.path))
         self.graves.append(log.path + DELETED_SUFFIX)
         self.wants_checkpoint.set()
@@ -358,7 +363,7 @@ class DataDirectory:
 
 
 def _flushed_state(log: Log) -> LogState:
-    """What of the log is known to be on stable storage; where it goes on when none of its segments is."""
+    """The flushed part of the log. If no segment has a flushed name, the state is an empty log at its first offset."""
     states = tuple(segment.state() for segment in takewhile(lambda segment: segment.is_named, log.segments))
     beginning = log.segments[0].base_offset if log.segments else log.end_offset
     return LogState(log.key, log.start_offset, states[-1].next_offset if states else beginning, states)
@@ -373,14 +378,12 @@ def _flush_all(disk: Disk, captures: Sequence[FlushCapture]) -> list[OSError | N
         except OSError as error:
             errors.append(error)
             continue
-        for segment, _ in capture.parts:
-            if segment.is_closed:
-                segment.save_index()
+        capture.save_indexes()
     return errors
 
 
 async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for `work`, which goes on when the wait is cancelled."""
+    """Wait for `work`. If the caller is cancelled, the work continues."""
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return await asyncio.shield(task)

@@ -1,10 +1,10 @@
-"""Small files that are written whole and are either right or worth nothing.
+"""Writes and reads small files with a checksum, which are replaced as a whole.
 
 Layout, little-endian: 8 bytes kind, 4 bytes CRC-32C of everything after it, 8 bytes payload length, payload.
 
-`write` makes `<path>.new`, flushes it, renames it over `path` and flushes the directory: a crash leaves the old file
-or the new one, never a mixture, and perhaps a `.new` file that recovery removes. Zeros do not pass, since no kind is
-zeros.
+`write` creates `<path>.new`, flushes it, renames it over `path` and flushes the directory. A crash leaves the old or
+the new file, never a mixture, and perhaps a `.new` file that recovery removes. A file of zeros is invalid, because no
+kind consists of zeros.
 """
 
 import os.path
@@ -19,14 +19,14 @@ _CHECKED_FROM = 12
 
 
 def seal(kind: bytes, payload: bytes) -> bytes:
-    """The bytes of a sealed file."""
+    """Encode a sealed file."""
     assert len(kind) == 8
     length = struct.pack("<Q", len(payload))
     return kind + struct.pack("<I", crc32c(payload, crc32c(length))) + length + payload
 
 
 def unseal(kind: bytes, data: bytes) -> bytes | None:
-    """The payload, or None when these are not the bytes that `seal` made for this kind."""
+    """Return the payload, or None if the data is not a valid sealed file of this kind."""
     if len(data) < _HEAD.size:
         return None
     found, crc, length = _HEAD.unpack_from(data)
@@ -36,7 +36,7 @@ def unseal(kind: bytes, data: bytes) -> bytes | None:
 
 
 def write(disk: Disk, path: str, kind: bytes, payload: bytes) -> None:
-    """Replace the file at `path`, durably; raises OSError and then leaves the old one."""
+    """Replace the file at `path` durably. Raise OSError on failure; then the old file stays."""
     unfinished = path + UNFINISHED
     file = disk.open(unfinished, create=True)
     data = seal(kind, payload)
@@ -49,7 +49,10 @@ def write(disk: Disk, path: str, kind: bytes, payload: bytes) -> None:
 
 
 def leave(disk: Disk, path: str, kind: bytes, payload: bytes) -> None:
-    """As `write`, but flushed by nobody: for what has to outlive this process only. Raises OSError."""
+    """Replace the file without a flush, for data that must survive a crash of the process but not a power loss.
+
+    Raise OSError.
+    """
     unfinished = path + UNFINISHED
     file = disk.open(unfinished, create=True)
     file.truncate(0)
@@ -59,19 +62,19 @@ def leave(disk: Disk, path: str, kind: bytes, payload: bytes) -> None:
 
 
 def is_of_kind(disk: Disk, path: str, kind: bytes) -> bool:
-    """True when the file at `path` begins with the magic of this kind, damaged or not."""
+    """Return True if the file at `path` begins with the magic of this kind, even if the rest is damaged."""
     file = disk.open(path)
-    found = file.read(len(kind), 0)
+    found = file.read(len(kind), position=0)
     file.close()
     return found == kind
 
 
 def read(disk: Disk, path: str, kind: bytes) -> bytes | None:
-    """The payload at `path`; None when there is no such file or it is not a whole one of this kind."""
+    """Return the payload of the file at `path`, or None if the file is missing or invalid."""
     try:
         file = disk.open(path)
     except FileNotFoundError:
         return None
-    data = file.read(file.size(), 0)
+    data = file.read(file.size(), position=0)
     file.close()
     return unseal(kind, data)

@@ -1,1 +1,1 @@
-"""The `millstream serve` process: runs a broker, and a gateway and further local brokers as child processes."""
+"""Runs the `millstream serve` process: a broker, with a gateway and further local brokers as child processes."""

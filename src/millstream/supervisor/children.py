@@ -1,7 +1,7 @@
-"""Processes that run as long as their supervisor does.
+"""Runs child processes and restarts them when they end.
 
-Invariants: there is at most one process of a child at a time; after `stop` there is none; and the kernel ends it when
-this process ends, in whatever way (`process.parent_watch`).
+Invariants: a child has at most one process at a time, and none after `stop`. The kernel ends the child when this
+process ends for any reason (`process.parent_watch`).
 """
 
 import asyncio
@@ -16,20 +16,21 @@ log = logging.getLogger(__name__)
 PAUSE_MIN_S = 0.2
 PAUSE_MAX_S = 30.0
 STEADY_S = 10.0
-"""A child that ran for so long is started again at once; one that did not waits, each time twice as long."""
+"""A child that ran for longer is restarted after PAUSE_MIN_S. Otherwise each pause is twice as long as the last."""
 
 OnLine = Callable[[bytes], None]
 
 
 def millstream_command(*arguments: str) -> list[str]:
-    """A command of this very installation."""
+    """Returns a `millstream` command line of this installation."""
     return [sys.executable, "-m", "millstream.cli", *arguments]
 
 
 class Child:
-    """One process, started again when it ends by itself, unless it ends with one of the codes in `hopeless`.
+    """A process that is restarted when it ends, unless its exit code is one of `hopeless`.
 
-    `command` is asked before each start. What it prints goes where our own goes, or to `on_output` and `on_error`.
+    `command` is called before each start. The child inherits the standard output and error of this
+    process, unless `on_output` or `on_error` receives the lines.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Child:
         self._outputs = (on_output, on_error)
         self._on_end = on_end
         self._process: Process | None = None
-        self._keeping: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
 
     @property
@@ -58,31 +59,32 @@ class Child:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Start it, and keep it running."""
+        """Starts the process and keeps it running."""
+        assert self._running is None, "a child has at most one process"
         self._stopping.clear()
-        self._keeping = asyncio.get_running_loop().create_task(self._keep(), name=f"keep {self.name}")
+        self._running = asyncio.get_running_loop().create_task(self._keep_running(), name=f"keep {self.name}")
 
     async def stop(self, limit_s: float) -> None:
-        """End it as an operator does, and after `limit_s` at once."""
+        """Ends the process with SIGTERM, or with SIGKILL if it still runs after `limit_s`."""
         self._stopping.set()
-        keeping, self._keeping = self._keeping, None
-        if keeping is None:
+        running, self._running = self._running, None
+        if running is None:
             return
         self._signal(signal.SIGTERM)
-        ended, _ = await asyncio.wait((keeping,), timeout=limit_s)
+        ended, _ = await asyncio.wait((running,), timeout=limit_s)
         if not ended:
-            log.warning("a process does not end and is killed", extra={"child": self.name})
+            log.warning("child not stopped in time, killing it", extra={"child": self.name})
             self._signal(signal.SIGKILL)
-            await asyncio.wait((keeping,))
+            await asyncio.wait((running,))
 
     def _signal(self, number: int) -> None:
         if self._process is not None and self._process.returncode is None:
             try:
                 self._process.send_signal(number)
             except ProcessLookupError:
-                pass  # It has just ended.
+                pass  # The process has just ended.
 
-    async def _keep(self) -> None:
+    async def _keep_running(self) -> None:
         loop = asyncio.get_running_loop()
         pause_s = PAUSE_MIN_S
         while True:
@@ -90,17 +92,17 @@ class Child:
             try:
                 code = await self._run()
             except OSError as problem:
-                log.error("a process cannot be started", extra={"child": self.name, "why": str(problem)})
+                log.error("child not started", extra={"child": self.name, "error": str(problem)})
                 code = None
             if self._stopping.is_set():
                 return
             if code in self._hopeless:
-                log.warning("a process has ended and is not started again", extra={"child": self.name, "code": code})
+                log.warning("child exited, not restarting", extra={"child": self.name, "code": code})
                 return
             if loop.time() - begun_s > STEADY_S:
                 pause_s = PAUSE_MIN_S
-            told = {"child": self.name, "code": code, "pause_s": pause_s}
-            log.warning("a process has ended and is started again", extra=told)
+            fields = {"child": self.name, "code": code, "pause_s": pause_s}
+            log.warning("child exited, restarting", extra=fields)
             if await self._stops_within(pause_s):
                 return
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
@@ -113,9 +115,9 @@ class Child:
         return True
 
     async def _run(self) -> int:
-        """One life of the process; its exit code."""
+        """Runs the process until it ends. Returns its exit code."""
         outputs = [None if on_line is None else PIPE for on_line in self._outputs]
-        # In a session of its own, so that Ctrl-C reaches us alone and we end it when it is its turn.
+        # Its own session, so that Ctrl-C reaches only the supervisor, which ends its children in order.
         process = self._process = await asyncio.create_subprocess_exec(
             *self._command(),
             stdin=DEVNULL,
@@ -142,7 +144,7 @@ async def _read(stream: asyncio.StreamReader, on_line: OnLine) -> None:
         try:
             line = await stream.readline()
         except ValueError:
-            continue  # Longer than anything that we print; it was thrown away.
+            continue  # The line is longer than any that Millstream prints, and was discarded.
         if not line:
             return
         on_line(line)

@@ -1,6 +1,7 @@
-"""The supervisor's control socket: the owner of the data directory may ask for clusters here, and nobody else.
+"""Serves the supervisor's control socket, through which only the owner of the data directory can manage clusters.
 
-Requests and connections are bounded. One that cannot be read is answered as such, and its connection ends.
+The size of requests and the number of connections are limited. A malformed request gets an error response, and its
+connection is closed.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ OWNER_ONLY = 0o600
 
 
 class ControlSocket:
-    """Answers requests with `serve`, and tells those that watch what `facts` says whenever `tell` is called."""
+    """Answers requests with `serve`. Each call of `tell` sends the result of `facts` to the watching connections."""
 
     def __init__(
         self,
@@ -42,22 +43,22 @@ class ControlSocket:
         self._connections: set[asyncio.StreamWriter] = set()
 
     async def open(self) -> None:
-        """Listen; OSError when there can be no socket. What a killed process has left there is replaced."""
+        """Starts to listen, and replaces a socket left by a killed process. Raises OSError if that is impossible."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # Before there is a name for it, so that nobody else can connect even for a moment.
+            # Before the socket has a name, so that no other user can connect even for a moment.
             os.fchmod(listening.fileno(), OWNER_ONLY)
             with suppress(FileNotFoundError):
                 self._path.unlink()
             with reachable(self._path) as name:
                 listening.bind(name)
-            self._server = await asyncio.start_unix_server(self._connected, sock=listening, limit=REQUEST_BYTES_MAX)
+            self._server = await asyncio.start_unix_server(self._on_connect, sock=listening, limit=REQUEST_BYTES_MAX)
         except BaseException:
             listening.close()
             raise
 
     def close(self) -> None:
-        """Stop listening and end every connection."""
+        """Stops listening and ends every connection."""
         if self._server is None:
             return
         self._server.close()
@@ -67,25 +68,25 @@ class ControlSocket:
             self._path.unlink()
 
     def tell(self) -> None:
-        """Tell those that watch what there is now."""
+        """Sends the current clusters to the watching connections."""
         line = msgspec.json.encode(ControlResponse(self._facts())) + b"\n"
         for writer in self._watching:
             writer.write(line)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _on_connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
         try:
             if len(self._connections) <= CONNECTIONS_MAX:
-                await self._converse(reader, writer)
+                await self._serve_connection(reader, writer)
         except (OSError, ValueError):
-            pass  # It went away, or sent a line without an end.
+            pass  # The client disconnected, or sent a line that is too long.
         finally:
             self._connections.discard(writer)
             if self._watching.pop(writer, None) is not None:
                 self._gateways_changed([*self._watching.values()])
             writer.close()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             try:
                 request = msgspec.json.decode(line, type=ControlRequest)
@@ -105,7 +106,7 @@ class ControlSocket:
         except MillstreamError as error:
             return refusal(error)
         except Exception:
-            log.exception("a request to the supervisor failed", extra={"verb": request.verb})
+            log.exception("control request failed", extra={"verb": request.verb})
             return refusal(MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 

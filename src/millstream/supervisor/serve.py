@@ -1,6 +1,6 @@
-"""One broker as a process: the real clock, disk, network, threads and catalog; signals; what is printed.
+"""Runs one broker as a process, with the real clock, disk, network, threads and catalog, and with signals.
 
-Everything that decides is in `node`; this file only has what cannot be simulated.
+All logic is in `node`; this file contains only what cannot be simulated.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from millstream.node.node import Node
 from millstream.node.settings import BrokerSettings
 from millstream.process import logs
 from millstream.process.addresses import EVERY_ADDRESS, reachable_host
-from millstream.process.event_loop import loop_factory, say_ready
-from millstream.process.exit_codes import EXIT_CLEAN, EXIT_FAILED, exit_code
+from millstream.process.event_loop import run_process, say_ready
+from millstream.process.exit_codes import EXIT_CLEAN
 from millstream.process.parent_watch import end_with_parent
 from millstream.process.process_stats import open_as_many_files_as_allowed, process_metrics, segment_files_max
 from millstream.process.settings import PARENT_VARIABLE
@@ -42,26 +42,18 @@ DISK_THREADS = 4
 
 
 def run(settings: BrokerSettings) -> int:
-    """Run a broker until a signal ends it. Gives the exit code; what went wrong is on standard error."""
+    """Runs a broker until a signal ends it. Prints errors on standard error. Returns the exit code."""
     end_with_parent()
-    gc.freeze()  # What has been imported lives as long as the process.
+    gc.freeze()  # Imported modules live as long as the process.
     gc.enable()
     logs.configure(settings.log_level, settings.log_format)
     keep_freed_memory()
     files_max = segment_files_max(open_as_many_files_as_allowed())
-    try:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(_serve(settings, _in_full(settings), files_max))
-    except MillstreamError as problem:
-        sys.stderr.write(f"millstream: {problem.detail}\n")
-        return exit_code(problem)
-    except OSError as problem:
-        sys.stderr.write(f"millstream: cannot start: {problem}\n")
-        return EXIT_FAILED
+    return run_process(lambda: _serve(settings, _resolved(settings), files_max))
 
 
-def _in_full(settings: BrokerSettings) -> BrokerSettings:
-    """The settings with what depends on this machine and its current directory written out."""
+def _resolved(settings: BrokerSettings) -> BrokerSettings:
+    """Resolves the settings that depend on this machine: absolute data directories and the advertised host."""
     _check_distinct(settings.data)
     return msgspec.structs.replace(
         settings,
@@ -71,7 +63,7 @@ def _in_full(settings: BrokerSettings) -> BrokerSettings:
 
 
 def _check_distinct(directories: Sequence[str]) -> None:
-    """Two names of one directory are a slip; without this, the broker would find it in use by itself."""
+    """Raises INVALID_SETTING if two names are the same directory, which the broker would find locked by itself."""
     names: dict[str, str] = {}
     for name in directories:
         place = os.path.realpath(name)
@@ -79,11 +71,11 @@ def _check_distinct(directories: Sequence[str]) -> None:
             both = (
                 f"{name} twice" if names[place] == name else f"the same directory twice, as {names[place]} and {name}"
             )
-            raise MillstreamError(ErrorCode.INVALID_SETTING, f"data names {both}; each directory may be named once")
+            raise MillstreamError(ErrorCode.INVALID_SETTING, f"data: {both}; each directory may be given only once")
         names[place] = name
 
 
-async def _serve(said: BrokerSettings, settings: BrokerSettings, files_max: int) -> int:
+async def _serve(given: BrokerSettings, settings: BrokerSettings, files_max: int) -> int:
     clock = SystemClock()
     begun_s = clock.monotonic_s()
     entropy = SystemEntropy()
@@ -107,7 +99,7 @@ async def _serve(said: BrokerSettings, settings: BrokerSettings, files_max: int)
     try:
         if await _start_unless(stopping, node):
             _settle_memory()
-            _announce(said, node, clock.monotonic_s() - begun_s)
+            _announce(given, node, clock.monotonic_s() - begun_s)
             await _supervise(settings, node, workers, stopping)
     finally:
         await node.stop()
@@ -118,11 +110,11 @@ async def _serve(said: BrokerSettings, settings: BrokerSettings, files_max: int)
 
 
 async def _supervise(settings: BrokerSettings, node: Node, workers: Workers, stopping: asyncio.Event) -> None:
-    """Run what else belongs to this broker, until it is stopped. A broker that has a supervisor needs none."""
+    """Runs the supervisor until the broker is stopped. A broker that was started by a supervisor runs none."""
     if PARENT_VARIABLE in os.environ:
         await stopping.wait()
         return
-    from millstream.supervisor.supervisor import Supervisor  # Not before the broker is ready: clients wait for that.
+    from millstream.supervisor.supervisor import Supervisor  # Imported only now, so that the broker is ready sooner.
 
     supervisor = Supervisor(settings, node, workers)
     try:
@@ -133,7 +125,7 @@ async def _supervise(settings: BrokerSettings, node: Node, workers: Workers, sto
 
 
 async def _start_unless(stopping: asyncio.Event, node: Node) -> bool:
-    """Start the node; False when a signal came before it was ready."""
+    """Starts the node. Returns False if a signal arrives before it is ready."""
     start = asyncio.ensure_future(node.start())
     stop = asyncio.ensure_future(stopping.wait())
     try:
@@ -155,15 +147,15 @@ def _advertised_host(settings: BrokerSettings) -> str:
 
 
 def _settle_memory() -> None:
-    # What exists now lives as long as the process: the collector need not look at it again and again, and a broker
-    # makes little garbage in cycles, so it may look less often.
+    # All objects that exist now live as long as the process, so the garbage collector need not scan them again. A
+    # broker creates few cycles, so the collector may run less often.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
 def _announce(settings: BrokerSettings, node: Node, took_s: float) -> None:
-    """Say on standard output that clients may come, and what to try."""
+    """Prints the ready message on standard output, with commands to try."""
     host = reachable_host(settings.host)
     address = f"{host}:{node.kafka_port}"
     lines = [
@@ -183,7 +175,7 @@ def _announce(settings: BrokerSettings, node: Node, took_s: float) -> None:
 
 
 def _command() -> str:
-    """How to call this program in another terminal, in whatever directory: by its name where that is enough."""
+    """Returns the command that runs this program from any directory: its name alone if it is on the PATH."""
     directory, name = os.path.split(os.path.abspath(sys.argv[0]))
     if name != "millstream":
         return f"{shlex.quote(sys.executable)} -m millstream.cli"

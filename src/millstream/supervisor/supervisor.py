@@ -1,7 +1,7 @@
-"""What `millstream serve` runs besides its broker: a gateway in its own process, and the brokers of further clusters.
+"""Runs the other processes of `millstream serve`: a gateway, and the brokers of local clusters.
 
-The broker waits for none of it: it is ready before they are started, and goes on when they fail. On the way out the
-gateway ends first, while there are still brokers that answer what it has under way.
+The broker does not depend on them: it is ready before they start, and continues if they fail. The gateway stops first,
+while the brokers can still answer its requests in flight.
 """
 
 import logging
@@ -24,11 +24,11 @@ from millstream.supervisor.control_socket import ControlSocket
 log = logging.getLogger(__name__)
 
 GATEWAY_LIMIT_S = 10.0
-"""A gateway bounds its own end; this is for one that does not."""
+"""Time after which a gateway is killed that does not stop within its own limits."""
 
 
 class Supervisor:
-    """Starts and ends the other processes of `node`, whose settings are written out in full."""
+    """Starts and stops the processes that run beside `node`. `settings` must be fully resolved."""
 
     def __init__(self, settings: BrokerSettings, node: Node, workers: Workers) -> None:
         self._settings = settings
@@ -40,23 +40,23 @@ class Supervisor:
         self._gateway: Child | None = None
 
     async def start(self) -> None:
-        """Start what there is to start; what cannot be started is told in the log."""
+        """Starts the control socket, the stored clusters and the gateway. Logs failures and continues."""
         try:
             await self._socket.open()
         except OSError as problem:
-            told = {"socket": str(self._socket_path), "why": str(problem)}
-            log.warning("no clusters can be made: there is no control socket", extra=told)
+            fields = {"socket": str(self._socket_path), "error": str(problem)}
+            log.warning("control socket not opened, local clusters cannot be managed", extra=fields)
         try:
             await self._clusters.open()
         except OSError as problem:
-            log.error("the clusters that were made cannot be read", extra={"why": str(problem)})
+            log.error("stored clusters not read", extra={"error": str(problem)})
         if (self._settings.http_port, self._settings.grpc_port) != (PORT_OFF, PORT_OFF):
             hopeless = (EXIT_SETTINGS, EXIT_NOT_INSTALLED)
             self._gateway = Child("gateway", self._gateway_command, environment_of_child(), hopeless=hopeless)
             self._gateway.start()
 
     async def stop(self) -> None:
-        """End the gateway, then the clusters' brokers."""
+        """Stops the gateway, then the clusters' brokers."""
         if self._gateway is not None:
             await self._gateway.stop(GATEWAY_LIMIT_S)
         self._socket.close()
@@ -80,7 +80,7 @@ class Supervisor:
             return self._clusters.facts()
         if request.verb == "create":
             if request.cluster is None:
-                raise MillstreamError(ErrorCode.INVALID_REQUEST, "create needs a cluster")
+                raise MillstreamError(ErrorCode.INVALID_REQUEST, "cluster: required for create")
             return (await self._clusters.create(request.cluster),)
         act = {"start": self._clusters.start, "stop": self._clusters.stop, "delete": self._clusters.delete}
         return (await act[request.verb](request.name),)
@@ -89,8 +89,8 @@ class Supervisor:
         self._socket.tell()
 
     def _gateways_changed(self, gateways: list[ControlRequest]) -> None:
-        """Tell clients that ask what runs where."""
+        """Updates the service map with the running gateways."""
         http = [each.http_port for each in gateways if each.http_port != PORT_OFF]
         grpc = [each.grpc_port for each in gateways if each.grpc_port != PORT_OFF]
-        self._node.announce("http", http, "the web API; its documentation is at /docs")
-        self._node.announce("grpc", grpc, "gRPC; it describes itself by reflection")
+        self._node.announce("http", http, "web API; documentation at /docs")
+        self._node.announce("grpc", grpc, "gRPC, with server reflection")

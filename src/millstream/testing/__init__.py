@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from millstream.testing.embedded import EmbeddedBroker as EmbeddedBroker
     from millstream.testing.real_broker import RealBroker as RealBroker
 
-_PLACES = {"EmbeddedBroker": "millstream.testing.embedded", "RealBroker": "millstream.testing.real_broker"}
+_MODULES = {"EmbeddedBroker": "millstream.testing.embedded", "RealBroker": "millstream.testing.real_broker"}
 
 __all__ = ["EmbeddedBroker", "RealBroker"]
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for when it is asked for: pytest loads this package also for tests that use none of it."""
-    if name not in _PLACES:
+    """Import a class on first access, because pytest loads this package also for tests that do not use it."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

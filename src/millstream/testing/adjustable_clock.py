@@ -1,4 +1,4 @@
-"""Real time that a test can move: the machine's clocks plus what was added to them, and an event loop that follows."""
+"""Provides real clocks that a test can move forward, and an event loop that follows them."""
 
 import asyncio
 import time
@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 
 class AdjustableClock:
-    """The clocks of this machine, moved forward at will. Whoever sleeps on a `AdjustableLoop` wakes accordingly."""
+    """The clocks of this machine plus an adjustable offset. Timers of an `AdjustableLoop` follow them."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
         self._wall_only_s = 0.0
         self.when_moved: Callable[[], None] | None = None
-        """Called after each move, in the thread that made it."""
+        """Called after each move, in the thread that moved the clock."""
 
     def wall_ms(self) -> int:
         return int((time.time() + self._ahead_s + self._wall_only_s) * 1000)
@@ -22,31 +22,31 @@ class AdjustableClock:
         return time.monotonic() + self._ahead_s
 
     def advance(self, by: timedelta | float) -> None:
-        """Let time pass on both clocks, a `timedelta` or seconds of it, without waiting."""
+        """Move both clocks forward, by a `timedelta` or by seconds, without waiting."""
         seconds = _seconds(by)
         if seconds < 0:
             raise ValueError("time does not pass backwards; `jump` moves the wall clock either way")
         self._ahead_s += seconds
-        self._tell()
+        self._notify()
 
     def jump(self, by: timedelta | float) -> None:
-        """Move the wall clock only, either way, as an operator or a time server does."""
+        """Move only the wall clock, forward or back, as an operator or a time server does."""
         self._wall_only_s += _seconds(by)
-        self._tell()
+        self._notify()
 
     def set_wall(self, when: datetime) -> None:
-        """Make the wall clock show `when` (with a time zone)."""
+        """Set the wall clock to `when`, which needs a time zone."""
         if when.tzinfo is None:
-            raise ValueError("the time needs a time zone, such as datetime.UTC")
+            raise ValueError(f"{when} has no time zone; use a datetime with one, such as datetime.UTC")
         self.jump(when.timestamp() - self.wall_ms() / 1000)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.when_moved is not None:
             self.when_moved()
 
 
 class AdjustableLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is a `AdjustableClock`'s, so that its timers are due when the clock says so."""
+    """An event loop that takes its time from an `AdjustableClock`, so that moving the clock fires its timers."""
 
     def __init__(self, clock: AdjustableClock) -> None:
         self._moved = clock
@@ -56,7 +56,7 @@ class AdjustableLoop(asyncio.SelectorEventLoop):
         return self._moved.monotonic_s()
 
     def look_again(self) -> None:
-        """The clock was moved: look at the timers now, and not when the sleep that is under way ends. Thread-safe."""
+        """Examine the timers now, because the clock was moved. Thread-safe."""
         self.call_soon_threadsafe(_nothing)
 
 

@@ -1,10 +1,10 @@
-"""A broker inside the test's own process: the real node on real sockets and files, in a thread of its own.
+"""Runs a broker inside the test process: the real node on real sockets and files, in its own thread.
 
 with EmbeddedBroker() as broker:
-    ...                                   # broker.bootstrap is where clients of any kind connect
-    broker.clock.advance(timedelta(days=8))   # what is due by then happens now
-    broker.disk.is_full = True                # and other faults, see DiskFaults and NetworkFaults
-    broker.kill()                             # nothing is flushed, nobody is told
+    ...                                   # clients of any kind connect to broker.bootstrap
+    broker.clock.advance(timedelta(days=8))   # everything due within 8 days happens now
+    broker.disk.is_full = True                # for other faults see DiskFaults and NetworkFaults
+    broker.kill()                             # nothing is flushed, connections break
     broker.start()                            # the same port, the same data
 """
 
@@ -39,15 +39,15 @@ DEFAULTS: dict[str, object] = {
     "consumer_assignment_interval_ms": 0,
     "offsets_partitions": 1,
 }
-"""What suits tests: nobody looks at the operator's port, or waits for more members of a group; groups are few."""
+"""Defaults for tests: no operator port, no delay for joining group members, one partition for group offsets."""
 
 
 class EmbeddedBroker:
-    """A broker that can be started, stopped, killed and started again; its port and its data stay the same.
+    """A broker that can be started, stopped, killed and restarted, with the same port and the same data.
 
-    `settings` are those of `millstream serve`, by their names there, with values as text or as numbers: for example
-    `default_partitions=3` or `retention_ms="1h"`. Without `data_dir` the data is in a temporary directory, which goes
-    when the broker is closed. Not for use by two threads at once; clients may of course come from everywhere.
+    `settings` are the settings of `millstream serve`, with the same names and with values as text or numbers, for
+    example `default_partitions=3` or `retention_ms="1h"`. Without `data_dir` the data is in a temporary directory,
+    which `close` removes. Do not use one object from two threads at once. Clients may run anywhere.
     """
 
     def __init__(self, data_dir: Path | str | None = None, **settings: object) -> None:
@@ -74,7 +74,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients connect to."""
+        """The address that clients connect to."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -82,47 +82,47 @@ class EmbeddedBroker:
         return self._process is not None
 
     def start(self) -> Self:
-        """Start, and come back when clients may connect; raises what keeps the broker from starting."""
+        """Start the broker, and return when clients can connect. Raise the error that prevents the start."""
         if self._process is not None:
             raise RuntimeError("the broker is running already")
-        said = {"data": str(self.data_dir), "host": HOST, "kafka_port": self.port} | self._settings
-        process = _Process(load(said, {}), self.clock, self.disk, self.network)
+        settings = {"data": str(self.data_dir), "host": HOST, "kafka_port": self.port} | self._settings
+        process = _Process(load(settings, {}), self.clock, self.disk, self.network)
         self.port = process.start()
         self._process = process
         return self
 
     def stop(self) -> None:
-        """Stop as an operator does: answer what is under way, flush, write checkpoints."""
+        """Stop the broker as an operator does: answer pending requests, flush, and write checkpoints."""
         self._take().stop()
 
     def kill(self) -> None:
-        """End at once, as kill -9 does: what was not flushed by then is only in the kernel's memory."""
+        """End the broker at once, as kill -9 does. Data that was not flushed is only in the kernel's memory."""
         self._take().kill()
 
     def restart(self) -> Self:
-        """Stop if it runs, and start on the same port and data."""
+        """Stop the broker if it runs, and start it on the same port and data."""
         if self._process is not None:
             self.stop()
         return self.start()
 
     def pause(self) -> None:
-        """Stand still, as a process does that is stopped or swapped out: connections stay open, nobody is answered.
+        """Pause the broker, like a process that is stopped or swapped out. Connections stay open without responses.
 
-        The clock may be moved meanwhile; what is due by then happens after `resume`.
+        The clock may be moved meanwhile. Everything that is due by then happens after `resume`.
         """
         self._running().pause()
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         self._running().resume()
 
     def upkeep(self) -> None:
-        """Do now what otherwise happens every few seconds: retention, saving state, trying again."""
+        """Run the maintenance now that usually runs every few seconds: retention, snapshots and retries."""
         process = self._running()
         process.call(process.node.upkeep)
 
     def close(self) -> None:
-        """Stop if it runs, and remove the data if the directory was made here."""
+        """Stop the broker if it runs, and remove the data if this object created the directory."""
         try:
             if self._process is not None:
                 self.stop()
@@ -131,7 +131,7 @@ class EmbeddedBroker:
                 shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _catch_up(self) -> None:
-        """The clock was moved: what is due by now happens before the test goes on."""
+        """Run everything that is due after the clock was moved, before the test continues."""
         if self._process is not None and not self._process.is_paused:
             self._process.look_again()
             self.upkeep()
@@ -147,7 +147,7 @@ class EmbeddedBroker:
 
 
 class _Process:
-    """One start of the broker: its thread, its event loop, and what it has opened."""
+    """One run of the broker: its thread, its event loop and its open resources."""
 
     def __init__(
         self, settings: BrokerSettings, clock: AdjustableClock, disk: DiskFaults, network: NetworkFaults
@@ -177,7 +177,7 @@ class _Process:
         self._going_on.set()
 
     def start(self) -> int:
-        """Start the node; the port it listens on."""
+        """Start the node, and return the port it listens on."""
         self._thread.start()
         self._faults.attach(self._loop)
         try:
@@ -202,8 +202,8 @@ class _Process:
 
     async def _die(self) -> None:
         self._loop.set_exception_handler(lambda loop, context: None)
-        # What was accepted a moment ago is nobody's socket until its task has begun, and would stay open.
-        while _are_unbegun(asyncio.all_tasks()):  # noqa: ASYNC110  # nobody tells when they begin
+        # A just accepted connection has no owner until its task has begun, and its socket would stay open.
+        while _are_unbegun(asyncio.all_tasks()):  # noqa: ASYNC110  # no event signals that a task has begun
             await asyncio.sleep(0)
         self._network.stop_listening()
         this = asyncio.current_task()
@@ -230,9 +230,9 @@ class _Process:
         self._loop.look_again()
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]], timeout_s: float | None = None) -> T:
-        """Run a coroutine on the broker's event loop, and wait for what it gives."""
+        """Run a coroutine on the broker's event loop, and wait for its result."""
         if self.is_paused:
-            raise RuntimeError("the broker stands still; resume it first")
+            raise RuntimeError("the broker is paused; call resume() first")
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result(timeout_s)
 
     def _run(self) -> None:

@@ -1,6 +1,6 @@
-"""The real disk, with failures that a test switches on and off; used from several threads at once.
+"""Wraps the real disk with faults that a test switches on and off. It may be used from several threads at once.
 
-What the files hold stays real: a write that is refused has left nothing, a flush that fails has flushed nothing.
+The files stay real: a refused write leaves nothing, and a failed flush flushes nothing.
 """
 
 import errno
@@ -12,20 +12,20 @@ from millstream.seams.file_part import FilePart
 
 
 class DiskFaults:
-    """The switches. All are off until a test turns them."""
+    """The switches of the faults. All are off by default."""
 
     def __init__(self) -> None:
         self.heal()
 
     def heal(self) -> None:
-        """Everything works again."""
+        """Switch off all faults."""
         self.is_full = False
         """Writes fail as on a full disk."""
         self.writes_fail = False
         self.flushes_fail = False
         self.reads_fail = False
         self.flush_delay_s = 0.0
-        """So much longer each flush takes."""
+        """The additional duration of each flush."""
 
 
 class _FaultyFile:
@@ -40,17 +40,17 @@ class _FaultyFile:
         self._disk.check_write(self._path)
         self._file.write(data, position)
 
-    def read(self, size: int, position: int) -> bytes:
+    def read(self, size: int, *, position: int) -> bytes:
         self._disk.check_read(self._path)
-        return self._file.read(size, position)
+        return self._file.read(size, position=position)
 
-    def read_cached(self, size: int, position: int) -> bytes | None:
+    def read_cached(self, size: int, *, position: int) -> bytes | None:
         self._disk.check_read(self._path)
-        return self._file.read_cached(size, position)
+        return self._file.read_cached(size, position=position)
 
-    def part(self, size: int, position: int) -> FilePart | None:
+    def part(self, size: int, *, position: int) -> FilePart | None:
         self._disk.check_read(self._path)
-        return self._file.part(size, position)
+        return self._file.part(size, position=position)
 
     def flush(self) -> None:
         self._disk.check_flush(self._path)
@@ -68,7 +68,7 @@ class _FaultyFile:
 
 
 class FaultyDisk:
-    """A `Disk` over another one, as one process has it."""
+    """A `Disk` that wraps another one, for one process."""
 
     def __init__(self, disk: Disk, faults: DiskFaults) -> None:
         self._disk = disk
@@ -77,11 +77,11 @@ class FaultyDisk:
         self._is_cut_off = False
 
     def cut_off(self) -> None:
-        """The process is dead: what its code still tries has no effect."""
+        """Make all later operations fail, because the process is dead although its code still runs."""
         self._is_cut_off = True
 
     def release(self) -> None:
-        """Give back its locks, as a kernel does for a dead process."""
+        """Release the locks, as a kernel does for a dead process."""
         for lock in self._locks:
             lock.close()
         self._locks.clear()

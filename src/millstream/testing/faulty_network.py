@@ -1,4 +1,4 @@
-"""Real sockets, with failures that a test switches on and off."""
+"""Wraps real sockets with faults that a test switches on and off."""
 
 import asyncio
 from typing import Any, cast
@@ -7,7 +7,7 @@ from millstream.seams.network import Listening, Network, ProtocolFactory, TcpNet
 
 
 class NetworkFaults:
-    """The switches, as a test's own thread uses them: what happens on the broker's side of each connection."""
+    """The switches of the faults, for the test's thread. They affect the broker's side of each connection."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -16,25 +16,25 @@ class NetworkFaults:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._open)
 
     def cut(self) -> None:
-        """End every connection that is open, without a farewell; clients may connect again."""
+        """Abort every open connection. Clients may connect again."""
         loop = self._loop
         if loop is not None:
             asyncio.run_coroutine_threadsafe(self._cut(), loop).result()
 
     def refuse(self) -> None:
-        """End every connection, and each new one at once, until `heal`."""
+        """Abort every connection, and each new one at once, until `heal`."""
         self._is_refusing = True
         self.cut()
 
     def heal(self) -> None:
-        """Everything works again."""
+        """Switch off all faults."""
         self._is_refusing = False
 
-    # What the network itself calls, on its event loop.
+    # Called by the network, on its event loop.
 
     def attach(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._loop = loop
@@ -58,7 +58,7 @@ class NetworkFaults:
 
 
 class FaultyNetwork:
-    """A `Network` whose listening side a test can disturb."""
+    """A `Network` with faults on its listening side."""
 
     def __init__(self, faults: NetworkFaults, network: Network | None = None) -> None:
         self._faults = faults
@@ -79,7 +79,7 @@ class FaultyNetwork:
         return await self._network.connect(factory, host, port)
 
     def _watched(self, protocol: asyncio.BaseProtocol) -> asyncio.BaseProtocol:
-        """The very protocol, which tells the faults when it is connected and when no longer."""
+        """Return the same protocol with changed callbacks, which report its connection and its end to the faults."""
         faults = self._faults
         made, lost = protocol.connection_made, protocol.connection_lost
         transports: list[asyncio.Transport] = []

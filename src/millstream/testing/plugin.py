@@ -1,9 +1,8 @@
-"""What pytest finds by itself once Millstream is installed: fixtures with a broker.
+"""Registers pytest fixtures with a broker. Pytest finds them once Millstream is installed.
 
-`millstream_broker` is an `EmbeddedBroker` of the test's own, empty, with faults and a clock to move;
-`millstream_bootstrap` is the address of one that the whole run shares, for tests that only need some topics of their
-own;
-`millstream_process` is a `RealBroker`, the command people run, as a process of its own.
+`millstream_broker` is an empty `EmbeddedBroker` of the test, with faults and an adjustable clock.
+`millstream_bootstrap` is the address of a broker that the whole run shares, for tests that only need their own topics.
+`millstream_process` is a `RealBroker`: the `millstream serve` command as a separate process.
 """
 
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def millstream_broker() -> "Iterator[EmbeddedBroker]":
-    """A broker in this process, for this test alone."""
+    """An embedded broker in this process, for this test alone."""
     from millstream.testing import EmbeddedBroker
 
     with EmbeddedBroker() as broker:
@@ -27,7 +26,7 @@ def millstream_broker() -> "Iterator[EmbeddedBroker]":
 
 @pytest.fixture(scope="session")
 def millstream_bootstrap() -> Iterator[str]:
-    """Where clients reach a broker that all tests of this run share."""
+    """The address of a broker that all tests of this run share."""
     from millstream.testing import EmbeddedBroker
 
     with EmbeddedBroker() as broker:
@@ -36,7 +35,7 @@ def millstream_bootstrap() -> Iterator[str]:
 
 @pytest.fixture
 def millstream_process(tmp_path: Path) -> "Iterator[RealBroker]":
-    """A broker as a process of its own, for this test alone."""
+    """A broker in a separate process, for this test alone."""
     from millstream.testing import RealBroker
 
     with RealBroker(tmp_path / "millstream-data") as broker:

@@ -1,7 +1,7 @@
-"""A real broker process for tests: the command people run, on free ports, ended whatever happens.
+"""Runs a real broker process for tests: the `millstream serve` command on free ports, which always ends with the test.
 
 with RealBroker(tmp_path / "data") as broker:
-    ...                 # broker.bootstrap is where clients connect
+    ...                 # clients connect to broker.bootstrap
     broker.kill()       # as kill -9 does
     broker.start()      # the same ports, the same data
 """
@@ -31,11 +31,11 @@ _LAST_LINE = re.compile(rb"Ctrl-C stops it\.\n")
 
 
 class BrokerFailedError(RuntimeError):
-    """The process did not do what was asked of it; the text has what it said."""
+    """The process did not behave as expected; the text has its output."""
 
 
 class RealBroker:
-    """`millstream serve` as a child process. The first start chooses free ports, which later ones use again."""
+    """`millstream serve` as a child process. The first start chooses free ports, and later starts reuse them."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RealBroker:
         *,
         gateway: bool = False,
     ) -> None:
-        """With `gateway`, it also starts one, whose ports are `http_port` and `grpc_port`."""
+        """With `gateway`, the process also starts a gateway on `http_port` and `grpc_port`."""
         self.data_dir = Path(data_dir)
         self.flush = flush
         self.extra_args = tuple(extra_args)
@@ -56,7 +56,7 @@ class RealBroker:
         self.grpc_port = 0
         self._has_gateway = gateway
         self._held_ports = HeldPorts()
-        self._said = b""
+        self._output = b""
         self._env = dict(env or {})
         self._log_path = self.data_dir.with_name(self.data_dir.name + ".log")
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,7 +71,7 @@ class RealBroker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients connect to."""
+        """The address that clients connect to."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -83,11 +83,11 @@ class RealBroker:
         return self._process is not None and self._process.poll() is None
 
     def log_text(self) -> str:
-        """What the process has written, over all its starts."""
+        """The output of the process, over all its starts."""
         return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> Self:
-        """Start, and come back when clients may connect; BrokerFailedError, with the log, when that does not happen."""
+        """Start the broker, and return when clients can connect. Raise BrokerFailedError with the log on failure."""
         self.launch()
         self.wait_ready(timeout_s)
         return self
@@ -97,7 +97,7 @@ class RealBroker:
         if self.is_running:
             raise BrokerFailedError("the broker is running already")
         self._release()
-        self._said = b""
+        self._output = b""
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._log_path, "ab") as log:
             self._process = subprocess.Popen(
@@ -106,7 +106,7 @@ class RealBroker:
         atexit.register(self.close)
 
     def command(self) -> list[str]:
-        """The command line."""
+        """The command line of the process."""
         ports = ["--kafka-port", str(self.port), "--operator-port", str(self.operator_port)]
         gateway = (str(self.http_port), str(self.grpc_port)) if self._has_gateway else ("off", "off")
         ports += ["--http-port", gateway[0], "--grpc-port", gateway[1]]
@@ -114,13 +114,13 @@ class RealBroker:
         return [sys.executable, "-m", "millstream.cli", *fixed, *self.extra_args]
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Come back when the process has said that it is ready, and so has its gateway."""
+        """Wait until the process, and its gateway, have reported that they are ready."""
         end_s = time.monotonic() + timeout_s
-        said = self._hear(_LAST_LINE, end_s)
-        ready, operator = _READY.search(said), _OPERATOR.search(said)
+        output = self._wait_for_output(_LAST_LINE, end_s)
+        ready, operator = _READY.search(output), _OPERATOR.search(output)
         if ready is None:
             self.close()
-            raise BrokerFailedError(f"the ready line is not as expected:\n{said.decode()}")
+            raise BrokerFailedError(f"the ready line is not as expected:\n{output.decode()}")
         self.port = int(ready["port"])
         self.operator_port = int(operator["port"]) if operator else self.operator_port
         if self._has_gateway:
@@ -128,36 +128,36 @@ class RealBroker:
         self._held_ports.release()
 
     def wait_gateway(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Come back when a gateway has said that it is ready, which it does after every start of its own."""
-        gateway = _GATEWAY.search(self._hear(_GATEWAY, time.monotonic() + timeout_s))
+        """Wait until a gateway has reported that it is ready, which it does after each of its starts."""
+        gateway = _GATEWAY.search(self._wait_for_output(_GATEWAY, time.monotonic() + timeout_s))
         assert gateway is not None
         self.http_port, self.grpc_port = int(gateway["http"]), int(gateway["grpc"] or 0)
 
-    def _hear(self, awaited: "re.Pattern[bytes]", end_s: float) -> bytes:
-        """What it says up to the awaited; what comes behind that is left for the next."""
-        while (found := awaited.search(self._said)) is None:
+    def _wait_for_output(self, awaited: "re.Pattern[bytes]", end_s: float) -> bytes:
+        """Return the output up to a pattern. Later output is left for the next call."""
+        while (found := awaited.search(self._output)) is None:
             piece = self._read_output(end_s - time.monotonic())
             if not piece:
                 self.close()
-                raise BrokerFailedError(f"the broker did not get ready:\n{self._said.decode()}{self.log_text()}")
-            self._said += piece
-        said, self._said = self._said[: found.end()], self._said[found.end() :]
+                raise BrokerFailedError(f"the broker did not get ready:\n{self._output.decode()}{self.log_text()}")
+            self._output += piece
+        output, self._output = self._output[: found.end()], self._output[found.end() :]
         with open(self._log_path, "ab") as log:
-            log.write(said)
-        return said
+            log.write(output)
+        return output
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """End it as an operator does (SIGTERM); its exit code."""
+        """End the broker as an operator does (SIGTERM), and return its exit code."""
         self.signal(signal.SIGTERM)
         return self.wait_ended(timeout_s)
 
     def kill(self) -> None:
-        """End it without a warning (SIGKILL)."""
+        """End the broker at once (SIGKILL)."""
         self.signal(signal.SIGKILL)
         self.wait_ended()
 
     def restart(self) -> Self:
-        """Stop it if it runs, and start it on the same ports and data."""
+        """Stop the broker if it runs, and start it on the same ports and data."""
         if self.is_running:
             self.stop()
         return self.start()
@@ -166,7 +166,7 @@ class RealBroker:
         self._running().send_signal(number)
 
     def wait_ended(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """The exit code of a process that is ending; negative is the signal that ended it."""
+        """Wait until the process has ended, and return its exit code. Negative codes are signals."""
         process = self._process
         if process is None:
             raise BrokerFailedError("the broker was not started")
@@ -180,7 +180,7 @@ class RealBroker:
         return code
 
     def close(self) -> None:
-        """Make sure that no process is left."""
+        """Kill the process if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -202,7 +202,7 @@ class RealBroker:
         atexit.unregister(self.close)
 
     def _read_output(self, timeout_s: float) -> bytes:
-        """Some of what it says on standard output; nothing when it ended or said nothing in time."""
+        """Read available standard output. Return b"" if the process ended or wrote nothing in time."""
         output = self._running_output()
         poll = select.poll()
         poll.register(output, select.POLLIN | select.POLLHUP)
@@ -214,6 +214,6 @@ class RealBroker:
         return self._process.stdout.fileno()
 
     def _environment(self) -> dict[str, str]:
-        """Ours, without settings that would be meant for another broker."""
+        """This process's environment without Millstream settings, which would be meant for another broker."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
         return inherited | self._env

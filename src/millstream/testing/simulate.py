@@ -1,4 +1,4 @@
-"""`python -m millstream.testing.simulate`: play seeds of the simulation, one again or as many as fit into a time."""
+"""Plays seeds of the simulation (`python -m millstream.testing.simulate`): one seed, or as many as fit into a time."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ _FLUSHES: tuple[Flush, ...] = ("always", "interval", "os")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play what was asked for; 0 when no seed failed."""
+    """Play the requested seeds. Return 0 if none failed."""
     options = _parser().parse_args(arguments)
     if options.seed is not None:
         return _replay(options.seed, options.flush, verbose=options.trace)
@@ -31,16 +31,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _replay(seed: int, flush: Flush | None, *, verbose: bool) -> int:
-    verdict = run_seed(seed, flush=flush, listener=_say if verbose else None)
+    verdict = run_seed(seed, flush=flush, listener=_print if verbose else None)
     for line in verdict.plan.lines():
-        _say(line)
+        _print(line)
     if verdict.problems and not verbose:
-        _say("last events:")
+        _print("last events:")
         for line in verdict.last_events[-40:]:
-            _say(f"  {line}")
-    _say(_summary(verdict))
+            _print(f"  {line}")
+    _print(_summary(verdict))
     for problem in verdict.problems:
-        _say(f"  {problem}")
+        _print(f"  {problem}")
     return 1 if verdict.problems else 0
 
 
@@ -53,13 +53,13 @@ def _explore(first: int, seconds: float, count: int | None, flush: Flush | None)
         simulated_s += verdict.simulated_s
         if verdict.problems:
             failed.append(verdict)
-            _say(_summary(verdict))
-            _say(f"  {verdict.problems[0]}")
-            _say(f"  replay: {_command(seed, flush)}")
+            _print(_summary(verdict))
+            _print(f"  {verdict.problems[0]}")
+            _print(f"  replay: {_command(seed, flush)}")
         seed += 1
     took_s = max(time.monotonic() - began_s, 1e-9)
     played = seed - first
-    _say(
+    _print(
         f"{played} seeds ({first} to {seed - 1}) in {took_s:.1f} s: {played / took_s:.1f} seeds/s, "
         f"{simulated_s / 3600:.2f} h of simulated time, {len(failed)} failed"
     )
@@ -71,14 +71,14 @@ def _command(seed: int, flush: Flush | None) -> str:
 
 
 def _summary(verdict: SeedVerdict) -> str:
-    result = f"FAILED, {len(verdict.problems)} problems" if verdict.problems else "good"
+    result = f"FAILED, {len(verdict.problems)} problems" if verdict.problems else "passed"
     return (
         f"seed {verdict.seed}: {result}; {verdict.writes} writes, {verdict.crashes} crashes, {verdict.steps} steps, "
         f"{verdict.simulated_s:.1f} s simulated, digest {verdict.digest}"
     )
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 

@@ -1,1 +1,1 @@
-"""Topic definitions and settings as users see them."""
+"""Defines and checks the settings of topics."""

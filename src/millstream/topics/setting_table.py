@@ -1,11 +1,11 @@
-"""The table of topic settings: every one that Kafka 4.3 has, with what it does here.
+"""Lists all topic settings of Kafka 4.3 with their type, default, limits and meaning in Millstream.
 
-Defaults are Kafka's too, but for segments: they are smaller and younger, so that expiry and compaction come to them
-sooner.
+The defaults are Kafka's, except for the maximum size and age of a segment. They are lower, so that retention and
+compaction apply sooner.
 
-Checking, defaults, DescribeConfigs and the page for users all come from these rows. A row without an effect is there
-because programs set it as a matter of course and nobody is harmed when it is not followed; its text says so. What
-would promise something that the broker does not keep (remote storage) has only the value that promises nothing.
+Checks, defaults, DescribeConfigs and the documentation page are derived from these rows. Some settings have no effect,
+and their texts say so. They are accepted because programs set them routinely and ignoring them does no harm. A setting
+of a feature that the broker lacks (remote storage) accepts only the value that turns the feature off.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _GZIP_DEFAULT_LEVEL = -1
 
 
 class SettingKind(StrEnum):
-    """The type of a setting, by Kafka's names."""
+    """Kafka's names for the types of settings."""
 
     BOOLEAN = "boolean"
     INT = "int"
@@ -36,10 +36,10 @@ class SettingKind(StrEnum):
 
 
 class TopicSetting(Struct, frozen=True):
-    """One row: numbers have bounds (inclusive), texts and the members of lists have choices or a pattern.
+    """One setting. Numbers have inclusive bounds. Strings and list members have choices or a pattern.
 
-    `broker_name` is what Kafka calls the broker's setting that gives the default. A row without `effect` is accepted
-    and kept, and nothing follows it.
+    `broker_name` is Kafka's name of the broker setting that provides the default. A setting without `effect` is
+    accepted and stored, but not used.
     """
 
     name: str
@@ -55,13 +55,13 @@ class TopicSetting(Struct, frozen=True):
     effect: bool = True
 
 
-def _throttled(role: str, what: str) -> TopicSetting:
+def _throttled(role: str, activity: str) -> TopicSetting:
     return TopicSetting(
         f"{role}.replication.throttled.replicas",
         SettingKind.LIST,
         "",
-        f"Copies whose {what} would be throttled, as `partition:broker` or `*`. Kept, without an effect: no partition "
-        "is copied to another broker yet.",
+        f"Replicas whose {activity} would be throttled, as `partition:broker` or `*`. No effect: there is no "
+        "replication yet.",
         pattern=r"\*|[0-9]+:[0-9]+",
         may_be_empty=True,
         effect=False,
@@ -73,7 +73,7 @@ def _local_retention(unit: str, same: str) -> TopicSetting:
         f"local.retention.{unit}",
         SettingKind.LONG,
         "-2",
-        f"Belongs to remote storage, which is not there; -2: as `{same}`. Kept, without an effect.",
+        f"A setting of remote storage, which is not supported; -2: as `{same}`. No effect.",
         low=-2,
         high=_LONG_MAX,
         broker_name=f"log.local.retention.{unit}",
@@ -86,7 +86,7 @@ def _remote_switch(name: str) -> TopicSetting:
         name,
         SettingKind.BOOLEAN,
         "false",
-        "Belongs to remote storage, which is not there, so it can only be false.",
+        "A setting of remote storage, which is not supported, so it must be false.",
         choices=("false",),
         effect=False,
     )
@@ -97,7 +97,7 @@ _ROWS = (
         "cleanup.policy",
         SettingKind.LIST,
         "delete",
-        "What becomes of old messages: `delete` removes them by age and size, `compact` keeps the last one of each "
+        "How old messages are removed: `delete` removes them by age and size, `compact` keeps the last message of each "
         "key, `compact,delete` does both.",
         choices=("compact", "delete"),
         broker_name="log.cleanup.policy",
@@ -106,7 +106,7 @@ _ROWS = (
         "compression.gzip.level",
         SettingKind.INT,
         str(_GZIP_DEFAULT_LEVEL),
-        "How hard gzip works where the broker compresses: 1 to 9, more is smaller and slower; -1: as gzip thinks best.",
+        "The gzip level when the broker compresses: 1 to 9, a higher level is smaller and slower; -1: gzip's default.",
         low=_GZIP_DEFAULT_LEVEL,
         high=LEVELS["gzip"][-1],
         choices=tuple(map(str, (_GZIP_DEFAULT_LEVEL, *LEVELS["gzip"]))),
@@ -116,7 +116,7 @@ _ROWS = (
         "compression.lz4.level",
         SettingKind.INT,
         "9",
-        "How hard LZ4 works where the broker compresses: 1 to 17, more is smaller and slower.",
+        "The LZ4 level when the broker compresses: 1 to 17, a higher level is smaller and slower.",
         low=LEVELS["lz4"][0],
         high=LEVELS["lz4"][-1],
         broker_name="compression.lz4.level",
@@ -125,8 +125,8 @@ _ROWS = (
         "compression.type",
         SettingKind.STRING,
         "producer",
-        "How batches are stored: `producer` keeps them as they came, unopened; any other value has the broker open "
-        "each batch that is compressed otherwise and compress it anew, which costs its processor.",
+        "How batches are stored: `producer` stores them as they were sent. With any other value the broker "
+        "recompresses each batch that has another compression, which costs CPU.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker_name="compression.type",
     ),
@@ -134,7 +134,7 @@ _ROWS = (
         "compression.zstd.level",
         SettingKind.INT,
         "3",
-        "How hard Zstandard works where the broker compresses: -131072 to 22, more is smaller and slower.",
+        "The Zstandard level when the broker compresses: -131072 to 22, a higher level is smaller and slower.",
         low=LEVELS["zstd"][0],
         high=LEVELS["zstd"][-1],
         broker_name="compression.zstd.level",
@@ -143,7 +143,7 @@ _ROWS = (
         "delete.retention.ms",
         SettingKind.LONG,
         str(_DAY_MS),
-        "So long a tombstone stays in a compacted topic after it has done its work, so that readers see it.",
+        "How long a tombstone stays in a compacted topic after its key was removed, so that readers see it.",
         high=_LONG_MAX,
         broker_name="log.cleaner.delete.retention.ms",
     ),
@@ -151,8 +151,7 @@ _ROWS = (
         "file.delete.delay.ms",
         SettingKind.LONG,
         "60000",
-        "How long a removed segment would stay on the disk. Kept, without an effect: its file goes when its last "
-        "reader has gone.",
+        "How long a removed segment would stay on disk. No effect: its file is removed when its last reader closes it.",
         high=_LONG_MAX,
         broker_name="log.segment.delete.delay.ms",
         effect=False,
@@ -161,8 +160,8 @@ _ROWS = (
         "flush.messages",
         SettingKind.LONG,
         str(_LONG_MAX),
-        "After how many messages a flush would be forced. Kept, without an effect: the broker flushes before it "
-        "acknowledges, unless it was started with another `flush` setting.",
+        "After how many messages a flush would be forced. No effect: the broker flushes before it acknowledges, unless "
+        "it was started with another `flush` setting.",
         low=1,
         high=_LONG_MAX,
         broker_name="log.flush.interval.messages",
@@ -172,7 +171,7 @@ _ROWS = (
         "flush.ms",
         SettingKind.LONG,
         str(_LONG_MAX),
-        "After what time a flush would be forced. Kept, without an effect: see `flush.messages`.",
+        "After what time a flush would be forced. No effect: see `flush.messages`.",
         high=_LONG_MAX,
         broker_name="log.flush.interval.ms",
         effect=False,
@@ -182,7 +181,7 @@ _ROWS = (
         "index.interval.bytes",
         SettingKind.INT,
         "4096",
-        "How many bytes would lie between two index entries. Kept, without an effect: the broker decides by itself.",
+        "How many bytes would lie between two index entries. No effect: the broker decides by itself.",
         high=_INT_MAX,
         broker_name="log.index.interval.bytes",
         effect=False,
@@ -194,7 +193,7 @@ _ROWS = (
         "max.compaction.lag.ms",
         SettingKind.LONG,
         str(_LONG_MAX),
-        "After this time at the latest a message of a compacted topic is considered for compaction.",
+        "The time after which a message of a compacted topic is compacted at the latest.",
         low=1,
         high=_LONG_MAX,
         broker_name="log.cleaner.max.compaction.lag.ms",
@@ -203,7 +202,7 @@ _ROWS = (
         "max.message.bytes",
         SettingKind.INT,
         str(MESSAGE_BYTES_MAX),
-        "Largest batch the topic takes, after compression.",
+        "Maximum size of a batch, after compression.",
         high=REQUEST_BYTES_MAX,
         broker_name="message.max.bytes",
     ),
@@ -211,7 +210,7 @@ _ROWS = (
         "message.timestamp.after.max.ms",
         SettingKind.LONG,
         str(_HOUR_MS),
-        "How far the newest time of a batch may lie ahead of the broker's clock (CreateTime only).",
+        "How far the newest timestamp of a batch may be ahead of the broker's clock (CreateTime only).",
         high=_LONG_MAX,
         broker_name="log.message.timestamp.after.max.ms",
     ),
@@ -219,7 +218,7 @@ _ROWS = (
         "message.timestamp.before.max.ms",
         SettingKind.LONG,
         str(_LONG_MAX),
-        "How far the first and the newest time of a batch may lie behind the broker's clock (CreateTime only).",
+        "How far the first and the newest timestamp of a batch may be behind the broker's clock (CreateTime only).",
         high=_LONG_MAX,
         broker_name="log.message.timestamp.before.max.ms",
     ),
@@ -227,7 +226,7 @@ _ROWS = (
         "message.timestamp.type",
         SettingKind.STRING,
         "CreateTime",
-        "Whose time a message carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
+        "The timestamp of a message: its producer's (CreateTime) or the broker's (LogAppendTime).",
         choices=("CreateTime", "LogAppendTime"),
         broker_name="log.message.timestamp.type",
     ),
@@ -235,7 +234,7 @@ _ROWS = (
         "min.cleanable.dirty.ratio",
         SettingKind.DOUBLE,
         "0.5",
-        "The cleaner takes up a compacted log when at least this part of it is not compacted yet.",
+        "The cleaner compacts a log when at least this share of it is not compacted yet.",
         high=1,
         broker_name="log.cleaner.min.cleanable.ratio",
     ),
@@ -243,7 +242,7 @@ _ROWS = (
         "min.compaction.lag.ms",
         SettingKind.LONG,
         "0",
-        "So long a message of a compacted topic is safe from compaction.",
+        "The minimum time before a message of a compacted topic may be compacted.",
         high=_LONG_MAX,
         broker_name="log.cleaner.min.compaction.lag.ms",
     ),
@@ -251,7 +250,7 @@ _ROWS = (
         "min.insync.replicas",
         SettingKind.INT,
         "1",
-        "So many replicas must be in sync for a write with acks=all to be accepted.",
+        "The number of in-sync replicas that a write with acks=all requires.",
         low=1,
         high=_INT_MAX,
         broker_name="min.insync.replicas",
@@ -260,7 +259,7 @@ _ROWS = (
         "preallocate",
         SettingKind.BOOLEAN,
         "false",
-        "Whether a new segment would reserve its room at once. Kept, without an effect: files grow by writing.",
+        "Whether a new segment would allocate its file at once. No effect: files grow as they are written.",
         choices=("true", "false"),
         broker_name="log.preallocate",
         effect=False,
@@ -272,7 +271,7 @@ _ROWS = (
         "retention.bytes",
         SettingKind.LONG,
         "-1",
-        "A partition larger than this loses its oldest segments; -1: no limit.",
+        "The maximum size of a partition; beyond it the oldest segments are removed; -1: no limit.",
         low=-1,
         high=_LONG_MAX,
         broker_name="log.retention.bytes",
@@ -281,8 +280,8 @@ _ROWS = (
         "retention.ms",
         SettingKind.LONG,
         str(7 * _DAY_MS),
-        "Messages older than this are removed, a whole segment at a time; -1: never. A segment takes messages no "
-        "longer than this, so the last one is gone after at most twice the time and one round of the cleaner.",
+        "Messages older than this are removed, one whole segment at a time; -1: never. A segment accepts messages for "
+        "at most this time, so a message is removed after at most twice the time and one round of maintenance.",
         low=-1,
         high=_LONG_MAX,
         broker_name="log.retention.ms",
@@ -291,7 +290,7 @@ _ROWS = (
         "segment.bytes",
         SettingKind.INT,
         str(256 * 1024 * 1024),
-        "A segment file that has reached this size is followed by a new one.",
+        "The size of a segment file at which a new one begins.",
         low=16 * 1024,
         high=_INT_MAX,
         broker_name="log.segment.bytes",
@@ -300,7 +299,7 @@ _ROWS = (
         "segment.index.bytes",
         SettingKind.INT,
         str(10 * 1024 * 1024),
-        "How large a segment's index might grow. Kept, without an effect: an index has the size it needs.",
+        "The maximum size of a segment's index. No effect: an index has the size that it needs.",
         low=4,
         high=_INT_MAX,
         broker_name="log.index.size.max.bytes",
@@ -310,8 +309,8 @@ _ROWS = (
         "segment.jitter.ms",
         SettingKind.LONG,
         "0",
-        "By how much the age of `segment.ms` would vary by chance. Kept, without an effect: segments end when their "
-        "first message has that age, which differs from partition to partition by itself.",
+        "By how much `segment.ms` would vary at random. No effect: a segment ends when its first message has that age, "
+        "which already differs between partitions.",
         high=_LONG_MAX,
         broker_name="log.roll.jitter.ms",
         effect=False,
@@ -320,7 +319,7 @@ _ROWS = (
         "segment.ms",
         SettingKind.LONG,
         str(_DAY_MS),
-        "A segment file of this age is followed by a new one, so that retention and compaction can take it.",
+        "The age of a segment file at which a new one begins. Retention and compaction can then process the old one.",
         low=1,
         high=_LONG_MAX,
         broker_name="log.roll.ms",
@@ -329,8 +328,8 @@ _ROWS = (
         "unclean.leader.election.enable",
         SettingKind.BOOLEAN,
         "false",
-        "Whether a copy that lags behind might become the leader. Kept, without an effect: there is one copy, which "
-        "leads.",
+        "Whether a replica that is not in sync could become the leader. No effect: a partition has one replica, its "
+        "leader.",
         choices=("true", "false"),
         broker_name="unclean.leader.election.enable",
         effect=False,

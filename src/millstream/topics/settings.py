@@ -1,7 +1,7 @@
-"""A topic's settings: checked by their rows (`millstream.topics.setting_table`), and typed.
+"""Checks topic settings against `millstream.topics.setting_table` and converts them to types.
 
-Values are text, as in Kafka's requests and in the catalog. Whatever is not in the table, not within its row's bounds,
-or at odds with another setting, is refused with INVALID_CONFIG and an error that names the setting.
+Values are strings, as in Kafka's requests and in the catalog. An unknown setting, an invalid value, or a value that
+contradicts another setting is refused with INVALID_CONFIG and an error that names the setting.
 """
 
 import re
@@ -18,15 +18,15 @@ N = TypeVar("N", int, float)
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*", re.ASCII)
 _FRACTION = re.compile(r"\s*[+-]?([0-9]{1,19}\.?[0-9]{0,19}|\.[0-9]{1,19})([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 _SEGMENT_MS_MIN = 1_000
-_LEVEL_LEFT_TO_THE_CODEC = -1
+_CODEC_DEFAULT_LEVEL = -1
 
 
 class TopicSettings(Struct, frozen=True):
-    """A topic's settings, checked and typed.
+    """The checked and typed settings of a topic.
 
-    `compact` and `delete` are what `cleanup.policy` names, at least one of them: age and size remove messages only
-    under `delete`. `compression_type` is `producer` or the one compression that batches are stored with, then at
-    `compression_level` (None where the codec has no levels, or is to choose).
+    `compact` and `delete` are the values of `cleanup.policy`; at least one of them is True. Age and size remove
+    messages only under `delete`. `compression_type` is `producer` or the compression in which batches are stored.
+    `compression_level` is None if the codec has no levels or uses its default.
     """
 
     compact: bool
@@ -49,9 +49,9 @@ class TopicSettings(Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> "TopicSettings":
-        """The effective settings: the topic's own, then the broker's defaults, then the table's.
+        """Return the effective settings: the topic's own, then the broker's defaults, then the table's defaults.
 
-        The settings must have passed `check`; a bad one raises INVALID_CONFIG here too.
+        The settings must have passed `check`. An invalid one raises INVALID_CONFIG here too.
         """
 
         def text(name: str) -> str:
@@ -80,7 +80,7 @@ class TopicSettings(Struct, frozen=True):
 
 
 def effective(name: str, settings: Mapping[str, str], defaults: Mapping[str, str]) -> str:
-    """What holds for a setting of the table, in its plain form; INVALID_CONFIG when its value is bad."""
+    """Return the effective value of a setting in canonical form. Raises INVALID_CONFIG if it is invalid."""
     for source in (settings, defaults):
         if name in source:
             return _checked(TABLE[name], source[name])
@@ -88,16 +88,16 @@ def effective(name: str, settings: Mapping[str, str], defaults: Mapping[str, str
 
 
 def check(settings: Mapping[str, str | None], defaults: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The settings in their plain form; INVALID_CONFIG, naming the first bad one, when there is one.
+    """Return the settings in canonical form. Raises INVALID_CONFIG, which names the first invalid setting.
 
-    `defaults` are the broker's, for settings that must fit another one.
+    `defaults` are the broker's defaults, against which related settings are compared.
     """
     checked = {name: _checked(_row(name), value) for name, value in settings.items()}
     low, high = (int(effective(f"{end}.compaction.lag.ms", checked, defaults or {})) for end in ("min", "max"))
     if low > high:
         raise MillstreamError(
             ErrorCode.INVALID_CONFIG,
-            f"min.compaction.lag.ms: {low} is more than max.compaction.lag.ms, which is {high}",
+            f"min.compaction.lag.ms: {low} is greater than max.compaction.lag.ms, which is {high}",
         )
     return checked
 
@@ -107,11 +107,11 @@ def _compression_level(text: Callable[[str], str]) -> int | None:
     if name not in TABLE:
         return None
     level = int(text(name))
-    return None if name == "compression.gzip.level" and level == _LEVEL_LEFT_TO_THE_CODEC else level
+    return None if name == "compression.gzip.level" and level == _CODEC_DEFAULT_LEVEL else level
 
 
 def _segment_ms(text: Callable[[str], str], delete: bool) -> int:
-    """A segment takes messages no longer than they are kept, so that retention is late by a bounded time."""
+    """Return the age at which a segment ends. It is at most the retention time, which bounds the delay of retention."""
     segment_ms, retention_ms = int(text("segment.ms")), int(text("retention.ms"))
     return min(segment_ms, max(retention_ms, _SEGMENT_MS_MIN)) if delete and retention_ms >= 0 else segment_ms
 
@@ -123,13 +123,13 @@ def _row(name: str) -> TopicSetting:
 
         close = get_close_matches(name[:100], TABLE, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{name[:100]}: there is no such topic setting{hint}")
+        raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{name[:100]}: unknown topic setting{hint}")
     return row
 
 
 def _checked(row: TopicSetting, value: str | None) -> str:
     if value is None:
-        raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: a value is needed")
+        raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: the value is null; give a value")
     match row.kind:
         case SettingKind.LIST:
             return _checked_list(row, value)
@@ -144,7 +144,7 @@ def _checked(row: TopicSetting, value: str | None) -> str:
 
 
 def _checked_list(row: TopicSetting, value: str) -> str:
-    """Each member once, in the order given."""
+    """Return the members of a list, each once and in the given order."""
     members = dict.fromkeys(_checked_text(row, member.strip()) for member in value.split(",")) if value.strip() else {}
     if not members and not row.may_be_empty:
         raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: give at least one of {', '.join(row.choices)}")
@@ -153,17 +153,17 @@ def _checked_list(row: TopicSetting, value: str) -> str:
 
 def _checked_text(row: TopicSetting, text: str) -> str:
     if row.pattern and not re.fullmatch(row.pattern, text):
-        raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: {text[:100]!r} does not look like {row.pattern}")
+        raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: {text[:100]!r} does not match {row.pattern}")
     if row.choices and text not in row.choices:
         raise MillstreamError(
-            ErrorCode.INVALID_CONFIG, f"{row.name}: {text[:100]!r} is not supported, only {', '.join(row.choices)}"
+            ErrorCode.INVALID_CONFIG, f"{row.name}: {text[:100]!r} is not supported; use {', '.join(row.choices)}"
         )
     return text
 
 
-def _checked_number(row: TopicSetting, value: str, kind: Callable[[str], N], look: re.Pattern[str], what: str) -> N:
-    if not look.fullmatch(value):
-        raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: {value[:100]!r} is not {what}")
+def _checked_number(row: TopicSetting, value: str, kind: Callable[[str], N], form: re.Pattern[str], noun: str) -> N:
+    if not form.fullmatch(value):
+        raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: {value[:100]!r} is not {noun}")
     number = kind(value)
     if not row.low <= number <= row.high:
         raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: {number} is not between {row.low} and {row.high}")

@@ -1,12 +1,12 @@
-"""One connection's half of the protocol, without I/O: bytes in, events out.
+"""Implements the client side of one connection without I/O: received bytes in, decoded events out.
 
 Invariants:
-- Nothing but ApiVersions is sent before the broker's versions are known (state READY).
-- Answers come in the order of the requests, as Kafka's protocol promises: the oldest waiting correlation id is the
-  only one that may come next. Between them comes only what belongs to a request that stands: one that was answered, and
-  goes on. Anything else means that the two ends no longer speak of the same thing, so the core raises `ProtocolError`,
-  is closed for good, and the connection must go.
-- At most one frame is held in memory, and never one larger than `frame_bytes_max`.
+- Only ApiVersions is sent before the broker's versions are known (state READY).
+- Responses arrive in the order of the requests, as Kafka's protocol guarantees: the next response has the oldest
+  waiting correlation id. Only further frames of streaming requests may arrive in between. Any other frame means that
+  client and broker are out of step. The core then raises `ProtocolError`, is closed permanently, and the caller must
+  close the connection.
+- At most one frame is held in memory, and it is never larger than `frame_bytes_max`.
 """
 
 from collections import deque
@@ -23,20 +23,20 @@ from millstream.wire.framing import SIZE, Buffer, frame_request, read_correlatio
 T = TypeVar("T")
 
 STAGING_BYTES = 32 * 1024
-"""Read at once where no frame is under way: many small answers, or the beginning of a large one."""
+"""Size of a read between frames: it fits many small responses or the beginning of a large one."""
 
 _CORRELATION_MAX = 2**31 - 1
 
 
 class ProtocolError(MillstreamError):
-    """The peer does not speak the protocol, or the two ends have lost step."""
+    """The peer does not speak the protocol, or client and broker are out of step."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(ErrorCode.INVALID_REQUEST, detail)
 
 
 class Api(NamedTuple):
-    """One API as this client speaks it."""
+    """One API and the versions of it that this client supports."""
 
     key: int
     name: str
@@ -49,17 +49,18 @@ API_VERSIONS = Api(18, "ApiVersions", 0, 4)
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest(Generic[T]):
-    """What to ask, in any version: the body is made once the connection's version of the API is known."""
+    """A request in any version. Its body is encoded once the connection's version of the API is known."""
 
     api: Api
     encode: Callable[[int], Sequence[Buffer]]
-    """Version to body."""
+    """Encodes the body for a version."""
     decode: Callable[[int, memoryview, int], T | MillstreamError]
-    """Version, frame and where the body begins, to the answer or the broker's refusal; raises anything on nonsense."""
+    """Decodes a response from its version, its frame and the position of its body. Returns the value, or the broker's
+    refusal as an error. It may raise any exception for malformed bytes."""
     answered: bool = True
-    """False for what the broker never answers (a Produce with acks=0)."""
+    """False for a request that has no response (Produce with acks=0)."""
     stands: bool = False
-    """True for what is not over with its answer: further frames with its correlation id follow, in the same layout."""
+    """True for a streaming request: further frames with its correlation id, in the same layout, follow its response."""
 
 
 class VersionRange(NamedTuple):
@@ -68,7 +69,7 @@ class VersionRange(NamedTuple):
 
 
 class BrokerVersions(NamedTuple):
-    """The decoded answer to ApiVersions."""
+    """The decoded response to ApiVersions."""
 
     error_number: int
     ranges: Mapping[int, VersionRange]
@@ -81,14 +82,14 @@ class Ready(NamedTuple):
 
 
 class ApiResponse(NamedTuple):
-    """A request's answer, decoded; a MillstreamError where the broker refused."""
+    """The decoded response to a request. The value is a MillstreamError if the broker refused the request."""
 
     correlation_id: int
     value: Any
 
 
 class FurtherFrame(NamedTuple):
-    """What follows the answer to a request that stands, decoded alike."""
+    """A decoded frame that follows the response to a streaming request."""
 
     correlation_id: int
     value: Any
@@ -111,7 +112,7 @@ class _Waiting(NamedTuple):
 
 
 class ConnectionCore:
-    """The state machine of one connection. The caller moves the bytes; the core decides what they mean."""
+    """The state machine of one connection. The caller transfers the bytes; the core encodes and decodes them."""
 
     def __init__(
         self, client_id: str, greeting: ApiRequest[BrokerVersions], *, frame_bytes_max: int = REQUEST_BYTES_MAX
@@ -132,17 +133,17 @@ class ConnectionCore:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their answers."""
+        """Number of requests that wait for a response."""
         return len(self._waiting)
 
     def greet(self) -> None:
-        """Ask for the broker's versions; `Ready` follows."""
+        """Send ApiVersions. The event `Ready` follows."""
         assert self.state is ConnectionState.NEW
         self.state = ConnectionState.GREETING
         self._send(self._greeting, self._greeting.api.version_max)
 
     def version_of(self, api: Api) -> int:
-        """The version both ends speak; UNSUPPORTED_VERSION, naming both ranges, when there is none."""
+        """Return the newest version that client and broker support. Raises UNSUPPORTED_VERSION with both ranges."""
         offered = self._versions.get(api.key)
         if offered is None:
             raise MillstreamError(
@@ -152,41 +153,41 @@ class ConnectionCore:
         if version < max(api.version_min, offered.version_min):
             raise MillstreamError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{api.name}: this client speaks versions {api.version_min} to {api.version_max}, "
+                f"{api.name}: this client supports versions {api.version_min} to {api.version_max}, "
                 f"the broker {offered.version_min} to {offered.version_max}",
             )
         return version
 
     def serves(self, api: Api) -> bool:
-        """Whether the broker has this API at all."""
+        """True if the broker has this API in any version."""
         return api.key in self._versions
 
     def send(self, request: ApiRequest[Any]) -> int:
-        """Queue a request; its correlation id. Take the bytes with `take_outgoing`."""
+        """Queue a request and return its correlation id. `take_outgoing` returns the bytes to send."""
         if self.state is not ConnectionState.READY:
             raise MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"the connection is {self.state.value}, not ready")
         return self._send(request, self.version_of(request.api))
 
     def forget(self, correlation_id: int) -> None:
-        """A request that stood is over: nothing that belongs to it will come."""
+        """End a streaming request, because no further frames of it will arrive."""
         self._standing.pop(correlation_id, None)
 
     def take_outgoing(self) -> list[Buffer]:
-        """The bytes to send since the last call."""
+        """Return the bytes that were queued since the last call."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 
     def buffer(self) -> memoryview:
-        """Where the next bytes from the peer are to be put: most of a large frame comes straight into place."""
+        """Return the buffer for the next received bytes. Most of a large frame is received directly into its own."""
         return self._staging if self._frame is None else memoryview(self._frame)[self._filled :]
 
     @property
     def missing_bytes(self) -> int:
-        """How much of the frame that has begun is still to come; 0 where none has."""
+        """Number of bytes that the current frame still lacks, or 0 if no frame has begun."""
         return 0 if self._frame is None else len(self._frame) - self._filled
 
     def received(self, count: int) -> list[Event]:
-        """So many bytes have been put into `buffer()`; what they mean, as `receive` says it."""
+        """Process `count` bytes that were read into `buffer()`. Returns the events, as `receive` does."""
         if self._frame is None or self.state is ConnectionState.CLOSED:
             return self.receive(self._staging[:count])
         self._filled += count
@@ -195,7 +196,7 @@ class ConnectionCore:
         return self.receive(b"")
 
     def receive(self, data: Buffer) -> list[Event]:
-        """Take what came from the peer, in pieces of any size; what it means, in order."""
+        """Process received bytes, in pieces of any size, and return the decoded events in order."""
         if self.state is ConnectionState.CLOSED:
             return []
         events: list[Event] = []
@@ -214,7 +215,7 @@ class ConnectionCore:
         return events
 
     def close(self) -> None:
-        """No more is sent or understood."""
+        """Close the core: nothing more is sent or decoded."""
         self.state = ConnectionState.CLOSED
         self._waiting.clear()
         self._standing.clear()
@@ -223,13 +224,22 @@ class ConnectionCore:
 
     def _send(self, request: ApiRequest[Any], version: int) -> int:
         api = request.api
+        is_ready = self.state is ConnectionState.READY
+        assert is_ready or request is self._greeting, "only ApiVersions is sent before the versions are known"
         correlation_id = self._next_id
-        pieces = frame_request(api.name, api.key, version, correlation_id, self._client_id, request.encode(version))
+        pieces = frame_request(
+            api.name,
+            api.key,
+            version=version,
+            correlation_id=correlation_id,
+            client_id=self._client_id,
+            body=request.encode(version),
+        )
         size = sum(map(len, pieces)) - SIZE.size
         if size > self._frame_bytes_max:
             raise MillstreamError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"the {api.name} request has {size} bytes, {self._frame_bytes_max} are allowed",
+                f"the {api.name} request has {size} bytes; the maximum is {self._frame_bytes_max}",
             )
         self._next_id = (correlation_id + 1) & _CORRELATION_MAX
         while self._next_id in self._standing:
@@ -240,7 +250,7 @@ class ConnectionCore:
         return correlation_id
 
     def _fill_head(self, view: memoryview) -> memoryview:
-        """Collect the four bytes of a frame's size, and make room for the frame."""
+        """Collect the four bytes of a frame's size and allocate the frame."""
         taken = view[: 4 - len(self._head)]
         self._head += taken
         if len(self._head) == 4:
@@ -248,8 +258,8 @@ class ConnectionCore:
             self._head.clear()
             if not 4 <= size <= self._frame_bytes_max:
                 raise ProtocolError(
-                    f"the peer announces an answer of {size} bytes (4 to {self._frame_bytes_max} are possible); "
-                    "is this the port of a Kafka listener?"
+                    f"the peer announces a response of {size} bytes (valid: 4 to {self._frame_bytes_max}); "
+                    "check that the port is a Kafka listener"
                 )
             self._frame = room(size)
             self._filled = 0
@@ -269,12 +279,12 @@ class ConnectionCore:
         if standing is not None:
             return [FurtherFrame(correlation_id, _decoded(standing, frame))]
         if not self._waiting:
-            raise ProtocolError(f"an answer with correlation id {correlation_id} came, but nothing was asked")
+            raise ProtocolError(f"received a response with correlation id {correlation_id}, but no request is waiting")
         waiting = self._waiting.popleft()
         if waiting.correlation_id != correlation_id:
             raise ProtocolError(
-                f"an answer with correlation id {correlation_id} came where {waiting.correlation_id} "
-                f"({waiting.request.api.name}) was due"
+                f"received a response with correlation id {correlation_id}, "
+                f"expected {waiting.correlation_id} ({waiting.request.api.name})"
             )
         if waiting.request is self._greeting:
             return self._greeted(waiting, frame)
@@ -283,7 +293,8 @@ class ConnectionCore:
         return [ApiResponse(correlation_id, _decoded(waiting, frame))]
 
     def _greeted(self, waiting: _Waiting, frame: memoryview) -> list[Event]:
-        """Learn the versions. A broker that does not know our ApiVersions answers in version 0, with its own range."""
+        """Store the broker's versions. A broker that does not support this version of ApiVersions answers in version 0
+        with its own range."""
         refused = int.from_bytes(frame[4:6], "big") == ErrorCode.UNSUPPORTED_VERSION.number
         versions: BrokerVersions = _decoded(waiting._replace(version=0) if refused else waiting, frame)
         if refused:
@@ -298,7 +309,7 @@ class ConnectionCore:
         offered = versions.ranges.get(API_VERSIONS.key, VersionRange(0, 0))
         version = min(offered.version_max, API_VERSIONS.version_max - 1)
         if self._next_id > 1 or version < API_VERSIONS.version_min:
-            raise MillstreamError(ErrorCode.UNSUPPORTED_VERSION, "the broker serves no ApiVersions this client speaks")
+            raise MillstreamError(ErrorCode.UNSUPPORTED_VERSION, "client and broker share no version of ApiVersions")
         self._send(self._greeting, version)
         return []
 
@@ -309,6 +320,6 @@ def _decoded(waiting: _Waiting, frame: memoryview) -> Any:
         _, body_start = read_response_header(name, waiting.version, frame)
         return waiting.request.decode(waiting.version, frame, body_start)
     except Exception as error:
-        # A decoder meets nonsense in as many ways as there are fields; all of them mean the same.
+        # Malformed bytes can raise any exception in a decoder. All of them mean that the response is malformed.
         detail = error.detail if isinstance(error, MillstreamError) else f"{type(error).__name__}: {error}"
-        raise ProtocolError(f"the answer to {name} (version {waiting.version}) cannot be read: {detail}") from error
+        raise ProtocolError(f"cannot decode the response to {name} (version {waiting.version}): {detail}") from error

@@ -1,8 +1,9 @@
-"""Fetch as the broker sees it, written by hand: it carries the records, which are never copied here.
+"""Decodes Fetch requests and encodes Fetch responses, by hand, so that records are never copied.
 
-Versions 4 to 18: the log's start from 5, sessions from 7, the caller's leader epoch from 9, its rack from 11, tags and
-compact lengths from 12, topic ids instead of names from 13, the replica's id in a tag from 15. Answers are made with
-`write_fetch_response`; what a client needs is in `fetch_client`.
+Versions 4 to 18. The log start is there from version 5, sessions from 7, the caller's leader epoch from 9, its rack
+from 11, tags and compact lengths from 12, topic ids instead of names from 13, and the replica's id in a tag from 15. A
+response names the current leader of a partition from 12, and its address from 16. The client side is in
+`fetch_client`.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from struct import Struct, error
 from typing import NamedTuple
 
 from millstream.seams.file_part import FilePlace
+from millstream.wire.current_leader import CurrentLeader, put_current_leader, put_node_endpoints
 from millstream.wire.frame_reader import INT32, FrameReader
 from millstream.wire.framing import Piece
 from millstream.wire.malformed import MalformedMessageError
@@ -23,11 +25,13 @@ RACK_FROM = 11
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 REPLICA_TAG_FROM = 15
+NODE_ENDPOINTS_FROM = 16
 _REPLICA_STATE_TAG = 1
 MACHINE_TAG = 10_000
-"""In a request: on which machine the reader runs (a compact string). It then takes places of files for records."""
+"""Tag of a request: the reader's machine, a compact string. The reader then accepts file positions for records."""
+CURRENT_LEADER_TAG = 1
 PLACE_TAG = 10_000
-"""Of a partition in the answer to such a request: where its records lie, which are none otherwise."""
+"""Tag of a partition in the response to such a request: the file position of its records, instead of the records."""
 
 START = Struct(">iiib")
 SESSION = Struct(">ii")
@@ -45,7 +49,7 @@ NOT_KNOWN = -1
 
 
 class FetchPartition(NamedTuple):
-    """What a reader wants of one partition."""
+    """A partition that a reader fetches."""
 
     partition: int
     offset: int
@@ -70,7 +74,7 @@ class FetchRequest(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """What one partition has for a reader."""
+    """The result of one partition."""
 
     partition: int
     error: int = 0
@@ -81,14 +85,16 @@ class FetchedPartition(NamedTuple):
     aborted: Sequence[tuple[int, int]] | None = None
     preferred_replica: int = -1
     place: FilePlace | None = None
-    """Where the records lie, for a reader on the same machine."""
+    """The file position of the records, for a reader on the same machine."""
     next_offset: int = NOT_KNOWN
-    """What follows them; told with their place."""
+    """The offset after the records. It is sent only with `place`."""
+    current_leader: CurrentLeader | None = None
+    """The leader, if this broker does not lead the partition or leads it under another epoch than the caller's."""
 
 
 def parse_fetch_request(version: int, frame: memoryview, position: int) -> FetchRequest:
-    """The request whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
-    source = FrameReader(frame, position, NAMED_MAX)
+    """Decode the request body at `position`. Raises MalformedMessageError unless it ends at the end of the frame."""
+    source = FrameReader(frame, position, elements_max=NAMED_MAX)
     flexible = version >= FLEXIBLE_FROM
     replica_id = source.int32() if version < REPLICA_TAG_FROM else -1
     max_wait_ms, min_bytes, max_bytes, isolation_level = _unpack(source, START)
@@ -102,7 +108,7 @@ def parse_fetch_request(version: int, frame: memoryview, position: int) -> Fetch
     forgotten = _parse_forgotten(source, version) if version >= SESSIONS_FROM else []
     rack = source.string(flexible) if version >= RACK_FROM else ""
     if rack is None:
-        raise MalformedMessageError("a rack may not be null")
+        raise MalformedMessageError("the rack is null")
     machine = ""
     if flexible:
         for tag, _end in source.tags():
@@ -150,7 +156,7 @@ def _parse_partitions(source: FrameReader, version: int) -> list[FetchPartition]
         values = _unpack(source, layout)
         partitions.append(_partition(values, version))
         if flexible:
-            source.skip_tags()  # a follower's directory and high watermark: nobody follows yet
+            source.skip_tags()  # a follower's directory and high watermark; there are no followers yet
     return partitions
 
 
@@ -185,8 +191,12 @@ def write_fetch_response(
     *,
     error: int = 0,
     session_id: int = 0,
+    leaders: Sequence[CurrentLeader] = (),
 ) -> list[Piece]:
-    """The answer's body as pieces to be sent one after the other; the records are not copied."""
+    """Return the response body as pieces to send in order, without copying records.
+
+    `leaders` are the leaders that partitions of the response name.
+    """
     flexible = version >= FLEXIBLE_FROM
     pieces: list[Piece] = []
     out = bytearray()
@@ -201,10 +211,12 @@ def write_fetch_response(
                 pieces += (out, fetched.records)
                 out = bytearray()
             if flexible:
-                _put_place(out, fetched)
+                _put_tags(out, fetched)
         if flexible:
             out.append(0)
-    if flexible:
+    if leaders and version >= NODE_ENDPOINTS_FROM:
+        put_node_endpoints(out, leaders)
+    elif flexible:
         out.append(0)
     if out:
         pieces.append(out)
@@ -212,7 +224,7 @@ def write_fetch_response(
 
 
 def _put_fetched(out: bytearray, version: int, fetched: FetchedPartition) -> None:
-    """Everything of one partition up to where its records begin."""
+    """Append the fields of one partition before its records."""
     flexible = version >= FLEXIBLE_FROM
     out += _ANSWER_5.pack(*fetched[:5]) if version >= LOG_START_FROM else _ANSWER_4.pack(*fetched[:4])
     if fetched.aborted is None:
@@ -229,11 +241,15 @@ def _put_fetched(out: bytearray, version: int, fetched: FetchedPartition) -> Non
     out += unsigned_varint(size + 1) if flexible else INT32.pack(size)
 
 
-def _put_place(out: bytearray, fetched: FetchedPartition) -> None:
-    """A partition's tagged fields."""
+def _put_tags(out: bytearray, fetched: FetchedPartition) -> None:
+    """Append the tagged fields of a partition: its leader in case of an error, or the file position of its records."""
     place = fetched.place
     if place is None:
-        out.append(0)
+        if fetched.current_leader is None:
+            out.append(0)
+        else:
+            out.append(1)
+            put_current_leader(out, CURRENT_LEADER_TAG, fetched.current_leader)
         return
     field = bytearray(PLACE.pack(fetched.next_offset, place.device, place.inode, place.position, place.size_bytes))
     put_string(field, place.path, compact=True)

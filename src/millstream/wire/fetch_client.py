@@ -1,10 +1,12 @@
-"""Fetch as a client sees it: the request written, the answer parsed; the records stay where the frame has them."""
+"""Encodes Fetch requests and decodes Fetch responses. The decoded records are views of the frame."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from millstream.seams.file_part import FilePlace
+from millstream.wire.current_leader import CurrentLeader
 from millstream.wire.fetch import (
+    CURRENT_LEADER_TAG,
     FLEXIBLE_FROM,
     LEADER_EPOCH_FROM,
     LOG_START_FROM,
@@ -31,6 +33,8 @@ from millstream.wire.messages import ANSWER_ELEMENTS_MAX
 from millstream.wire.topic_ref import TopicRef, put_topic, read_topic
 from millstream.wire.value_writers import put_count, put_string, unsigned_varint
 
+_NOTHING_TAGGED = None, NOT_KNOWN, None
+
 
 class FetchResponse(NamedTuple):
     error: int
@@ -52,8 +56,10 @@ def write_fetch_request(
     rack: str = "",
     machine: str = "",
 ) -> bytes:
-    """The request's body. Without a session (the default) the broker keeps nothing. Who names its `machine` takes
-    places of files for records."""
+    """Return the request body. By default it uses no fetch session.
+
+    A client that gives its `machine` accepts file positions instead of records.
+    """
     flexible = version >= FLEXIBLE_FROM
     out = bytearray()
     if version < REPLICA_TAG_FROM:
@@ -79,7 +85,7 @@ def write_fetch_request(
 
 
 def _put_machine(out: bytearray, machine: str) -> None:
-    """The request's tagged fields."""
+    """Append the tagged fields of the request."""
     if not machine:
         out.append(0)
         return
@@ -120,10 +126,10 @@ def _put_forgotten(out: bytearray, forgotten: Sequence[tuple[TopicRef, Sequence[
 
 
 def parse_fetch_response(version: int, frame: memoryview, position: int) -> FetchResponse:
-    """The answer whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
-    source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
+    """Decode the response body at `position`. Raises MalformedMessageError unless it ends at the end of the frame."""
+    source = FrameReader(frame, position, elements_max=ANSWER_ELEMENTS_MAX)
     flexible = version >= FLEXIBLE_FROM
-    source.int32()  # throttle time: this client is never throttled by a broker of ours
+    source.int32()  # throttle time, which Millstream's broker never sets
     error, session_id = (source.int16(), source.int32()) if version >= SESSIONS_FROM else (0, 0)
     topics: list[tuple[TopicRef, list[FetchedPartition]]] = []
     for _ in range(source.count(flexible, 2)):
@@ -151,7 +157,7 @@ def _parse_fetched(source: FrameReader, version: int) -> FetchedPartition:
                 source.skip_tags()
     preferred = source.int32() if version >= RACK_FROM else -1
     records = source.data(flexible)
-    place, next_offset = _parse_place(source) if flexible else (None, NOT_KNOWN)
+    tagged = _parse_tagged(source) if flexible else _NOTHING_TAGGED
     return FetchedPartition(
         partition,
         error,
@@ -161,19 +167,23 @@ def _parse_fetched(source: FrameReader, version: int) -> FetchedPartition:
         b"" if records is None else records,
         aborted,
         preferred,
-        place,
-        next_offset,
+        *tagged,
     )
 
 
-def _parse_place(source: FrameReader) -> tuple[FilePlace | None, int]:
-    """What is of interest in a partition's tagged fields."""
-    place, next_offset = None, NOT_KNOWN
+def _parse_tagged(source: FrameReader) -> tuple[FilePlace | None, int, CurrentLeader | None]:
+    """Decode the file position, the next offset and the leader from the tagged fields of a partition."""
+    place, next_offset, leader = None, NOT_KNOWN, None
     for tag, _end in source.tags():
         if tag == PLACE_TAG:
             next_offset, device, inode, position, size_bytes = PLACE.unpack(source.take(PLACE.size))
             path = source.string(compact=True)
             if position < 0 or size_bytes <= 0:
-                raise MalformedMessageError(f"{size_bytes} bytes at byte {position} are no place in a file")
+                raise MalformedMessageError(
+                    f"{size_bytes} bytes at position {position} are not a valid range of a file"
+                )
             place = FilePlace(path or "", device, inode, position, size_bytes)
-    return place, next_offset
+        elif tag == CURRENT_LEADER_TAG:
+            leader = CurrentLeader(source.int32(), source.int32())
+            source.skip_tags()
+    return place, next_offset, leader

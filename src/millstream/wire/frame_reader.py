@@ -1,8 +1,7 @@
-"""Reading single values out of a frame, with every length checked against what is left before anything is made of it.
+"""Reads single values from a frame, and checks every length against the remaining bytes before it is used.
 
-Invariant: `0 <= position <= end == len(buffer)`; a read that would go beyond the end raises MalformedMessageError and
-leaves nothing allocated. `elements_left` bounds how many array elements and tags one message may have in all, so that
-the time a message takes is bounded before it is spent.
+Invariant: `0 <= position <= end == len(buffer)`. A read beyond the end raises MalformedMessageError and allocates
+nothing. `elements_left` limits the array elements and tags of a whole message, which bounds the time of decoding it.
 """
 
 from functools import lru_cache
@@ -22,23 +21,23 @@ FLOAT64 = Struct(">d")
 _unpack_int32 = INT32.unpack_from
 
 VARINT_BYTES_MAX = 5
-"""An unsigned varint of 32 bits never needs more."""
+"""Maximum length of an unsigned varint of 32 bits."""
 
 _UUIDS_KEPT = 4096
 
 
 @lru_cache(_UUIDS_KEPT)
 def as_uuid(data: bytes) -> UUID:
-    """Topic ids come with every request, always the same few; making an id from bytes is slow."""
+    """Convert bytes to a UUID, with a cache: requests repeat the same few topic ids, and the conversion is slow."""
     return UUID(bytes=data)
 
 
 class FrameReader:
-    """A frame and how far it has been read."""
+    """A frame and the position up to which it has been read."""
 
     __slots__ = ("_elements_max", "buffer", "elements_left", "end", "position")
 
-    def __init__(self, buffer: memoryview, position: int, elements_max: int) -> None:
+    def __init__(self, buffer: memoryview, position: int, *, elements_max: int) -> None:
         self.buffer = buffer
         self.position = position
         self.end = len(buffer)
@@ -54,7 +53,7 @@ class FrameReader:
         return self._fixed(UINT16)
 
     def int32(self) -> int:
-        # Written out, like `unsigned_varint`: these two are most of what requests consist of.
+        # Inlined for speed, like `unsigned_varint`: requests consist mostly of these two.
         position = self.position
         try:
             value: int = _unpack_int32(self.buffer, position)[0]
@@ -119,10 +118,10 @@ class FrameReader:
             shift += 7
         if position == self.end:
             raise self.too_short(1)
-        raise MalformedMessageError(f"the variable-length number at byte {self.position} does not end")
+        raise MalformedMessageError(f"the varint at byte {self.position} is longer than 32 bits")
 
     def take(self, size: int) -> memoryview:
-        """The next `size` bytes, not copied."""
+        """Return the next `size` bytes without copying them."""
         position = self.position
         if size < 0 or size > self.end - position:
             raise self.too_short(size)
@@ -137,35 +136,35 @@ class FrameReader:
         try:
             return str(data, "utf-8")
         except UnicodeDecodeError:
-            raise MalformedMessageError(f"the text before byte {self.position} is not UTF-8") from None
+            raise MalformedMessageError(f"the string before byte {self.position} is not UTF-8") from None
 
     def data(self, compact: bool) -> memoryview | None:
-        """A field of bytes, not copied; None for null."""
+        """Read a bytes field without copying it. Returns None for null."""
         size = self.unsigned_varint() - 1 if compact else self.int32()
         return None if size == -1 else self.take(size)
 
     def count(self, compact: bool, element_bytes_min: int) -> int:
-        """How many elements an array has; -1 for null. Checked against what can still be in the frame."""
+        """Read the element count of an array, or -1 for null. The count is checked against the remaining bytes."""
         count = self.unsigned_varint() - 1 if compact else self.int32()
         if count <= 0:
             if count < -1:
-                raise MalformedMessageError(f"an array of {count} elements before byte {self.position}")
+                raise MalformedMessageError(f"the array before byte {self.position} has a count of {count}")
             return count
         if count * element_bytes_min > self.end - self.position:
             raise MalformedMessageError(
-                f"an array of {count} elements cannot be in the {self.end - self.position} bytes left"
+                f"an array of {count} elements does not fit into the remaining {self.end - self.position} bytes"
             )
         self.spend(count)
         return count
 
     def spend(self, elements: int) -> None:
-        """Count elements against the message's limit."""
+        """Count elements towards the limit of the message."""
         self.elements_left -= elements
         if self.elements_left < 0:
-            raise MalformedMessageError(f"more than the {self._elements_max} elements that this message may have")
+            raise MalformedMessageError(f"the message has more than {self._elements_max} elements")
 
     def skip_tags(self) -> None:
-        """Pass over tagged fields that this message does not know."""
+        """Skip all tagged fields."""
         if self.position < self.end and self.buffer[self.position] == 0:
             self.position += 1
             return
@@ -173,31 +172,32 @@ class FrameReader:
             pass
 
     def tags(self) -> "_Tags":
-        """Iterate over tagged fields: yields (tag, end of its value), with the position at its value.
+        """Iterate over tagged fields: yield the tag and the end of its value, with `position` at the value.
 
-        Whoever reads the value must end exactly at its end; a value that is left alone is passed over.
+        The caller must read the value exactly to its end, or not at all to skip it.
         """
         return _Tags(self)
 
     def finish(self) -> None:
-        """Raise unless everything has been read."""
+        """Raise MalformedMessageError unless the whole frame has been read."""
+        assert self.position <= self.end, "no read goes beyond the end"
         if self.position != self.end:
-            raise MalformedMessageError(f"{self.end - self.position} bytes more than the message has")
+            raise MalformedMessageError(f"{self.end - self.position} bytes follow the end of the message")
 
     def too_short(self, size: int) -> MalformedMessageError:
         left = self.end - self.position
-        return MalformedMessageError(f"{size} bytes wanted at byte {self.position}, but only {left} are left")
+        return MalformedMessageError(f"the message needs {size} bytes at byte {self.position}, but only {left} remain")
 
 
 class _Tags:
-    """The tagged fields at the source's position, in the ascending order that the protocol asks for."""
+    """Iterates over the tagged fields at the source's position. Their tags must ascend, as the protocol requires."""
 
     def __init__(self, source: FrameReader) -> None:
         self._source = source
         self._left = source.unsigned_varint()
         if self._left:
             if self._left * 2 > source.end - source.position:
-                raise MalformedMessageError(f"{self._left} tagged fields cannot be in what is left")
+                raise MalformedMessageError(f"{self._left} tagged fields do not fit into the remaining bytes")
             source.spend(self._left)
         self._last = -1
         self._value_end = source.position
@@ -211,13 +211,13 @@ class _Tags:
         if source.position == self._value_start:
             source.position = self._value_end
         elif source.position != self._value_end:
-            raise MalformedMessageError(f"the tagged field {self._last} has another length than it says")
+            raise MalformedMessageError(f"tagged field {self._last} does not have its announced length")
         if not self._left:
             raise StopIteration
         self._left -= 1
         tag = source.unsigned_varint()
         if tag <= self._last:
-            raise MalformedMessageError(f"tagged field {tag} comes after {self._last}")
+            raise MalformedMessageError(f"tagged field {tag} follows tagged field {self._last}; tags must ascend")
         self._last = tag
         size = source.unsigned_varint()
         if size > source.end - source.position:

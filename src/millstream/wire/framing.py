@@ -1,8 +1,8 @@
-"""Frames and headers: four bytes of size, then a header that says what follows.
+"""Encodes and decodes frames: four bytes of size, a header and a body.
 
-A request's header is (key, version, correlation id, client id, tags where the version is flexible); the client id keeps
-its two-byte length in every version. An answer's header is (correlation id, tags where flexible), but the answer to
-ApiVersions never has tags, because a client reads it before it knows what the broker speaks.
+The header of a request is key, version, correlation id, client id and, in flexible versions, tags. The client id has a
+two-byte length in every version. The header of a response is the correlation id and, in flexible versions, tags. The
+response to ApiVersions never has header tags, because a client reads it before it knows the broker's versions.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from millstream.wire.value_writers import put_string
 
 Buffer = bytes | bytearray | memoryview
 Piece = Buffer | FilePart
-"""A piece of an answer: bytes, or where to find them."""
+"""A piece of a response: bytes, or a part of a file."""
 
 SIZE = Struct(">i")
 SIZE_BYTES = SIZE.size
@@ -29,7 +29,7 @@ API_VERSIONS = "ApiVersions"
 
 
 def read_request_header(frame: memoryview, flexible: bool) -> tuple[str | None, int]:
-    """The client id, and where the body begins."""
+    """Return the client id and the position of the body."""
     source = FrameReader(frame, _REQUEST_START.size, elements_max=100)
     client_id = source.string(compact=False)
     if flexible:
@@ -38,9 +38,9 @@ def read_request_header(frame: memoryview, flexible: bool) -> tuple[str | None, 
 
 
 def frame_request(
-    api: str, key: int, version: int, correlation_id: int, client_id: str | None, body: Sequence[Buffer]
+    api: str, key: int, *, version: int, correlation_id: int, client_id: str | None, body: Sequence[Buffer]
 ) -> list[Buffer]:
-    """A whole request as pieces to be sent one after the other; the body is not copied."""
+    """Return a whole request as pieces to send in order, without copying the body."""
     header = bytearray(_REQUEST_START.pack(key, version, correlation_id))
     put_string(header, client_id, compact=False)
     if is_flexible(api, version):
@@ -50,7 +50,7 @@ def frame_request(
 
 
 def frame_response(correlation_id: int, flexible_header: bool, body_bytes: int) -> bytes:
-    """Size and header of an answer whose body has `body_bytes`."""
+    """Return the size and header of a response whose body has `body_bytes` bytes."""
     if flexible_header:
         return _SIZE_AND_CORRELATION_AND_TAGS.pack(body_bytes + 5, correlation_id, 0)
     return _SIZE_AND_CORRELATION.pack(body_bytes + 4, correlation_id)
@@ -61,7 +61,7 @@ def has_flexible_response_header(api: str, version: int) -> bool:
 
 
 def read_response_header(api: str, version: int, frame: memoryview) -> tuple[int, int]:
-    """The correlation id of an answer (a frame without its size), and where its body begins."""
+    """Return the correlation id of a response (a frame without its size) and the position of its body."""
     source = FrameReader(frame, 0, elements_max=100)
     correlation_id = source.int32()
     if has_flexible_response_header(api, version):
@@ -70,9 +70,9 @@ def read_response_header(api: str, version: int, frame: memoryview) -> tuple[int
 
 
 def read_correlation_id(frame: Buffer) -> int:
-    """The correlation id alone: by it a client finds which request is answered."""
+    """Return the correlation id, by which a client finds the request of a response."""
     try:
         correlation_id: int = _CORRELATION.unpack_from(frame)[0]
     except error:
-        raise MalformedMessageError(f"a frame of {len(frame)} bytes has no room for an answer") from None
+        raise MalformedMessageError(f"a frame of {len(frame)} bytes is too short for a response") from None
     return correlation_id

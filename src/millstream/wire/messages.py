@@ -1,6 +1,6 @@
-"""Messages by name and version: what handlers and clients call.
+"""Encodes and decodes messages by name and version, for handlers and clients.
 
-A message is a dictionary of its schema's fields in snake case; readers and writers are compiled at first use.
+A message is a dictionary with the fields of its schema in snake case. Readers and writers are compiled at first use.
 """
 
 from functools import cache
@@ -13,11 +13,11 @@ from millstream.wire.schema_readers import Fields, Read, compile_reader
 from millstream.wire.schema_writers import Write, compile_element_writer, compile_writer
 
 ELEMENTS_MAX = PARTITIONS_PER_TOPIC_MAX + 2_000
-"""Array elements one request may have: all partitions of the largest topic, or many topics. Reading so many takes some
-ten milliseconds, during which the event loop does nothing else; clients with more to ask for ask more than once."""
+"""Maximum array elements of a request: enough for all partitions of the largest topic, or for many topics. Decoding
+them takes about ten milliseconds and blocks the event loop. Clients with more elements send several requests."""
 
 ANSWER_ELEMENTS_MAX = 5_000_000
-"""Array elements a client accepts in an answer: a broker may have many partitions."""
+"""Maximum array elements that a client accepts in a response, since a cluster may have many partitions."""
 
 
 @cache
@@ -32,73 +32,78 @@ def _writer(name: str, version: int) -> Write:
 
 @cache
 def response_element_writer(api: str, version: int, *path: str) -> Write:
-    """Writes one element of an array within a response, to be kept and used in an `EncodedArray`."""
+    """Return a writer for one element of an array in a response. Its output can be used in an `EncodedArray`."""
     return compile_element_writer(load(f"{api}Response"), path, version)
 
 
 @cache
 def is_flexible(api: str, version: int) -> bool:
-    """Whether this version of an API has compact lengths and tags, also in its headers."""
+    """True if this version of an API has compact lengths and tags, also in its headers."""
     return version in load(f"{api}Request").flexible
 
 
 @cache
 def key_of(api: str) -> int:
-    """The API's number on the wire."""
+    """Return the key of an API on the wire."""
     return load(f"{api}Request").key
 
 
 @cache
-def response_fields(api: str, version: int) -> frozenset[str]:
-    """The names of the fields that this version's response has at its top."""
-    return frozenset(field.name for field in load(f"{api}Response").fields if version in field.versions)
+def response_fields(api: str, version: int, *path: str) -> frozenset[str]:
+    """Return the field names of a response version, at its top level or in the rows of the array at `path`."""
+    fields = load(f"{api}Response").fields
+    for name in path:
+        fields = next(field.fields for field in fields if field.name == name)
+    return frozenset(field.name for field in fields if version in field.versions)
 
 
-def read_request(api: str, version: int, frame: memoryview, position: int) -> Fields:
-    """The request whose body begins at `position`; MalformedMessageError when the frame does not hold it.
+def read_request(
+    api: str, version: int, frame: memoryview, position: int, *, elements_max: int = ELEMENTS_MAX
+) -> Fields:
+    """Decode the request body at `position`. Raises MalformedMessageError if it is invalid.
 
-    Bytes behind it are passed over, as Kafka does: librdkafka, asking for all topics, sends three too many.
+    Bytes after the body are ignored, as in Kafka: librdkafka sends three extra bytes when it asks for all topics.
     """
-    fields: Fields = _reader(f"{api}Request", version)(FrameReader(frame, position, ELEMENTS_MAX))
+    fields: Fields = _reader(f"{api}Request", version)(FrameReader(frame, position, elements_max=elements_max))
     return fields
 
 
 def write_request(api: str, version: int, fields: Fields) -> bytes:
-    """A request's body."""
+    """Encode the body of a request."""
     return _write(f"{api}Request", version, fields)
 
 
 def read_response(api: str, version: int, frame: memoryview, position: int) -> Fields:
-    """The response whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
-    source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
+    """Decode the response body at `position`. Raises MalformedMessageError unless it ends at the end of the frame."""
+    source = FrameReader(frame, position, elements_max=ANSWER_ELEMENTS_MAX)
     fields: Fields = _reader(f"{api}Response", version)(source)
     source.finish()
     return fields
 
 
 def write_response(api: str, version: int, fields: Fields) -> bytes:
-    """A response's body."""
+    """Encode the body of a response."""
     return _write(f"{api}Response", version, fields)
 
 
 def read_versioned(name: str, data: bytes | memoryview) -> Fields:
-    """A value that begins with its own version, as records of internal topics and what members tell assignors do.
+    """Decode a value that begins with its own version, such as records of internal topics and member metadata.
 
-    A version newer than the schema is read as the newest it has, and what follows is passed over; one that is older
-    than the schema, or data that does not hold it, is a MalformedMessageError.
+    A version newer than the schema is read as the newest version of the schema, and extra bytes are ignored. Raises
+    MalformedMessageError for a version older than the schema, and for invalid data.
     """
     frame = memoryview(data)
-    source = FrameReader(frame, 0, ANSWER_ELEMENTS_MAX)
+    source = FrameReader(frame, 0, elements_max=ANSWER_ELEMENTS_MAX)
     versions = load(name).versions
     version = min(source.int16(), versions.last)
     if version < versions.first:
-        raise MalformedMessageError(f"version {version} of {name} is not known")
+        raise MalformedMessageError(f"version {version} of {name} is older than the supported versions")
     fields: Fields = _reader(name, version)(source)
     return fields
 
 
 def write_versioned(name: str, version: int, fields: Fields) -> bytes:
-    """A value that begins with its own version."""
+    """Encode a value that begins with its own version."""
     out = bytearray(INT16.pack(version))
     _writer(name, version)(out, fields)
     return bytes(out)

@@ -1,14 +1,23 @@
-"""Produce, written by hand: it carries the records, which are never copied here.
+"""Encodes and decodes Produce messages by hand, so that records are never copied.
 
-Versions 3 to 13: tags and compact lengths from 9, topic ids instead of names from 13; the answer has the log's start
-from 5 and says what was wrong from 8.
+Versions 3 to 13. Tags and compact lengths are there from version 9, topic ids instead of names from 13. The response
+has the log start from 5, error messages from 8, and the current leader from 10.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct, error
 from typing import NamedTuple
 
+from millstream.model.ids import TopicId
+from millstream.wire.current_leader import (
+    CurrentLeader,
+    put_current_leader,
+    put_node_endpoints,
+    read_current_leader,
+    read_node_endpoints,
+    with_endpoint,
+)
 from millstream.wire.frame_reader import INT32, FrameReader, as_uuid
 from millstream.wire.framing import Buffer
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
@@ -19,13 +28,15 @@ _FLEXIBLE_FROM = 9
 _TOPIC_IDS_FROM = 13
 _LOG_START_FROM = 5
 _MESSAGES_FROM = 8
+_LEADERS_FROM = 10
+_CURRENT_LEADER_TAG = 0
 
 _ACKS_AND_TIMEOUT = Struct(">hi")
 _RESULT = Struct(">ihqq")
 _RESULT_WITH_START = Struct(">ihqqq")
 
-# How a request begins that has no transaction and one topic: transactional id, acks, timeout, topics, length of a name;
-# and what comes before its records if it has one partition: partitions, number, length.
+# The start of a request without a transaction and with one topic: transactional id, acks, timeout, topic count, name
+# length. Then the fields before the records if it has one partition: partition count, number, record length.
 _ONE_TOPIC = Struct(">hhiih")
 _ONE_PARTITION = Struct(">iii")
 _ONE_TOPIC_COMPACT = Struct(">BhiBB")
@@ -36,7 +47,7 @@ _TOPICS_KEPT = 4096
 
 
 PartitionRecords = tuple[int, memoryview | None]
-"""A partition, and what is to be appended to it: a piece of the frame."""
+"""A partition and the records to append to it, which are a view of the frame."""
 
 
 class ProduceRequest(NamedTuple):
@@ -47,7 +58,7 @@ class ProduceRequest(NamedTuple):
 
 
 class ProduceResult(NamedTuple):
-    """What became of one partition's records."""
+    """The result of one partition."""
 
     partition: int
     error: int = 0
@@ -57,11 +68,13 @@ class ProduceResult(NamedTuple):
     message: str | None = None
     record_errors: Sequence[tuple[int, str | None]] = ()
     known: Sequence[tuple[int, int]] = ()
-    """Only in answers of Puts: places in the batch of those whose ids are known, and the offsets they have."""
+    """For Puts only: the index in the batch and the stored offset of each message whose id is known."""
+    current_leader: CurrentLeader | None = None
+    """The leader, if it is another broker."""
 
 
 def parse_produce_request(version: int, frame: memoryview, position: int) -> ProduceRequest:
-    """The request whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
+    """Decode the request body at `position`. Raises MalformedMessageError unless it ends at the end of the frame."""
     try:
         plain = (_parse_plain_compact if version >= _FLEXIBLE_FROM else _parse_plain)(version, frame, position)
     except (error, IndexError, UnicodeDecodeError):
@@ -70,7 +83,7 @@ def parse_produce_request(version: int, frame: memoryview, position: int) -> Pro
 
 
 def _parse_plain(version: int, frame: memoryview, position: int) -> ProduceRequest | None:
-    """What nearly every request is: one batch, without a transaction. None when it is something else."""
+    """Decode the usual request: one batch without a transaction. Returns None for any other request."""
     transactional_size, acks, timeout_ms, topics, size = _ONE_TOPIC.unpack_from(frame, position)
     start = position + _ONE_TOPIC.size
     end = start + size
@@ -87,7 +100,7 @@ def _parse_plain_compact(version: int, frame: memoryview, position: int) -> Prod
     if version >= _TOPIC_IDS_FROM:
         transactional_size, acks, timeout_ms, topics, data = _ONE_TOPIC_BY_ID.unpack_from(frame, position)
         end = position + _ONE_TOPIC_BY_ID.size
-        topic = as_uuid(data)
+        topic = TopicId(as_uuid(data))
     else:
         transactional_size, acks, timeout_ms, topics, size = _ONE_TOPIC_COMPACT.unpack_from(frame, position)
         start = position + _ONE_TOPIC_COMPACT.size
@@ -114,7 +127,7 @@ def _parse_plain_compact(version: int, frame: memoryview, position: int) -> Prod
 
 
 def _parse_any(version: int, frame: memoryview, position: int) -> ProduceRequest:
-    source = FrameReader(frame, position, NAMED_MAX)
+    source = FrameReader(frame, position, elements_max=NAMED_MAX)
     flexible = version >= _FLEXIBLE_FROM
     transactional_id = source.string(flexible)
     acks = source.int16()
@@ -141,10 +154,10 @@ def _parse_partitions(source: FrameReader, flexible: bool) -> list[PartitionReco
 
 
 def write_produce_response(version: int, topics: Sequence[tuple[TopicRef, Sequence[ProduceResult]]]) -> bytes:
-    """The answer's body."""
+    """Encode the response body."""
     if len(topics) == 1 and len(topics[0][1]) == 1:
         (result,) = topics[0][1]
-        if result.message is None and not result.record_errors:
+        if result.message is None and not result.record_errors and result.current_leader is None:
             before, layout, fields, after = _around_one_success(version, topics[0][0])
             return before + layout.pack(*result[:fields]) + after
     return _write_any(version, topics)
@@ -152,7 +165,8 @@ def write_produce_response(version: int, topics: Sequence[tuple[TopicRef, Sequen
 
 @lru_cache(_TOPICS_KEPT)
 def _around_one_success(version: int, topic: TopicRef) -> tuple[bytes, Struct, int, bytes]:
-    """What stands before the one result of an answer, the result's layout and fields, and what stands behind it."""
+    """Return the bytes before the single result of a response, the result's layout, its field count, and the bytes
+    after it."""
     layout, fields = (_RESULT_WITH_START, 5) if version >= _LOG_START_FROM else (_RESULT, 4)
     result = ProduceResult(0)
     before, _, after = _write_any(version, [(topic, [result])]).rpartition(layout.pack(*result[:fields]))
@@ -170,7 +184,13 @@ def _write_any(version: int, topics: Sequence[tuple[TopicRef, Sequence[ProduceRe
             _put_result(out, version, result, flexible)
         if flexible:
             out.append(0)
-    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"  # never throttled; no tags
+    out += b"\0\0\0\0"  # never throttled
+    if version >= _LEADERS_FROM:
+        put_node_endpoints(
+            out, (each.current_leader for _, results in topics for each in results if each.current_leader is not None)
+        )
+    elif flexible:
+        out.append(0)
     return bytes(out)
 
 
@@ -179,8 +199,8 @@ def _put_result(out: bytearray, version: int, result: ProduceResult, flexible: b
         out += _RESULT_WITH_START.pack(*result[:5])
     else:
         out += _RESULT.pack(*result[:4])
-    if flexible and not result.record_errors and result.message is None:
-        out += b"\x01\0\0"  # What a success says, which is nearly all that is ever said.
+    if flexible and not result.record_errors and result.message is None and result.current_leader is None:
+        out += b"\x01\0\0"  # The usual case: a success without errors and messages.
     elif version >= _MESSAGES_FROM:
         put_count(out, len(result.record_errors), flexible)
         for index, message in result.record_errors:
@@ -189,7 +209,10 @@ def _put_result(out: bytearray, version: int, result: ProduceResult, flexible: b
             if flexible:
                 out.append(0)
         put_string(out, result.message, flexible)
-        if flexible:
+        if version >= _LEADERS_FROM and result.current_leader is not None:
+            out.append(1)
+            put_current_leader(out, _CURRENT_LEADER_TAG, result.current_leader)
+        elif flexible:
             out.append(0)
 
 
@@ -201,7 +224,7 @@ def write_produce_request(
     timeout_ms: int,
     transactional_id: str | None = None,
 ) -> list[Buffer]:
-    """The request's body as pieces to be sent one after the other; the records are not copied."""
+    """Return the request body as pieces to send in order, without copying records."""
     flexible = version >= _FLEXIBLE_FROM
     pieces: list[Buffer] = []
     out = bytearray()
@@ -230,8 +253,8 @@ def write_produce_request(
 def parse_produce_response(
     version: int, frame: memoryview, position: int
 ) -> list[tuple[TopicRef, list[ProduceResult]]]:
-    """The answer whose body begins at `position`."""
-    source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
+    """Decode the response body at `position`."""
+    source = FrameReader(frame, position, elements_max=ANSWER_ELEMENTS_MAX)
     flexible = version >= _FLEXIBLE_FROM
     topics = []
     for _ in range(source.count(flexible, 2)):
@@ -240,11 +263,28 @@ def parse_produce_response(
         topics.append((topic, results))
         if flexible:
             source.skip_tags()
-    source.int32()  # throttle time: this client is never throttled by a broker of ours
+    source.int32()  # throttle time, which Millstream's broker never sets
     if flexible:
-        source.skip_tags()
+        read_endpoints(source, (results for _, results in topics))
     source.finish()
     return topics
+
+
+def read_endpoints(source: FrameReader, rows: Iterable[list[ProduceResult]]) -> None:
+    """Read the tagged fields of a response, and add the addresses of the leaders that its results name."""
+    named = [
+        (results, index)
+        for results in rows
+        for index, result in enumerate(results)
+        if result.current_leader is not None
+    ]
+    if not named:
+        source.skip_tags()
+        return
+    endpoints = read_node_endpoints(source)
+    for results, index in named:
+        leader = with_endpoint(results[index].current_leader, endpoints)
+        results[index] = results[index]._replace(current_leader=leader)
 
 
 def _parse_result(source: FrameReader, version: int, flexible: bool) -> ProduceResult:
@@ -252,12 +292,24 @@ def _parse_result(source: FrameReader, version: int, flexible: bool) -> ProduceR
     log_start_offset = source.int64() if version >= _LOG_START_FROM else -1
     record_errors: list[tuple[int, str | None]] = []
     message = None
+    leader = None
     if version >= _MESSAGES_FROM:
         for _ in range(source.count(flexible, 5)):
             record_errors.append((source.int32(), source.string(flexible)))
             if flexible:
                 source.skip_tags()
         message = source.string(flexible)
-        if flexible:
+        if version >= _LEADERS_FROM and error:
+            leader = read_current_leader(source, _CURRENT_LEADER_TAG)
+        elif flexible:
             source.skip_tags()
-    return ProduceResult(partition, error, base_offset, append_time_ms, log_start_offset, message, record_errors)
+    return ProduceResult(
+        partition,
+        error,
+        base_offset,
+        append_time_ms,
+        log_start_offset,
+        message,
+        record_errors,
+        current_leader=leader,
+    )

@@ -1,6 +1,6 @@
-"""Puts, written by hand like Produce, and for the same reason: it carries the records, which are never copied here.
+"""Encodes and decodes Puts messages by hand, so that records are never copied.
 
-Version 0 has compact lengths and tags from the beginning.
+The only version, 0, has compact lengths and tags.
 """
 
 from collections.abc import Sequence
@@ -8,24 +8,26 @@ from functools import lru_cache
 from struct import Struct, error
 from typing import NamedTuple
 
+from millstream.wire.current_leader import put_current_leader, put_node_endpoints, read_current_leader
 from millstream.wire.frame_reader import FrameReader
 from millstream.wire.framing import Buffer
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
-from millstream.wire.produce import ProduceResult
+from millstream.wire.produce import ProduceResult, read_endpoints
 from millstream.wire.topic_ref import NAMED_MAX
 from millstream.wire.value_writers import put_count, put_data, put_string, unsigned_varint
 
 BY_HASH = -1
-"""In place of a partition: the hash decides."""
+"""The partition number that lets the broker choose the partition by the hash."""
 
 _ACKS_AND_TIMEOUT = Struct(">hi")
-_PLACE = Struct(">iq")
+_PARTITION_AND_HASH = Struct(">iq")
 _KNOWN = Struct(">iqB")
 _NUMBERS = Struct(">iqqq")
+_CURRENT_LEADER_TAG = 0
 
-# How a request begins that has one topic: acks, timeout, topics, length of the name; and what stands before the records
-# if it has one entry: entries, partition, hash.
+# The start of a request with one topic: acks, timeout, topic count, name length. Then the fields before the records if
+# it has one entry: entry count, partition, hash.
 _ONE_TOPIC = Struct(">hiBB")
 _ONE_ENTRY = Struct(">Biq")
 _NO_IDS_AND_NO_TAGS = b"\0\0\0\0"
@@ -33,7 +35,7 @@ _TOPICS_KEPT = 4096
 
 
 class PutsEntry(NamedTuple):
-    """One batch: a piece of the frame. `message_ids` has one for each record, or is None."""
+    """One batch, whose records are a view of the frame. `message_ids` has one id per record, or is None."""
 
     partition: int
     hash: int
@@ -48,7 +50,7 @@ class PutsRequest(NamedTuple):
 
 
 def parse_puts_request(frame: memoryview, position: int) -> PutsRequest:
-    """The request whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
+    """Decode the request body at `position`. Raises MalformedMessageError unless it ends at the end of the frame."""
     try:
         plain = _parse_plain(frame, position)
     except (error, IndexError, UnicodeDecodeError):
@@ -57,7 +59,7 @@ def parse_puts_request(frame: memoryview, position: int) -> PutsRequest:
 
 
 def _parse_plain(frame: memoryview, position: int) -> PutsRequest | None:
-    """What nearly every request is: one batch, without message ids. None when it is something else."""
+    """Decode the usual request: one batch without message ids. Returns None for any other request."""
     acks, timeout_ms, topics, size = _ONE_TOPIC.unpack_from(frame, position)
     start = position + _ONE_TOPIC.size
     end = start + size - 1
@@ -83,7 +85,7 @@ def _parse_plain(frame: memoryview, position: int) -> PutsRequest | None:
 
 
 def _parse_any(frame: memoryview, position: int) -> PutsRequest:
-    source = FrameReader(frame, position, NAMED_MAX)
+    source = FrameReader(frame, position, elements_max=NAMED_MAX)
     acks = source.int16()
     timeout_ms = source.int32()
     topics = []
@@ -110,7 +112,7 @@ def _parse_entry(source: FrameReader) -> PutsEntry:
 def _parse_id(source: FrameReader) -> bytes:
     data = source.data(True)
     if data is None:
-        raise MalformedMessageError("a message id may not be null")
+        raise MalformedMessageError("a message id is null")
     return bytes(data)
 
 
@@ -120,9 +122,9 @@ def write_puts_request(
     acks: int,
     timeout_ms: int,
 ) -> list[Buffer]:
-    """The request's body as pieces to be sent one after the other; the records are not copied.
+    """Return the request body as pieces to send in order, without copying records.
 
-    An entry is its partition, its hash, its records and the ids of its messages, if they have some.
+    An entry has a partition, a hash, records and, optionally, the ids of its messages.
     """
     pieces: list[Buffer] = []
     out = bytearray(_ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
@@ -131,7 +133,7 @@ def write_puts_request(
         put_string(out, topic, True)
         put_count(out, len(entries), True)
         for partition, hashed, records, ids in entries:
-            out += _PLACE.pack(partition, hashed)
+            out += _PARTITION_AND_HASH.pack(partition, hashed)
             out += unsigned_varint(len(records) + 1)
             pieces += (out, records)
             out = bytearray()
@@ -146,7 +148,7 @@ def write_puts_request(
 
 
 def write_puts_response(topics: Sequence[tuple[str, Sequence[ProduceResult]]]) -> bytes:
-    """The answer's body."""
+    """Encode the response body."""
     if len(topics) == 1 and len(topics[0][1]) == 1:
         (result,) = topics[0][1]
         if not result.error:
@@ -158,7 +160,7 @@ def write_puts_response(topics: Sequence[tuple[str, Sequence[ProduceResult]]]) -
 
 @lru_cache(_TOPICS_KEPT)
 def _around_one_success(topic: str) -> tuple[bytes, bytes]:
-    """What stands before and behind the numbers of the one result of an answer."""
+    """Return the bytes before and after the numbers of the single result of a response."""
     result = ProduceResult(0)
     before, _, after = _write_any([(topic, [result])]).rpartition(_NUMBERS.pack(0, -1, -1, -1))
     return before, after
@@ -173,7 +175,9 @@ def _write_any(topics: Sequence[tuple[str, Sequence[ProduceResult]]]) -> bytes:
         for result in results:
             _put_result(out, result)
         out.append(0)
-    out.append(0)
+    put_node_endpoints(
+        out, (each.current_leader for _, results in topics for each in results if each.current_leader is not None)
+    )
     return bytes(out)
 
 
@@ -184,12 +188,16 @@ def _put_result(out: bytearray, result: ProduceResult) -> None:
     put_count(out, len(result.known), True)
     for index, offset in result.known:
         out += _KNOWN.pack(index, offset, 0)
-    out.append(0)
+    if result.current_leader is None:
+        out.append(0)
+    else:
+        out.append(1)
+        put_current_leader(out, _CURRENT_LEADER_TAG, result.current_leader)
 
 
 def parse_puts_response(frame: memoryview, position: int) -> list[tuple[str, list[ProduceResult]]]:
-    """The answer whose body begins at `position`; MalformedMessageError unless it fills the frame exactly."""
-    source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
+    """Decode the response body at `position`. Raises MalformedMessageError unless it ends at the end of the frame."""
+    source = FrameReader(frame, position, elements_max=ANSWER_ELEMENTS_MAX)
     topics = []
     for _ in range(source.count(True, 3)):
         name = source.string(True)
@@ -197,7 +205,7 @@ def parse_puts_response(frame: memoryview, position: int) -> list[tuple[str, lis
             raise MalformedMessageError("a topic's name may not be null")
         topics.append((name, [_parse_result(source) for _ in range(source.count(True, 33))]))
         source.skip_tags()
-    source.skip_tags()
+    read_endpoints(source, (results for _, results in topics))
     source.finish()
     return topics
 
@@ -212,8 +220,14 @@ def _parse_result(source: FrameReader) -> ProduceResult:
         source.int64(),
     )
     known = [_parse_known(source) for _ in range(source.count(True, 13))]
-    source.skip_tags()
-    return ProduceResult(partition, code, base_offset, append_time_ms, log_start_offset, message, known=known)
+    leader = None
+    if code:
+        leader = read_current_leader(source, _CURRENT_LEADER_TAG)
+    else:
+        source.skip_tags()
+    return ProduceResult(
+        partition, code, base_offset, append_time_ms, log_start_offset, message, known=known, current_leader=leader
+    )
 
 
 def _parse_known(source: FrameReader) -> tuple[int, int]:

@@ -1,8 +1,8 @@
-"""Message formats as rows of a table: name, type, versions, nullable, tag, default.
+"""Loads message schemas from JSON: for each field its name, type, versions, nullable versions, tag and default.
 
-The rows come from JSON: Kafka's as kafka-python ships them, ours from the `schemas` folder beside this file, which is
-looked at first. Only kafka-python's schema files are read: importing its package costs a broker 130 ms of its start
-and 12 MB, because it brings clients, sockets and statistics along.
+Kafka's schemas are those that kafka-python ships. Millstream's are in the `schemas` folder beside this file, which has
+precedence. Only the schema files of kafka-python are read. An import of the package, with its clients, sockets and
+statistics, would cost a broker 130 ms at start and 12 MB of memory.
 """
 
 import importlib.util
@@ -22,7 +22,7 @@ _OWN = Path(__file__).parent / "schemas"
 
 
 class VersionSpan(Struct, frozen=True):
-    """A range of versions, both ends included; empty when first > last."""
+    """A range of versions, both ends included. It is empty if first > last."""
 
     first: int
     last: int
@@ -44,7 +44,7 @@ NEVER = VersionSpan(0, -1)
 
 
 class SchemaField(Struct, frozen=True):
-    """One row. `kind` is the type of the value, of one element where it is an array; structures have `fields`."""
+    """One field. `kind` is the type of the value, or of an element of an array. A structure has `fields`."""
 
     name: str
     kind: str
@@ -61,8 +61,10 @@ class SchemaField(Struct, frozen=True):
 
 
 class Schema(Struct, frozen=True):
-    """A message: its key (-1 if nobody asks for it by key), the versions it is defined for, those with compact lengths
-    and tags, and its rows."""
+    """One message: its API key (-1 if it is not an API), its versions, its flexible versions and its fields.
+
+    Flexible versions have compact lengths and tags.
+    """
 
     name: str
     key: int
@@ -73,7 +75,7 @@ class Schema(Struct, frozen=True):
 
 @cache
 def load(name: str) -> Schema:
-    """The schema of a message such as "MetadataRequest"; FileNotFoundError if there is none."""
+    """Return the schema of a message such as "MetadataRequest". Raises FileNotFoundError if it does not exist."""
     rows = json.loads(_COMMENT.sub("", _text(name)))
     shared = {struct["name"]: struct["fields"] for struct in rows.get("commonStructs", ())}
     return Schema(
@@ -96,7 +98,7 @@ def _text(name: str) -> str:
 def _kafka_schemas() -> Path:
     spec = importlib.util.find_spec("kafka")
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError("the message schemas are missing: install kafka-python")
+        raise FileNotFoundError("Kafka's message schemas are missing; install kafka-python")
     return Path(spec.submodule_search_locations[0]) / "protocol" / "schemas" / "resources"
 
 

@@ -1,6 +1,7 @@
-"""Schemas compiled into readers: a reader is a function from a source to a value, made once per message and version.
+"""Compiles schemas into readers: functions that decode a value from a frame, one per message and version.
 
-A structure is read as a dictionary with the fields of its version, and the defaults of those it has not.
+A structure is decoded to a dictionary. It has all fields of the schema; fields that the version lacks have their
+default.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ _SIZES = {"int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 
 
 
 def compile_reader(schema: Schema, version: int) -> Read:
-    """A function that reads one whole message of this version (without its header) from a source."""
+    """Return a function that decodes one whole message of this version, without its header."""
     return _struct(schema.fields, version, version in schema.flexible)
 
 
@@ -62,7 +63,7 @@ def _struct(fields: tuple[SchemaField, ...], version: int, flexible: bool) -> Re
 
 
 def _tagged(source: FrameReader, end: int, read_value: Read) -> Any:
-    """Read a tagged value within its own bounds, so that it cannot reach into what follows it."""
+    """Decode a tagged value within its announced length, so that it cannot read the bytes after it."""
     outer_end = source.end
     outer, source.buffer, source.end = source.buffer, source.buffer[:end], end
     try:
@@ -70,12 +71,12 @@ def _tagged(source: FrameReader, end: int, read_value: Read) -> Any:
     finally:
         source.buffer, source.end = outer, outer_end
     if source.position != end:
-        raise MalformedMessageError(f"a tagged field ends at byte {source.position} and not at {end} as it says")
+        raise MalformedMessageError(f"a tagged field ends at byte {source.position}, not at byte {end} as announced")
     return value
 
 
 def _steps(fields: list[SchemaField], version: int, flexible: bool) -> list[tuple[str | tuple[str, ...], Read]]:
-    """Fields in order, where neighbouring numbers are read in one go."""
+    """Return the read steps of the fields in order. Consecutive numbers are read in one step."""
     steps: list[tuple[str | tuple[str, ...], Read]] = []
     run: list[SchemaField] = []
     for field in [*fields, None]:
@@ -125,7 +126,7 @@ def _simple(field: SchemaField, flexible: bool, nullable: bool) -> Read:
     def read(source: FrameReader) -> Any:
         value = take(source, flexible)
         if value is None and not nullable:
-            raise MalformedMessageError(f"{name} may not be null")
+            raise MalformedMessageError(f"{name} is null")
         return value
 
     return read
@@ -154,7 +155,7 @@ def _array(field: SchemaField, version: int, flexible: bool, nullable: bool) -> 
         count = source.count(flexible, smallest)
         if count < 0:
             if not nullable:
-                raise MalformedMessageError(f"{name} may not be null")
+                raise MalformedMessageError(f"{name} is null")
             return None
         return [element(source) for _ in range(count)]
 
@@ -162,7 +163,7 @@ def _array(field: SchemaField, version: int, flexible: bool, nullable: bool) -> 
 
 
 def _smallest(field: SchemaField, version: int, flexible: bool) -> int:
-    """The fewest bytes that one element of this kind takes."""
+    """Return the minimum number of bytes of one element of this field."""
     if field.kind in _SIZES:
         return _SIZES[field.kind]
     if field.kind == "string":

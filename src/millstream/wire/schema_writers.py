@@ -1,8 +1,8 @@
-"""Schemas compiled into writers: a writer is a function that appends a value to a bytearray.
+"""Compiles schemas into writers: functions that append an encoded value to a bytearray.
 
-A structure is written from a dictionary. Fields left out get their default; a field that no version of the schema has
-is a programmer's error and raises. Fields that the version does not have are left out silently, so that one dictionary
-serves all versions.
+A structure is encoded from a dictionary. Missing fields get their default. A field that no version of the schema has is
+a programming error and raises KeyError. A field that only this version lacks is ignored, so that one dictionary serves
+all versions.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Write = Callable[[bytearray, Any], None]
 
 
 class EncodedArray(NamedTuple):
-    """Elements that were written before (`compile_element_writer`), to be used in place of a list of them."""
+    """Array elements that are already encoded (see `compile_element_writer`), to be used instead of a list."""
 
     elements: int
     data: bytes | bytearray
@@ -34,12 +34,12 @@ _LAYOUTS = {
 
 
 def compile_writer(schema: Schema, version: int) -> Write:
-    """A function that appends one whole message of this version (without its header)."""
+    """Return a function that appends one whole message of this version, without its header."""
     return _struct(schema.fields, version, version in schema.flexible)
 
 
 def compile_element_writer(schema: Schema, path: tuple[str, ...], version: int) -> Write:
-    """A function that appends one element of the array of structures at `path`, the names from the top down."""
+    """Return a function that appends one element of the array at `path`, field names from the outermost inwards."""
     fields = schema.fields
     for name in path:
         fields = next(field.fields for field in fields if field.name == name)
@@ -62,7 +62,7 @@ def _struct(fields: tuple[SchemaField, ...], version: int, flexible: bool) -> Wr
 
     def write(out: bytearray, values: dict[str, Any]) -> None:
         if not values.keys() <= known:
-            raise KeyError(f"no such field: {sorted(values.keys() - known)}")
+            raise KeyError(f"unknown fields: {sorted(values.keys() - known)}")
         for name, default, step in steps:
             step(out, values.get(name, default))
         if tagged:
@@ -74,7 +74,7 @@ def _struct(fields: tuple[SchemaField, ...], version: int, flexible: bool) -> Wr
 
 
 def _put_tagged(out: bytearray, values: dict[str, Any], tagged: Sequence[tuple[int, str, Any, Write]]) -> None:
-    """The tagged fields that are not at their default, in the order of their tags."""
+    """Append the tagged fields that differ from their default, in the order of their tags."""
     chosen = []
     for tag, name, default, step in tagged:
         value = values.get(name, default)
@@ -111,7 +111,7 @@ def _simple(field: SchemaField, flexible: bool, nullable: bool) -> Write:
 
     def write(out: bytearray, value: Any) -> None:
         if value is None and not nullable:
-            raise ValueError(f"{name} may not be null")
+            raise ValueError(f"{name} is null")
         put(out, value, flexible)
 
     return write
@@ -140,7 +140,7 @@ def _array(field: SchemaField, version: int, flexible: bool, nullable: bool) -> 
     def write(out: bytearray, values: Sequence[Any] | EncodedArray | None) -> None:
         if values is None:
             if not nullable:
-                raise ValueError(f"{name} may not be null")
+                raise ValueError(f"{name} is null")
             put_count(out, -1, flexible)
             return
         if isinstance(values, EncodedArray):

@@ -1,6 +1,6 @@
-"""Deliveries of a subscription, written by hand: they carry records, which are never copied here.
+"""Encodes and decodes the frames of a push subscription by hand, so that records are never copied.
 
-One layout serves the answer to Subscribe and everything that follows it; its schema is SubscribeResponse.
+The response to Subscribe and the deliveries after it have the same layout. Its schema is SubscribeResponse.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from millstream.wire.value_writers import put_count, put_string, unsigned_varint
 
 END, BEGINNING, NOWHERE = -1, -2, -3
 COMMITTED = -3
-"""In place of an offset: where the group is."""
+"""Instead of an offset: the committed offset of the group."""
 
 _ROW = Struct(">ihiqqqq")
 
 
 class Delivery(NamedTuple):
-    """What one partition brings."""
+    """The row of one partition in a frame."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class Delivery(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """One frame as the reader sees it; with an error, it is the last."""
+    """One decoded frame. A frame with an error is the last one of its subscription."""
 
     error: int
     message: str | None
@@ -43,7 +43,7 @@ class Delivered(NamedTuple):
 
 
 def write_delivery(rows: Sequence[Delivery], error: int = 0, message: str | None = None) -> list[Piece]:
-    """A frame's body as pieces to be sent one after the other."""
+    """Return the body of a frame as pieces to send in order."""
     pieces: list[Piece] = []
     out = bytearray(INT16.pack(error))
     put_string(out, message, compact=True)
@@ -63,8 +63,8 @@ def write_delivery(rows: Sequence[Delivery], error: int = 0, message: str | None
 
 
 def parse_delivery(frame: memoryview, position: int) -> Delivered:
-    """Decode the body at `position` without copying records; MalformedMessageError unless it fills the frame."""
-    source = FrameReader(frame, position, ANSWER_ELEMENTS_MAX)
+    """Decode the body at `position` without copying records. Raises MalformedMessageError unless it fills the frame."""
+    source = FrameReader(frame, position, elements_max=ANSWER_ELEMENTS_MAX)
     error, message = source.int16(), source.string(compact=True)
     rows = [_parse_row(source) for _ in range(source.count(True, _ROW.size))]
     source.skip_tags()

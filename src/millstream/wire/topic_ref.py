@@ -1,21 +1,20 @@
-"""How Produce and Fetch, which are written by hand, name a topic: by name in older versions, by id in newer ones."""
+"""Encodes and decodes the topic in Produce and Fetch: a name in older versions, an id in newer ones."""
 
-from uuid import UUID
-
+from millstream.model.ids import TopicId
 from millstream.wire.frame_reader import FrameReader
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.value_writers import put_string
 
-TopicRef = str | UUID
-"""A topic as the version of the request names it."""
+TopicRef = str | TopicId
+"""The name or the id of a topic, depending on the version of the request."""
 
 NAMED_MAX = 20_000
-"""Topics and partitions that one request may name."""
+"""Maximum number of topics and partitions in one request."""
 
 
 def read_topic(source: FrameReader, by_id: bool, flexible: bool) -> TopicRef:
     if by_id:
-        return source.uuid()
+        return TopicId(source.uuid())
     name = source.string(flexible)
     if name is None:
         raise MalformedMessageError("a topic's name may not be null")

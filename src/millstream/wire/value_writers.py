@@ -1,4 +1,4 @@
-"""Writing single values onto the end of a bytearray."""
+"""Appends single encoded values to a bytearray."""
 
 from uuid import UUID
 
@@ -10,7 +10,7 @@ _SMALL = [bytes([value]) for value in range(128)]
 
 
 def unsigned_varint(value: int) -> bytes:
-    """`value` in seven bits a byte, the lowest first."""
+    """Encode `value` with seven bits per byte, lowest bits first."""
     if value < 128:
         return _SMALL[value]
     out = bytearray()
@@ -27,7 +27,7 @@ def put_string(out: bytearray, value: str | None, compact: bool) -> None:
         return
     data = value.encode()
     if len(data) > STRING_BYTES_MAX:
-        raise ValueError(f"a text of {len(data)} bytes does not fit into a message")
+        raise ValueError(f"a string of {len(data)} bytes exceeds {STRING_BYTES_MAX} bytes")
     out += unsigned_varint(len(data) + 1) if compact else INT16.pack(len(data))
     out += data
 
@@ -41,7 +41,7 @@ def put_data(out: bytearray, value: bytes | bytearray | memoryview | None, compa
 
 
 def put_count(out: bytearray, count: int, compact: bool) -> None:
-    """The number of elements of an array; -1 for null."""
+    """Append the element count of an array. -1 stands for null."""
     out += unsigned_varint(count + 1) if compact else INT32.pack(count)
 
 

@@ -1,4 +1,4 @@
-"""A gateway's gRPC server in the test's own event loop, and how its failures are read."""
+"""Runs a gateway's gRPC server in the test's event loop, and parses its failures."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,8 +20,8 @@ from millstream.gateway.grpc.v1.iterators_pb2_grpc import IteratorServiceStub
 from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
 from millstream.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
 from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedClusters
-from millstream.gateway.rights import ANYBODY, RightsGuard
 from millstream.gateway.traffic import Traffic
+from millstream.model.authorization import ALLOW_ALL, Authorizer
 from millstream.model.errors import ErrorCode
 
 HOST = "127.0.0.1"
@@ -29,7 +29,7 @@ HOST = "127.0.0.1"
 
 @dataclass
 class Served:
-    """A server with a channel to it."""
+    """A server, and a channel to it."""
 
     server: GrpcServer
     clusters: ServedClusters
@@ -48,20 +48,20 @@ class Served:
 async def grpc_gateway(
     bootstrap: str,
     *,
-    guard: RightsGuard = ANYBODY,
+    authorizer: Authorizer = ALLOW_ALL,
     draining: Draining | None = None,
     limits: GrpcLimits | None = None,
     connecting: ClientFactory | None = None,
     budget: Budget | None = None,
     traffic: Traffic | None = None,
 ) -> AsyncIterator[Served]:
-    """One that serves the broker at this address."""
+    """Serve the broker at this address."""
     clusters = ServedClusters({DEFAULT: [bootstrap]}, connecting)
     server = await start_grpc(
         clusters,
         host=HOST,
         port=0,
-        guard=guard,
+        authorizer=authorizer,
         draining=draining,
         limits=limits,
         budget=budget,
@@ -77,7 +77,7 @@ async def grpc_gateway(
 
 @dataclass
 class Failure:
-    """A failure as a client sees it: gRPC's status, the name in the one table, the field to blame."""
+    """A failure as a client sees it: gRPC's status, the name in the error table, and the invalid field."""
 
     status: grpc.StatusCode
     name: str
@@ -87,7 +87,7 @@ class Failure:
 
 
 def failure_of(error: grpc.RpcError) -> Failure:
-    """What the details say; AssertionError where they are not ours."""
+    """Parse the details of an error; AssertionError if they are not Millstream's."""
     assert isinstance(error, grpc.aio.AioRpcError | grpc.Call)
     trailers = dict(error.trailing_metadata() or ())
     told = Status.FromString(trailers[DETAILS_KEY])

@@ -1,4 +1,4 @@
-"""Real gateway processes, and requests to them by hand."""
+"""Starts real gateway processes, and sends HTTP requests to them."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _READY = re.compile(rb"gateway is ready: web API on http://\S+?:(\d+)(?:, gRPC o
 
 
 class RealGateway:
-    """`millstream gateway` as a child process that has said that it is ready."""
+    """`millstream gateway` as a child process that has reported readiness."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", http_port: int, grpc_port: int) -> None:
         self.process = process
@@ -33,14 +33,14 @@ class RealGateway:
         return f"http://127.0.0.1:{self.http_port}"
 
     def stop(self) -> int:
-        """End it as an operator does; its exit code."""
+        """Stop the process like an operator, and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(WAIT_S)
 
 
 @contextmanager
 def gateway(bootstrap: str, *flags: str, grpc: bool = False) -> Iterator[RealGateway]:
-    """A gateway on free ports, ended whatever happens."""
+    """Start a gateway on free ports; it is stopped in any case."""
     ports = ("--http-port", "0", "--grpc-port", "0" if grpc else "off")
     command = [sys.executable, "-m", "millstream.cli", "gateway", "--bootstrap", bootstrap, *ports, *flags]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
@@ -65,7 +65,7 @@ def _heard(process: "subprocess.Popen[bytes]") -> "re.Match[bytes]":
 
 
 class Answer:
-    """What came back."""
+    """The status and the body of a response."""
 
     def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.status = status
@@ -80,7 +80,7 @@ class Answer:
 def ask(
     url: str, body: object = None, method: str | None = None, headers: Mapping[str, str] = MappingProxyType({})
 ) -> Answer:
-    """One request on a connection of its own; OSError when nobody answers."""
+    """Send one request on a connection of its own; OSError if there is no response."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers}, method=method)
     try:
@@ -101,7 +101,7 @@ def put(url: str, topic: str, *values: str, cluster: str = "default") -> Answer:
 
 
 def values(url: str, topic: str, cluster: str = "default") -> list[str]:
-    """All there is of a topic."""
+    """Return all values of a topic."""
     answer = ask(f"{url}/events?topic={topic}&offset=beginning&wait=0&cluster={cluster}")
     assert answer.status == 200, answer.body
     return [event["value"] for event in answer.json["events"]]

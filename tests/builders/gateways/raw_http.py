@@ -1,4 +1,4 @@
-"""HTTP by hand, over plain sockets, for requests that no client would send."""
+"""Sends raw HTTP over plain sockets, for requests that no HTTP client would send."""
 
 import socket
 
@@ -12,7 +12,7 @@ def connected(port: int) -> socket.socket:
 
 
 def everything(connection: socket.socket) -> bytes:
-    """What is answered until the connection ends."""
+    """Return all received bytes until the connection ends."""
     said = b""
     try:
         while piece := connection.recv(65536):
@@ -23,7 +23,7 @@ def everything(connection: socket.socket) -> bytes:
 
 
 def answered(connection: socket.socket) -> tuple[int, bytes]:
-    """One answer: its status and its body."""
+    """Return the status and the body of one response."""
     said = b""
     while b"\r\n\r\n" not in said:
         piece = connection.recv(65536)

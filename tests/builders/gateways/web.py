@@ -1,4 +1,4 @@
-"""What a gateway works with, over a broker in simulated time."""
+"""Provides a gateway's clusters and web API over a broker in simulated time."""
 
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -17,7 +17,7 @@ from millstream.node.settings import BrokerSettings
 
 @dataclass
 class Ground:
-    """A broker, and the clusters of a gateway whose only one it is."""
+    """A broker, and the clusters of a gateway that serves only this broker."""
 
     machine: SimulatedMachine
     node: Node
@@ -32,14 +32,14 @@ class Ground:
         return self.cluster.members[0]
 
     async def restart(self, pause: Callable[[], Awaitable[None]]) -> None:
-        """Stop the broker, do something, and start it on the same data."""
+        """Stop the broker, await `pause`, and start it again on the same data."""
         await self.node.stop()
         await pause()
         self.node = await self.machine.start()
 
 
 def with_clusters(story: Callable[[Ground], Awaitable[None]], settings: BrokerSettings | None = None) -> None:
-    """Run a story to its end."""
+    """Run a story with a broker and the clusters of a gateway."""
 
     async def whole(machine: SimulatedMachine) -> None:
         network = machine.network.host("gateway")
@@ -65,22 +65,27 @@ class Answered(NamedTuple):
 
     @property
     def problem(self) -> tuple[int, str, str | None]:
-        """Status, code and field of a problem."""
+        """Return status, code and field of a problem response."""
         assert self.headers["content-type"] == "application/problem+json"
         assert self.json["status"] == self.status
         return self.status, self.json["code"], self.json.get("field")
 
 
 class Web:
-    """Asks a web API without a socket between."""
+    """Sends requests to a web API without a socket."""
 
     def __init__(self, site: WebContext) -> None:
         self.site = site
+        self.parts_read = 0
+        """The number of body parts that the web API has read."""
         self._app = make_app(site)
 
     async def ask(self, method: str, target: str, body: Any = None, pieces: int = 1, **headers: str) -> Answered:
-        """The answer to a request, whose body is JSON unless it is bytes; it comes in so many pieces. A header of
-        several lines is there several times."""
+        """Send a request and return its response.
+
+        A body that is not bytes is encoded as JSON; it is sent in `pieces` parts. A header value of several lines is
+        sent as several headers.
+        """
         sent: list[MutableMapping[str, Any]] = []
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -105,6 +110,7 @@ class Web:
         incoming[-1]["more_body"] = False
 
         async def receive() -> MutableMapping[str, Any]:
+            self.parts_read += 1
             return incoming.pop(0) if incoming else {"type": "http.disconnect"}
 
         async def send(message: MutableMapping[str, Any]) -> None:

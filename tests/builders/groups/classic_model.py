@@ -1,14 +1,14 @@
-"""What a classic group should do, said as plainly as possible: no timers, no counters, everything is looked up anew.
+"""Models the expected behaviour of a classic group as simply as possible: without timers, counters or caches.
 
-All members have the same timeouts and one protocol; nothing is waited for when an empty group gets its first member.
-Ids are given out by the machine: the test writes them into the model when they are told.
+All members have the same timeouts and one protocol. The first member of an empty group joins without a delay. The
+machine assigns member ids; the test copies them into the model.
 """
 
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from millstream.groups.effects import Token
+from millstream.coordination.effects import Token
 from millstream.model.errors import ErrorCode
 
 SESSION_MS = 40_009
@@ -30,7 +30,7 @@ class ModelMember:
 class Told(NamedTuple):
     error: ErrorCode
     generation: int | None
-    """Where a join went well."""
+    """Set if a join succeeded."""
     leader: ModelMember | None
 
 
@@ -47,11 +47,11 @@ class ModelGroup:
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     told: dict[Token, Told] = field(default_factory=dict)
     newcomers: dict[Token, ModelMember] = field(default_factory=dict)
-    """Whose join gives them an id."""
+    """Members whose pending join assigns their id."""
     is_stored: bool = False
-    """Whether the last step wrote the group."""
+    """True if the last step wrote the group."""
 
-    # Looking things up.
+    # Lookups.
 
     def find(self, member_id: str) -> ModelMember | None:
         return next((each for each in self.members if each.member_id == member_id), None)
@@ -74,7 +74,7 @@ class ModelGroup:
         assert token not in self.told
         self.told[token] = Told(error, generation, self.leader)
 
-    # What members do.
+    # Requests of members.
 
     def join(self, token: Token, member_id: str, instance_id: str | None, metadata: bytes, now_ms: int) -> None:
         if not member_id:
@@ -271,7 +271,7 @@ class ModelGroup:
             self.gather(now_ms)
 
     def after_restart(self, now_ms: int) -> "ModelGroup":
-        """The group as another machine has it, if this is how it was last written."""
+        """Return the group as another machine restores it from the last written state."""
         again = deepcopy(self)
         again.state = "Stable" if again.members else "Empty"
         again.told.clear()

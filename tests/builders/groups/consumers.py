@@ -1,4 +1,4 @@
-"""Consumers of both group protocols as models: they ask a driven machine and do what its answers say."""
+"""Models consumers of both group protocols: they send commands to a driven machine and follow its answers."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,20 +26,21 @@ from millstream.groups.responses import (
     SyncResponse,
 )
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import TopicIdBytes
 from millstream.wire.messages import read_versioned, write_versioned
 
 Place = tuple[str, int]
-"""Topic and partition."""
+"""A topic and a partition number."""
 
 FENCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 REBALANCE_MS = 30_000
 SESSION_MS = 45_000
 JOINING: dict[str, Any] = {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topics": ("orders",), "owned": ()}
-"""What a member says that joins."""
+"""The fields of a joining member's heartbeat."""
 
 
 def request(member_id: str, epoch: int, **other: Any) -> ConsumerHeartbeat:
-    """A heartbeat that says nothing new."""
+    """Build a heartbeat that reports no change."""
     fields: dict[str, Any] = {
         "group_id": "g",
         "instance_id": None,
@@ -61,8 +62,10 @@ def describe(driver: Driver, group_id: str = "g") -> ConsumerGroupDescription:
 
 @dataclass(eq=False)
 class Consumer:
-    """A member of the new protocol. What it owns is what it was told last; what it is no longer to own it drops at
-    once, and says so with its next heartbeat."""
+    """A member of the newer protocol.
+
+    It owns its last assignment. It drops revoked partitions at once, and reports that with its next heartbeat.
+    """
 
     driver: Driver
     member_id: str
@@ -83,7 +86,7 @@ class Consumer:
 
     @property
     def places(self) -> set[Place]:
-        """What it owns of topics that exist."""
+        """Return its owned partitions of topics that exist."""
         named = ((self.image.by_id(topic_id), number) for topic_id, number in self.owned)
         return {(topic.name, number) for topic, number in named if topic is not None}
 
@@ -93,8 +96,11 @@ class Consumer:
         return self.beat()
 
     def beat(self, full: bool = False, is_answer_lost: bool = False) -> ConsumerHeartbeatResponse:
-        """One heartbeat. A member that is fenced drops everything, to join with the next one; one that missed an answer
-        says everything of itself with the next one."""
+        """Send one heartbeat.
+
+        A fenced member drops all partitions and joins with its next heartbeat. After a lost answer the next heartbeat
+        is complete.
+        """
         answer = self.driver.ask(self._request(full or self._missed_one or self.epoch == 0), ConsumerHeartbeatResponse)
         self._missed_one = is_answer_lost
         if not is_answer_lost:
@@ -110,7 +116,9 @@ class Consumer:
             by_topic: dict[bytes, list[int]] = {}
             for topic_id, number in sorted(self.owned):
                 by_topic.setdefault(topic_id, []).append(number)
-            said["owned"] = tuple(OwnedPartitions(topic_id, tuple(each)) for topic_id, each in by_topic.items())
+            said["owned"] = tuple(
+                OwnedPartitions(TopicIdBytes(topic_id), tuple(each)) for topic_id, each in by_topic.items()
+            )
         return request(self.member_id, self.epoch, **said)
 
     def _take(self, answer: ConsumerHeartbeatResponse) -> None:
@@ -118,14 +126,14 @@ class Consumer:
             self.epoch, self.owned = 0, set()
             return
         assert answer.error is ErrorCode.NONE, answer
-        assert answer.member_epoch >= self.epoch, "epochs never go back"
+        assert answer.member_epoch >= self.epoch, "epochs never decrease"
         self.epoch = answer.member_epoch
         self._is_owned_told = answer.assignment is None
         if answer.assignment is not None:
             self.owned = {(each.topic_id, number) for each in answer.assignment for number in each.partitions}
 
     def forgotten(self) -> None:
-        """The group has given it up: what it still owns does not count any longer."""
+        """Apply a removal by the group: its partitions do not count as owned any more."""
         self.epoch, self.owned = 0, set()
 
     def move_to(self, driver: Driver) -> None:
@@ -144,8 +152,11 @@ class Consumer:
 
 @dataclass(eq=False)
 class ClassicConsumer:
-    """A member of the classic protocol, eager or cooperative. As a leader it gives all partitions that are read
-    out in turn, and, if it is cooperative, only what its owner has given back."""
+    """A member of the classic protocol, eager or cooperative.
+
+    As the leader it assigns all subscribed partitions in turn. A cooperative leader assigns a partition only after its
+    owner has released it.
+    """
 
     driver: Driver
     topics: tuple[str, ...] = ("orders",)
@@ -166,7 +177,7 @@ class ClassicConsumer:
         return OfferedProtocol(name, write_versioned("ConsumerProtocolSubscription", 2, fields))
 
     def step(self) -> ErrorCode | None:
-        """The next thing such a client does; its error, or None while an answer is still to come."""
+        """Do the client's next step; returns its error, or None while an answer is pending."""
         if self._token is not None:
             return self._look()
         if self._wants_to_join:
@@ -182,7 +193,7 @@ class ClassicConsumer:
         return done.error
 
     def leave(self) -> None:
-        """Leaves, if it is a member, and forgets whatever it waits for."""
+        """Leave the group if it is a member, and drop its pending requests."""
         if self.member_id:
             self.driver.ask(
                 LeaveGroup(self.group_id, (LeavingMember(self.member_id, self.instance_id),)), LeaveResponse
@@ -191,11 +202,11 @@ class ClassicConsumer:
         self._token, self._wants_to_join = None, True
 
     def forgotten(self) -> None:
-        """The group has given it up: what it still owns does not count any longer."""
+        """Apply a removal by the group: its partitions do not count as owned any more."""
         self.places = set()
 
     def move_to(self, driver: Driver) -> None:
-        """Its broker has started again: an answer it waits for will not come, so it asks again."""
+        """Switch to a restarted broker: the pending answer is lost, so the request is sent again."""
         self.driver = driver
         self._wants_to_join |= self._token is not None
         self._token = None

@@ -1,9 +1,10 @@
-"""Clients of iterators, asking a driven machine; what the machine hands down goes to a server of their own."""
+"""Models iterator clients that send commands to a driven machine; its notices go to an iterator server."""
 
 from typing import Any
 
 from builders.groups.machine import START_MS, WALL_MS, Driver
 from builders.groups.topics import Topics
+from millstream.coordination.effects import Now
 from millstream.groups.commands import (
     CommitIterator,
     DeliverIterator,
@@ -13,7 +14,7 @@ from millstream.groups.commands import (
     IteratorLeave,
     ListIterators,
 )
-from millstream.groups.effects import Effects, Now
+from millstream.groups.effects import GroupEffects
 from millstream.groups.iterators.iterator import BEGINNING, Iterator
 from millstream.groups.iterators.served_iterators import ServedIterators
 from millstream.groups.responses import IteratorClientResponse, IteratorList, IteratorResponse
@@ -24,7 +25,7 @@ IN_FLIGHT_MAX_MS = 600_000
 
 
 class JumpingClock:
-    """Monotonic time is the driver's; the wall clock is ahead of it by as much as a test says."""
+    """A clock with the driver's monotonic time, and a wall clock that is ahead by an offset set by the test."""
 
     def __init__(self) -> None:
         self.at_ms = START_MS
@@ -38,7 +39,7 @@ class JumpingClock:
 
 
 class IteratorDriver(Driver):
-    """A machine together with a server that hears what is handed down."""
+    """A driven machine, and an iterator server that receives its notices."""
 
     def __init__(self, *args: Any, clock: JumpingClock | None = None, **settings: Any) -> None:
         self.clock = clock or JumpingClock()
@@ -50,13 +51,13 @@ class IteratorDriver(Driver):
         self.clock.at_ms = self.at_ms
         return Now(self.at_ms, self.clock.wall_ms())
 
-    def _take(self, effects: Effects) -> None:
-        for told in effects.told:
+    def _take(self, effects: GroupEffects) -> None:
+        for told in effects.notices:
             self.server.told(told)
         super()._take(effects)
 
     def restarted(self) -> "IteratorDriver":
-        """Another machine on the same log, and a server that knows nothing."""
+        """Return a driver with a new machine on the same log and a server without state."""
         return type(self)(self.log, self.at_ms, self.topics, self._seed + 1, clock=self.clock, **self._settings)
 
     def client(self, name: str = "a", group_id: str = "g") -> "IteratorClient":
@@ -69,7 +70,7 @@ class IteratorDriver(Driver):
         return clients
 
     def read(self, iterator: Iterator) -> ErrorCode:
-        """What the partition's server says to the iterator."""
+        """Return the error with which the partition's server answers a read of the iterator."""
         self.clock.at_ms = self.at_ms
         try:
             self.server.check(iterator)
@@ -94,14 +95,14 @@ class IteratorClient:
         return self.driver.ask(IteratorLeave(self.group_id, self.name), IteratorClientResponse)
 
     def ask(self, partition: int = 0, topic: str = "orders", **other: Any) -> IteratorResponse:
-        """GetIterator."""
+        """Send GetIterator and return the response."""
         fields: dict[str, Any] = {"messages_max": 100, "in_flight_ms": -1, "start": BEGINNING}
         return self.driver.ask(
             GetIterator(self.group_id, self.name, topic, partition, **(fields | other)), IteratorResponse
         )
 
     def get(self, partition: int = 0, topic: str = "orders", **other: Any) -> Iterator:
-        """GetIterator by the owner."""
+        """Send GetIterator as the owner and return the iterator."""
         answer = self.ask(partition, topic, **other)
         assert answer.error is ErrorCode.NONE, answer
         assert answer.given is not None
@@ -114,19 +115,19 @@ class IteratorClient:
         return self.driver.ask(DeliverIterator(self.group_id, self.name, iterator, count), IteratorResponse)
 
     def handed(self) -> dict[int, tuple[int, int]]:
-        """Where what it has handed on begins, and how much that is, by partition."""
+        """Return the first offset and the number of delivered offsets, by partition."""
         found = self.driver.ask(ListIterators(self.group_id, self.name), IteratorList)
         return {each.iterator.partition: (each.iterator.offset, each.handed) for each in found.given if each.handed}
 
     def settle(self, iterator: Iterator, count: int) -> Iterator:
-        """A commit that has a next iterator."""
+        """Commit an iterator and return the following one."""
         answer = self.commit(iterator, count)
         assert answer.error is ErrorCode.NONE, answer
         assert answer.given is not None
         return answer.given.iterator
 
     def iterators(self) -> list[tuple[int, int]]:
-        """Partitions and offsets of what it has in flight."""
+        """Return partitions and offsets of its iterators in flight."""
         found = self.driver.ask(ListIterators(self.group_id, self.name), IteratorList)
         return sorted((each.iterator.partition, each.iterator.offset) for each in found.given)
 

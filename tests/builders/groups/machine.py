@@ -1,9 +1,10 @@
-"""A machine of groups, driven by hand: time is a number, tokens are given out, everything that comes out is kept."""
+"""Drives a group machine step by step: with a manual clock and tokens, and with all its effects recorded."""
 
 from collections.abc import Iterable
 from random import Random
 from typing import Any, Self, TypeVar
 
+from millstream.coordination.effects import NO_TOKEN, Effects, LogRecord, Now, Token
 from millstream.groups.commands import (
     AssignedBytes,
     Command,
@@ -19,9 +20,11 @@ from millstream.groups.commands import (
     OfferedProtocol,
     OffsetToCommit,
     SyncGroup,
+    TopicsDeleted,
 )
-from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
+from millstream.groups.effects import GroupEffects
 from millstream.groups.machine import GroupMachine
+from millstream.groups.records import NO_TOPIC
 from millstream.groups.responses import (
     Answer,
     EmptyResponse,
@@ -34,12 +37,14 @@ from millstream.groups.responses import (
 )
 from millstream.groups.settings import GroupSettings
 from millstream.groups.topic_image import TopicImage, TopicInfo
+from millstream.model.ids import Offset
+from millstream.model.limits import NO_LEADER_EPOCH
 from millstream.testing.simulated.entropy import SimulatedEntropy
 from millstream.wire.messages import write_versioned
 
 START_MS = 1_000_000
 WALL_MS = 1_700_000_000_000
-"""What the wall clock is ahead of the monotonic one."""
+"""The offset of the wall clock from the monotonic clock."""
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -47,13 +52,13 @@ REBALANCE_MS = 60_000
 A = TypeVar("A", bound=Answer)
 
 
-class NoTopics:
-    """Classic groups do not look at topics."""
+class AnyTopic:
+    """Topics for classic groups, which do not check them: every topic exists, without an id or regex matches."""
 
     version = 0
 
     def get(self, name: str) -> TopicInfo | None:
-        return None
+        return TopicInfo(name, NO_TOPIC, 1)
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
         return None
@@ -62,11 +67,11 @@ class NoTopics:
         return ()
 
 
-NO_TOPICS = NoTopics()
+ANY_TOPIC = AnyTopic()
 
 
 def subscription(*topics: str, version: int = 1) -> bytes:
-    """What a consumer tells its assignor."""
+    """Encode the subscription that a consumer sends to its assignor."""
     return write_versioned("ConsumerProtocolSubscription", version, {"topics": list(topics)})
 
 
@@ -75,19 +80,19 @@ def offering(*names: str, metadata: bytes = b"") -> tuple[OfferedProtocol, ...]:
 
 
 class Driver:
-    """Asserts on the way that no token is answered twice and none that was not given out."""
+    """Drives a machine, and asserts that it answers each issued token at most once and no other token."""
 
     def __init__(
         self,
-        log: Iterable[GroupLogRecord] = (),
+        log: Iterable[LogRecord] = (),
         at_ms: int = START_MS,
-        topics: TopicImage = NO_TOPICS,
+        topics: TopicImage = ANY_TOPIC,
         seed: int = 0,
         **settings: Any,
     ) -> None:
         self._settings = {"initial_rebalance_delay_ms": 0, "consumer_assignment_interval_ms": 0} | settings
         self.topics = topics
-        self.log: list[GroupLogRecord] = list(log)
+        self.log: list[LogRecord] = list(log)
         self._seed = seed
         self.machine = GroupMachine(GroupSettings(**self._settings), topics, SimulatedEntropy(Random(seed)))
         self.at_ms = at_ms
@@ -96,25 +101,33 @@ class Driver:
         self.last_token = 0
         for record in self.log:
             self.machine.replay(record)
-        self._take(self.machine.loaded(self.now))
+        effects: GroupEffects = Effects()
+        for _ in self.machine.loading(lambda: self.now, effects):
+            pass
+        self._take(effects)
 
     @property
     def now(self) -> Now:
         return Now(self.at_ms, WALL_MS + self.at_ms)
 
     def restarted(self) -> Self:
-        """Another machine that has read the same log; chance does not repeat itself."""
+        """Return a driver of a new machine that has replayed the same log, with a different random seed."""
         return type(self)(self.log, self.at_ms, self.topics, self._seed + 1, **self._settings)
 
     def send(self, command: Command) -> Token:
-        """Ask, and leave it open when the answer comes."""
+        """Send a command without expecting its answer yet."""
         token = self.last_token = self.last_token + 1
         self.waiting[token] = command
-        self._take(self.machine.handle(command, token, self.now))
+        self._handle(command, token)
         return token
 
+    def _handle(self, command: Command, token: Token) -> None:
+        effects: GroupEffects = Effects()
+        self.machine.handle(command, token, self.now, effects)
+        self._take(effects)
+
     def ask(self, command: Command, kind: type[A]) -> A:
-        """Ask what is answered at once."""
+        """Send a command that must be answered at once."""
         return self.answer(self.send(command), kind)
 
     def answer(self, token: Token, kind: type[A]) -> A:
@@ -122,17 +135,19 @@ class Driver:
         assert isinstance(answer, kind)
         return answer
 
-    def _take(self, effects: Effects) -> None:
+    def _take(self, effects: GroupEffects) -> None:
         self.log += effects.records
         for token, answer in effects.replies:
             del self.waiting[token]
             self.answers[token] = answer
 
     def tick(self) -> None:
-        self._take(self.machine.tick(self.now))
+        effects: GroupEffects = Effects()
+        self.machine.tick(self.now, effects)
+        self._take(effects)
 
     def pass_time(self, by_ms: int) -> None:
-        """Let time go by, with a tick whenever one is asked for."""
+        """Advance the time, with a tick whenever the machine has requested one."""
         until_ms = self.at_ms + by_ms
         while (due_ms := self.machine.next_deadline_ms) is not None and due_ms <= until_ms:
             self.at_ms = max(self.at_ms, due_ms)
@@ -140,7 +155,7 @@ class Driver:
         self.at_ms = until_ms
 
     def delete_topics(self, *names: str) -> None:
-        self._take(self.machine.topics_deleted(names, self.now))
+        self._handle(TopicsDeleted(names), NO_TOKEN)
 
     # Members.
 
@@ -159,11 +174,11 @@ class Driver:
         return self.send(JoinGroup(group_id=group_id, member_id=member_id, **(fields | other)))
 
     def join(self, member_id: str = "", group_id: str = "g", **other: Any) -> JoinResponse:
-        """A join that is answered at once."""
+        """Join with a request that must be answered at once."""
         return self.answer(self.send_join(member_id, group_id, **other), JoinResponse)
 
     def send_sync(self, joined: JoinResponse, group_id: str = "g", **other: Any) -> Token:
-        """As the leader, everybody gets its own id as its assignment."""
+        """Send a sync; the leader's sync assigns each member its own id."""
         fields: dict[str, Any] = {
             "generation": joined.generation,
             "member_id": joined.member_id,
@@ -178,7 +193,7 @@ class Driver:
         return self.answer(self.send_sync(joined, group_id, **other), SyncResponse)
 
     def gathered(self, members: int = 1, group_id: str = "g", static: bool = False, **other: Any) -> list[JoinResponse]:
-        """So many members that have joined, the leader first; static ones are called i0, i1 and so on."""
+        """Join this number of members and return their responses, the leader first; static ids are i0, i1, …"""
         named = [other | ({"instance_id": f"i{number}"} if static else {}) for number in range(members)]
         first = self.join(group_id=group_id, **named[0])
         if members == 1:
@@ -188,7 +203,7 @@ class Driver:
         return [first, *(self.answer(token, JoinResponse) for token in tokens)]
 
     def stable(self, members: int = 1, group_id: str = "g", static: bool = False, **other: Any) -> list[JoinResponse]:
-        """A group of so many members in which everybody has its assignment."""
+        """Build a stable group of this number of members, each with its assignment."""
         gathered = self.gathered(members, group_id, static, **other)
         for each in gathered:
             self.sync(each, group_id)
@@ -211,7 +226,9 @@ class Driver:
             "generation": by.generation if by else -1,
             "member_id": by.member_id if by else "",
             "instance_id": None,
-            "offsets": tuple(OffsetToCommit(*each, leader_epoch=-1, metadata="") for each in offsets),
+            "offsets": tuple(
+                OffsetToCommit(topic, number, Offset(offset), NO_LEADER_EPOCH, "") for topic, number, offset in offsets
+            ),
         }
         return self.ask(CommitOffsets(group_id, **(fields | other)), PartitionErrors)
 

@@ -1,13 +1,14 @@
-"""Topics as groups see them, changed by hand."""
+"""Provides the topics that groups see; a test changes them."""
 
 from collections.abc import Iterable
 from hashlib import blake2b
 
 from millstream.groups.topic_image import TopicInfo
+from millstream.model.ids import TopicIdBytes
 
 
 class Topics:
-    """The id of a topic follows from its name and from how often it was made, so runs can be repeated."""
+    """A changeable set of topics. Topic ids derive from name and creation count, so that runs are repeatable."""
 
     def __init__(self, **partitions: int) -> None:
         self.version = 1
@@ -19,7 +20,7 @@ class Topics:
     def make(self, name: str, partitions: int = 1) -> TopicInfo:
         self._made += 1
         topic_id = blake2b(f"{name}/{self._made}".encode(), digest_size=16).digest()
-        return self._put(TopicInfo(name, topic_id, partitions))
+        return self._put(TopicInfo(name, TopicIdBytes(topic_id), partitions))
 
     def grow(self, name: str, partitions: int) -> TopicInfo:
         return self._put(self._by_name[name]._replace(partitions=partitions))

@@ -1,4 +1,4 @@
-"""Producers' engines against scripted brokers, in simulated time."""
+"""Drives producer engines against scripted brokers, in simulated time."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from millstream.testing.simulated.clock import SimulatedClock
 
 
 class Put:
-    """What the public producer does with an engine, without its conveniences."""
+    """Puts messages through an engine like the public producer."""
 
     def __init__(self, scene: Scene, *, request_timeout_s: float = 10.0, **options: Any) -> None:
         client = scene.client(request_timeout_s=request_timeout_s)
-        self.engine = ProducerEngine(client._asking, SimulatedClock(scene.loop), ProducerOptions(**options))
+        self.engine = ProducerEngine(client._caller, SimulatedClock(scene.loop), ProducerOptions(**options))
 
     def __call__(self, topic: str, value: Any = None, **given: Any) -> Receipt:
         names = ("key", "headers", "time_ms", "partition", "hash", "message_id", "on_done")

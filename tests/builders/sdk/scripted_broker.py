@@ -1,15 +1,16 @@
-"""Brokers in memory for tests of clients: they keep messages, and misbehave as a test tells them to.
+"""Provides in-memory brokers for tests of clients: they store messages and inject scripted faults.
 
-They speak through kafka-python's own message classes, so that they share no mistake with the code under test.
+They use kafka-python's message classes, so that they share no error with the code under test.
 """
 
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from struct import unpack_from
 from typing import Any, TypeVar, cast
+from uuid import UUID
 
 from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
@@ -43,7 +44,7 @@ MESSAGES: dict[int, tuple[Any, Any, int, int]] = {
     20: (DeleteTopicsRequest, DeleteTopicsResponse, 1, 6),
     22: (InitProducerIdRequest, InitProducerIdResponse, 0, 5),
 }
-"""Key to request, answer, and the versions served."""
+"""API key to request class, response class, and the served versions."""
 
 NAMES = {request.name.removesuffix("Request"): key for key, (request, *_) in MESSAGES.items()}
 
@@ -57,36 +58,56 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Cut:
-    """Break the connection: before the work is done, or after it, with the answer lost."""
+    """Close the connection, before the request is processed, or after it without a response."""
 
     after: bool
 
 
 @dataclass(frozen=True)
 class Silence:
-    """Do nothing and say nothing."""
+    """Neither process the request nor answer it."""
 
 
 @dataclass(frozen=True)
 class Late:
-    """Do it, and answer after so many seconds."""
+    """Process the request, and answer after this number of seconds."""
 
     delay_s: float
 
 
 @dataclass(frozen=True)
 class Say:
-    """Answer with these bytes, whatever they are."""
+    """Answer with these bytes."""
 
     data: bytes
 
 
-Fault = Refuse | Cut | Silence | Late | Say
+@dataclass(frozen=True)
+class Depose:
+    """Append the batch, make another broker the leader, and answer NOT_LEADER_OR_FOLLOWER."""
+
+    leader: int
+
+
+@dataclass(frozen=True)
+class NameLeader:
+    """Answer NOT_LEADER_OR_FOLLOWER, do nothing, and name this leader."""
+
+    leader: int
+    epoch: int
+
+
+Fault = Refuse | Cut | Silence | Late | Say | Depose | NameLeader
+
+
+NAMING = (ErrorCode.NOT_LEADER_OR_FOLLOWER.number, ErrorCode.FENCED_LEADER_EPOCH.number)
+"""Errors with which brokers name the current leader."""
 
 
 @dataclass
 class PartitionLog:
     leader: int = 1
+    epoch: int = -1
     start: int = 0
     batches: list[bytes] = field(default_factory=list)
     producers: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
@@ -128,7 +149,7 @@ class PartitionLog:
 
 
 class ScriptedBroker(asyncio.Protocol):
-    """One broker's listener; each connection gets a copy of its own."""
+    """The listener of one broker; each connection gets a copy."""
 
     def __init__(self, cluster: "ScriptedCluster", node_id: int) -> None:
         self.cluster = cluster
@@ -168,7 +189,14 @@ class ScriptedBroker(asyncio.Protocol):
                 version, response = 0, self.cluster.refuse_version()
             else:
                 answer = getattr(self.cluster, f"on_{NAME_OF[key]}")
-                response = await answer(self.node_id, request, fault.code if isinstance(fault, Refuse) else None)
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER if isinstance(fault, NameLeader) else None
+                response = await answer(self.node_id, request, fault.code if isinstance(fault, Refuse) else code)
+                if isinstance(fault, Depose):
+                    self.cluster.depose(response, fault.leader)
+                if isinstance(fault, NameLeader):
+                    self.cluster.name_leader(response, lambda _: fault)
+                elif self.cluster.names_leaders:
+                    self.cluster.name_leader(response, lambda log: NameLeader(log.leader, log.epoch))
             if isinstance(fault, Late):
                 await asyncio.sleep(fault.delay_s)
             if isinstance(fault, Cut):
@@ -183,13 +211,19 @@ NAME_OF = {0: "produce", 1: "fetch", 2: "offsets", 3: "metadata", 18: "versions"
 
 
 class ScriptedCluster:
-    """Some brokers and what they share."""
+    """Several brokers with shared topics, faults and recorded requests."""
 
     def __init__(self, loop: SimulatedLoop, network: SimulatedNetwork, nodes: int = 1) -> None:
         self.network = network
         self.loop = loop
         self.nodes = {number: f"broker{number}" for number in range(1, nodes + 1)}
         self.topics: dict[str, list[PartitionLog]] = {}
+        self.topic_ids: dict[str, UUID] = {}
+        """The topic ids in Metadata responses; other topics have none."""
+        self.names_leaders = False
+        """True if refusals of Produce and Fetch name the leader and its address."""
+        self.outdated: dict[int, tuple[dict[int, str], dict[str, list[PartitionLog]]]] = {}
+        """Brokers that answer Metadata with what was true before: nodes and topics."""
         self.auto_create = True
         self.out_of_range_beyond_end = False
         self.controller = 1
@@ -205,15 +239,50 @@ class ScriptedCluster:
             await self.network.host(host).listen(lambda number=number: ScriptedBroker(self, number), host, PORT)  # type: ignore[misc]  # a lambda's default has no annotation
 
     def then(self, api: str, *faults: Fault) -> None:
-        """The next requests of this API meet these, one each."""
+        """Apply these faults to the next requests of this API, one each."""
         self.faults[NAMES[api]].extend(faults)
 
     def topic(self, name: str, partitions: int = 1) -> list[PartitionLog]:
         self.topics[name] = [PartitionLog() for _ in range(partitions)]
         return self.topics[name]
 
+    def depose(self, response: Any, leader: int) -> None:
+        """Change the leader of the partitions in a Produce response, and turn the response into a refusal."""
+        for topic in response.responses:
+            for row in topic.partition_responses:
+                self.move(self.topics[topic.name][row.index], leader)
+                row.error_code, row.base_offset = ErrorCode.NOT_LEADER_OR_FOLLOWER.number, -1
+
+    def move(self, log: PartitionLog, leader: int) -> None:
+        """Make another broker the leader, under the next epoch."""
+        log.leader, log.epoch = leader, log.epoch + 1
+
+    def lag(self, node: int) -> None:
+        """Let this broker answer Metadata from now on with what is true now."""
+        topics = {name: [replace(log) for log in logs] for name, logs in self.topics.items()}
+        self.outdated[node] = (dict(self.nodes), topics)
+
+    def name_leader(self, response: Any, leader_of: Callable[[PartitionLog], NameLeader]) -> None:
+        """Add the leader to each refusal in a Produce or Fetch response whose error is about the leader."""
+        is_fetch = isinstance(response, FetchResponse)
+        if not is_fetch and not isinstance(response, ProduceResponse):
+            return
+        endpoints: dict[int, Any] = {}
+        for topic in response.responses:
+            rows = topic.partitions if is_fetch else topic.partition_responses
+            for row in rows:
+                if row.error_code in NAMING:
+                    number = row.partition_index if is_fetch else row.index
+                    named = leader_of(self.topics[topic.topic if is_fetch else topic.name][number])
+                    row.current_leader = type(row).LeaderIdAndEpoch(leader_id=named.leader, leader_epoch=named.epoch)
+                    if named.leader in self.nodes:
+                        endpoints[named.leader] = type(response).NodeEndpoint(
+                            node_id=named.leader, host=self.nodes[named.leader], port=PORT, rack=None
+                        )
+        response.node_endpoints = list(endpoints.values())
+
     def requests(self, api: str) -> list[int]:
-        """Which brokers were asked this, in order."""
+        """Return the brokers that received requests of this API, in order."""
         return [node for node, name, _ in self.seen if name == api]
 
     def refuse_version(self) -> Any:
@@ -232,22 +301,29 @@ class ScriptedCluster:
 
     async def on_metadata(self, node: int, request: Any, refusal: ErrorCode | None) -> Any:
         response = MetadataResponse
-        names = list(self.topics) if request.topics is None else [topic.name for topic in request.topics]
+        nodes, known = self.outdated.get(node, (self.nodes, self.topics))
+        names = list(known) if request.topics is None else [topic.name for topic in request.topics]
         topics = []
         for name in names:
             if name not in self.topics and self.auto_create and request.allow_auto_topic_creation and not refusal:
                 self.topic(name)
-            logs = self.topics.get(name, [])
+            logs = known.get(name, [])
             code = refusal or (ErrorCode.NONE if logs else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             parts = [
                 response.MetadataResponseTopic.MetadataResponsePartition(
-                    partition_index=number, leader_id=log.leader, replica_nodes=[log.leader], isr_nodes=[log.leader]
+                    partition_index=number,
+                    leader_id=log.leader,
+                    leader_epoch=log.epoch,
+                    replica_nodes=[log.leader],
+                    isr_nodes=[log.leader],
                 )
                 for number, log in enumerate(logs)
             ]
-            topics.append(response.MetadataResponseTopic(error_code=code.number, name=name, partitions=parts))
+            row = response.MetadataResponseTopic(error_code=code.number, name=name, partitions=parts)
+            row.topic_id = self.topic_ids.get(name)
+            topics.append(row)
         brokers = [
-            response.MetadataResponseBroker(node_id=number, host=host, port=PORT) for number, host in self.nodes.items()
+            response.MetadataResponseBroker(node_id=number, host=host, port=PORT) for number, host in nodes.items()
         ]
         return response(brokers=brokers, cluster_id="scripted", controller_id=self.controller, topics=topics)
 
@@ -269,29 +345,42 @@ class ScriptedCluster:
         return ProduceResponse(responses=[answer(name=topic.name, partition_responses=[row])])
 
     async def on_fetch(self, node: int, request: Any, refusal: ErrorCode | None) -> Any:
-        (topic,) = request.topics
-        (part,) = topic.partitions
-        log = self.topics[topic.topic][part.partition]
-        code, offset = refusal or ErrorCode.NONE, part.fetch_offset
+        end_s = self.loop.time() + request.max_wait_ms / 1000
+        while True:
+            topics = [
+                FetchResponse.FetchableTopicResponse(
+                    topic=topic.topic,
+                    partitions=[self._fetched(node, topic.topic, part, refusal) for part in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+            rows = [row for topic in topics for row in topic.partitions]
+            if any(row.error_code or row.records for row in rows) or self.loop.time() >= end_s:
+                return FetchResponse(responses=topics)
+            logs = [self.topics[topic.topic][part.partition] for topic in request.topics for part in topic.partitions]
+            waits = [asyncio.ensure_future(log.changed.wait()) for log in logs]
+            await asyncio.wait(waits, timeout=end_s - self.loop.time(), return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+
+    def _fetched(self, node: int, topic: str, part: Any, refusal: ErrorCode | None) -> Any:
+        log, offset = self.topics[topic][part.partition], part.fetch_offset
+        code = refusal or ErrorCode.NONE
         if refusal is None and log.leader != node:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif -1 < part.current_leader_epoch < log.epoch:
+            code = ErrorCode.FENCED_LEADER_EPOCH
+        elif part.current_leader_epoch > log.epoch:
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH
         elif offset < log.start or (offset > log.end and self.out_of_range_beyond_end):
             code = ErrorCode.OFFSET_OUT_OF_RANGE
-        elif refusal is None:
-            end_s = self.loop.time() + request.max_wait_ms / 1000
-            while offset >= log.end and self.loop.time() < end_s:
-                try:
-                    await asyncio.wait_for(log.changed.wait(), end_s - self.loop.time())
-                except TimeoutError:
-                    break
-        row = FetchResponse.FetchableTopicResponse.PartitionData(
+        return FetchResponse.FetchableTopicResponse.PartitionData(
             partition_index=part.partition,
             error_code=code.number,
             high_watermark=log.end,
             log_start_offset=log.start,
             records=log.read(offset) if code is ErrorCode.NONE else b"",
         )
-        return FetchResponse(responses=[FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=[row])])
 
     async def on_offsets(self, node: int, request: Any, refusal: ErrorCode | None) -> Any:
         answer = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -346,7 +435,7 @@ def _number(code: ErrorCode | None) -> int:
 
 
 class Scene:
-    """A cluster, and clients of it, in simulated time."""
+    """A cluster and its clients, in simulated time."""
 
     def __init__(self, loop: SimulatedLoop, nodes: int) -> None:
         self.loop = loop
@@ -369,7 +458,7 @@ class Scene:
 
 
 def play(body: Callable[[Scene], Coroutine[Any, Any, T]], *, nodes: int = 1) -> T:
-    """Run a test's body with a cluster; whatever asyncio would only have logged fails it."""
+    """Run a test's body with a cluster; an error that asyncio would only log fails the test."""
     loop = SimulatedLoop()
     try:
         scene = Scene(loop, nodes)
@@ -383,7 +472,7 @@ def play(body: Callable[[Scene], Coroutine[Any, Any, T]], *, nodes: int = 1) -> 
                     client.close()
 
         result = loop.run_until_complete(run())
-        scene.cluster.tasks.clear()  # One that failed is reported when it is thrown away.
+        scene.cluster.tasks.clear()  # asyncio reports a failed task when it is garbage collected.
         assert loop.settle_failures() == []
         return result
     finally:

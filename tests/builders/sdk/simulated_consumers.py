@@ -1,9 +1,10 @@
-"""A broker with a topic, and public clients of it on hosts of their own, in simulated time."""
+"""Provides a broker with a topic, and public clients of it on hosts of their own, in simulated time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from builders.sdk.message_values import value_of, values_of
 from builders.sdk.writing_client import WritingClient
 from builders.simulated_node import HOST, SimulatedMachine, simulate
 from millstream.model.names import TopicPartition
@@ -17,11 +18,11 @@ SETTINGS = BrokerSettings(data=("/data",), host=HOST)
 TOPIC = "orders"
 GROUP = "billing"
 LONG_S = 120.0
-"""Of simulated time: more than any session lasts."""
+"""Seconds of simulated time, longer than any session timeout."""
 
 
 class Ground:
-    """A broker with a topic, somebody who writes, and a client to read with."""
+    """A broker with a topic, a writer and a client for reading."""
 
     def __init__(self, machine: SimulatedMachine, node: Node, writer: WritingClient, client: AsyncClient) -> None:
         self.machine = machine
@@ -33,7 +34,7 @@ class Ground:
         self.count = 0
 
     async def write(self, count: int = 10, partitions: Sequence[int] = (0,)) -> None:
-        """So many messages to each of these partitions; each has a value of its own."""
+        """Write `count` messages with distinct values to each of these partitions."""
         for partition in partitions:
             values = [b"%d" % (self.count + number) for number in range(count)]
             await self.writer.put(TOPIC, values, partition=partition)
@@ -50,7 +51,9 @@ class Ground:
         return {where.partition: row.offset for where, row in sorted(found.items())}
 
 
-def play(story: Callable[[Ground], Awaitable[None]], *, partitions: int = 1) -> None:
+def play(
+    story: Callable[[Ground], Awaitable[None]], *, partitions: int = 1, settings: BrokerSettings = SETTINGS
+) -> None:
     async def whole(machine: SimulatedMachine) -> None:
         node = await machine.start()
         writer = await machine.client("writer")
@@ -63,11 +66,11 @@ def play(story: Callable[[Ground], Awaitable[None]], *, partitions: int = 1) -> 
         writer.close()
         await ground.node.stop()
 
-    simulate(SETTINGS, whole)
+    simulate(settings, whole)
 
 
 async def read(consumer: AsyncConsumer, count: int) -> list[Message]:
-    """So many messages, one by one."""
+    """Read `count` messages, one by one."""
     messages: list[Message] = []
     async with asyncio.timeout(LONG_S):
         async for message in consumer:
@@ -78,13 +81,13 @@ async def read(consumer: AsyncConsumer, count: int) -> list[Message]:
 
 
 async def every(consumer: AsyncConsumer) -> list[Message]:
-    """All of a range that ends."""
+    """Read all messages up to the consumer's stop position."""
     async with asyncio.timeout(LONG_S):
         return [message async for message in consumer]
 
 
 def values(messages: Sequence[Message]) -> list[bytes]:
-    return [message.value for message in messages]
+    return values_of(messages)
 
 
 def place(partition: int = 0) -> TopicPartition:
@@ -92,7 +95,7 @@ def place(partition: int = 0) -> TopicPartition:
 
 
 class Worker:
-    """A member of the group with a host of its own, and what it was handed; it reads one message after the other."""
+    """A group member with a host of its own; it reads message by message and records what it got."""
 
     def __init__(self, ground: Ground, name: str, **options: Any) -> None:
         self.messages: list[Message] = []
@@ -138,4 +141,4 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def numbers(found: Sequence[Message] | Sequence[bytes]) -> list[int]:
-    return sorted(int(each.value if isinstance(each, Message) else each) for each in found)
+    return sorted(int(value_of(each) if isinstance(each, Message) else each) for each in found)

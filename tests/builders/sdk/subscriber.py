@@ -1,4 +1,4 @@
-"""A subscriber that knows nothing but the wire: plain frames over a socket, told apart by their correlation ids."""
+"""Provides a subscriber at the wire level: frames over a socket, matched by correlation id."""
 
 from collections import deque
 from typing import Any
@@ -10,11 +10,11 @@ from millstream.wire.messages import read_response
 from millstream.wire.schema_readers import Fields
 
 Positions = dict[str, dict[int, int]]
-"""Offsets by topic and partition."""
+"""Offsets by topic name and partition number."""
 
 
 class Subscriber:
-    """One peer with subscriptions; what comes for others is kept until somebody asks for it."""
+    """One connection with several subscriptions; frames of other subscriptions are kept until they are requested."""
 
     def __init__(self, peer: RawPeer, first_id: int = 100) -> None:
         self.peer = peer
@@ -22,13 +22,13 @@ class Subscriber:
         self._frames: dict[int, deque[memoryview]] = {}
 
     def send(self, api: str, fields: Fields, version: int = 0) -> int:
-        """A request, without waiting for its answer; its correlation id."""
+        """Send a request and return its correlation id, without waiting for the response."""
         self._next_id += 1
         self.peer.send(request_frame(api, version, fields, correlation_id=self._next_id))
         return self._next_id
 
     async def answer(self, api: str, correlation_id: int, version: int = 0) -> Fields:
-        """The next frame with this id."""
+        """Return the next frame with this correlation id."""
         frames = self._frames.setdefault(correlation_id, deque())
         while not frames:
             await self.take_frame()
@@ -36,7 +36,7 @@ class Subscriber:
         return read_response(api, version, frame, read_response_header(api, version, frame)[1])
 
     async def take_frame(self) -> int:
-        """Keep the next frame, whoever it is for; its correlation id."""
+        """Receive and keep the next frame; returns its correlation id."""
         frame = await self.peer.frame()
         correlation_id = read_correlation_id(frame)
         self._frames.setdefault(correlation_id, deque()).append(frame)
@@ -46,7 +46,7 @@ class Subscriber:
         return await self.answer(api, self.send(api, fields, version), version)
 
     async def subscribe(self, positions: Positions, **options: Any) -> "Subscribed":
-        """Subscribe, and take the answer, which must be good."""
+        """Subscribe, and assert that the response has no error."""
         correlation_id = self.send("Subscribe", {"topics": wanted(positions), **options})
         answer = await self.answer("Subscribe", correlation_id)
         assert answer["error_code"] == 0, answer
@@ -54,7 +54,7 @@ class Subscriber:
 
 
 class Subscribed:
-    """One subscription, and what came of it."""
+    """One subscription and its received messages."""
 
     def __init__(self, subscriber: Subscriber, correlation_id: int, answer: Fields) -> None:
         self.id = correlation_id
@@ -67,7 +67,7 @@ class Subscribed:
         self._subscriber = subscriber
 
     async def delivery(self) -> Fields:
-        """The next delivery."""
+        """Return the next delivery."""
         frame = await self._subscriber.answer("Subscribe", self.id)
         for row in frame["partitions"]:
             if row["error_code"]:
@@ -79,7 +79,7 @@ class Subscribed:
         return frame
 
     async def receive(self, count: int) -> list[bytes | None]:
-        """Take deliveries until there are so many messages in all."""
+        """Receive deliveries until there are `count` messages in all."""
         while len(self.values) < count:
             await self.delivery()
         return self.values
@@ -92,7 +92,7 @@ class Subscribed:
         return {"subscription_id": self.id, "topics": wanted(positions), **options}
 
     async def commit(self, positions: Positions | None = None, **options: Any) -> list[int]:
-        """Commit these, or all that came; the error of each."""
+        """Commit these positions, or everything received; returns the error code of each partition."""
         answer = await self._subscriber.ask("SubscriptionCommit", self.commit_fields(positions, **options))
         assert answer["error_code"] == 0, answer
         return [row["error_code"] for topic in answer["topics"] for row in topic["partitions"]]

@@ -1,4 +1,4 @@
-"""A client near the wire that also writes."""
+"""Provides a wire-level client that also writes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from millstream.sdk.wire_client import WireClient
 
 
 class WritingClient(WireClient):
-    """Writes as a producer does, but over the connections it asks with, and waits for each put."""
+    """Writes like a producer, but over its request connections, and waits for each put."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -28,11 +28,11 @@ class WritingClient(WireClient):
         message_ids: Sequence[bytes | None] | None = None,
         timeout_s: float = 30.0,
     ) -> PutResults:
-        """Store the messages, and tell where they are; UnstoredError unless all are stored within the time."""
+        """Store the messages and return their offsets; raises UnstoredError unless all are stored in time."""
         engine = self._engines.get(timeout_s)
         if engine is None:
             engine = self._engines[timeout_s] = ProducerEngine(
-                self._asking, self._clock, ProducerOptions(timeout_s=timeout_s)
+                self._caller, self._clock, ProducerOptions(timeout_s=timeout_s)
             )
         return await engine.put_many(
             topic,

@@ -1,7 +1,6 @@
-"""A fault planted into the broker's process, which finds this module first when this directory is on its path.
+"""Plants a fault into the broker's process: the broker forgets idempotent producers, so that it stores retries twice.
 
-Python imports `sitecustomize` before anything else, so the broker itself runs as it is. Here it forgets what producers
-sent before, so that a retry is stored a second time.
+Python imports `sitecustomize` before other modules if this directory is on its path, so the broker's code is unchanged.
 """
 
 from millstream.partition.producers import Producers, StoredBatch

@@ -1,11 +1,11 @@
-"""What a query's checkpoint says: which batches were planned, which are done, and what each of them reads."""
+"""Reads a query's checkpoint: the planned and completed batches, and the offsets that each of them reads."""
 
 import json
 from pathlib import Path
 from typing import NamedTuple
 
 Offsets = dict[int, int]
-"""By partition, of the one topic that is read."""
+"""Offsets by partition of the query's topic."""
 
 
 class Batch(NamedTuple):
@@ -18,15 +18,15 @@ class Checkpoint:
         self._directory = directory
 
     def planned(self) -> int:
-        """The last batch whose end is decided; -1 for none."""
+        """Return the number of the last batch with a planned end; -1 for none."""
         return self._last("offsets")
 
     def done(self) -> int:
-        """The last batch that is done."""
+        """Return the number of the last completed batch; -1 for none."""
         return self._last("commits")
 
     def end(self) -> Offsets:
-        """Where the last batch ends that is done."""
+        """Return the end offsets of the last completed batch."""
         return self._offsets(self.done())
 
     def batches(self) -> list[Batch]:

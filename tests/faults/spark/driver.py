@@ -1,4 +1,4 @@
-"""The processes of Spark, each of which can be killed: a driver's Python and its JVM, executors, workers of tasks."""
+"""Starts and kills Spark's processes: a driver's Python and JVM, executors, and Python workers of tasks."""
 
 import os
 import signal
@@ -24,14 +24,14 @@ class Process(NamedTuple):
 
 
 class Driver:
-    """One after the other with the same arguments but for the last; their standard errors go to one file."""
+    """Runs one driver after the other with the same arguments except the last; their stderr goes to one file."""
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self._log = log
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
         self._sessions: set[int] = set()
-        """Of all of them."""
+        """The session ids of all drivers."""
 
     def start(self, rows_per_batch: int) -> None:
         path = os.pathsep.join((str(_TESTS), os.environ.get("PYTHONPATH", "")))
@@ -51,7 +51,7 @@ class Driver:
         return self._process is not None and self._process.poll() is None
 
     def failures(self) -> list[str]:
-        """What queries have failed of so far."""
+        """Return the failures of queries so far."""
         return [line for line in self.said().splitlines() if line.startswith(FAILED)]
 
     def said(self) -> str:
@@ -59,19 +59,19 @@ class Driver:
 
     @property
     def session(self) -> int:
-        """Its processes are in a session of their own."""
+        """Return the session id of the driver's processes."""
         assert self._process is not None
         return self._process.pid
 
     def kill(self, part: str) -> None:
-        """Without a warning: `all`, or only `java`, or only `python`, whereupon the others are left to find out."""
+        """Kill `all` processes of the driver, or only `java` or `python`, without a signal to the others."""
         for each in processes(self.session):
             if part == "all" or (b"/java\0" in each.command if part == "java" else each.id == self.session):
                 kill(each.id)
         self._release()
 
     def end(self) -> None:
-        """Let it stop its queries."""
+        """Stop the driver's queries and wait for its end."""
         self._release()
 
     def _release(self) -> None:
@@ -79,7 +79,7 @@ class Driver:
         self._process.communicate(timeout=END_S)
 
     def close(self) -> None:
-        """Make sure that nothing is left of any of them."""
+        """Kill all remaining processes of all drivers."""
         for each in processes(*self._sessions):
             kill(each.id)
         if self._process is not None:
@@ -87,24 +87,24 @@ class Driver:
 
 
 def workers(*sessions: int) -> list[int]:
-    """Which processes run the Python part of tasks; those are forked from one that does nothing else."""
+    """Return the processes that run the Python part of tasks; a separate process forks them."""
     found = [each for each in processes(*sessions) if _WORKERS in each.command]
     ids = {each.id for each in found}
     return [each.id for each in found if each.parent in ids]
 
 
 def planners(*sessions: int) -> list[int]:
-    """Which processes run the driver's parts of sources and sinks."""
+    """Return the processes that run the driver's part of Python sources and sinks."""
     return [each.id for each in processes(*sessions) if _DAEMON in each.command and _WORKERS not in each.command]
 
 
 def executors(*sessions: int) -> list[int]:
-    """Which processes run tasks, where the driver's JVM does not."""
+    """Return the executor processes; with a local master the driver's JVM runs tasks instead."""
     return [each.id for each in processes(*sessions) if _EXECUTOR in each.command]
 
 
 def processes(*sessions: int) -> list[Process]:
-    """All that are in these sessions."""
+    """Return all processes in these sessions."""
     entries = (each for each in Path("/proc").iterdir() if each.name.isdecimal())
     return [found for each in entries if (found := _look(each, sessions))]
 

@@ -1,10 +1,9 @@
-"""A driver to be killed: of one topic, one query counts the messages by key, another changes each of them.
+"""Runs a Spark driver with two queries of one topic: one counts messages by key, the other changes each message.
 
 python -m faults.spark.job MASTER BOOTSTRAP SOURCE COUNTS COPIES CHECKPOINTS ROWS_PER_BATCH
 
-Goes on until its standard input ends. A query that fails is started again, and one that cannot start because another
-driver has its checkpoint still locked, or because what Spark speaks to was killed, is tried again; its standard error
-says so.
+It runs until its standard input ends. A failed query is started again. A start is retried if another driver still locks
+the checkpoint, or if a process that Spark connects to was killed. Each retry is reported on standard error.
 """
 
 import select
@@ -25,7 +24,7 @@ from spark.site import SETTINGS
 
 TASKS = 3
 MORE_SETTINGS = {
-    # What each batch has read is looked at in the end.
+    # The test reads the batches' offsets at the end.
     "spark.sql.streaming.minBatchesToRetain": "1000000",
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": QUICK_JAVA,
@@ -76,8 +75,10 @@ def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
 
 
 def is_gone(error: str) -> bool:
-    """Whether Spark spoke to a process for the driver's parts of sources and sinks that is not there any more. It keeps
-    several connections to such processes, and learns from each of them alone that there is nobody at the other end."""
+    """True if the error means that Spark's process for the driver's part of sources and sinks was killed.
+
+    Spark keeps several connections to such processes, and detects the end of each connection separately.
+    """
     return any(each in error for each in ("Stream closed", "Broken pipe"))
 
 

@@ -1,4 +1,4 @@
-"""The messages that are read, counted and changed: what they hold follows from their numbers."""
+"""Generates the source messages of the queries; their content is a function of their number."""
 
 import threading
 from zlib import crc32
@@ -9,7 +9,7 @@ KEYS = 50
 PADDING = 2000
 AT_ONCE = 500
 AHEAD = 6_000
-"""How many messages may wait for who changes them."""
+"""The most messages that the feeder may be ahead of the query that changes them."""
 
 
 def key_of(number: int) -> bytes:
@@ -25,19 +25,19 @@ def number_of(value: bytes) -> int:
 
 
 def brief(value: bytes) -> bytes:
-    """What readers keep of a long value: its number, and a checksum of all of it."""
+    """Shorten a long value to its number and a checksum."""
     number, dash, _ = value.partition(b"-")
     return b"%b-%d" % (number, crc32(value)) if dash else value
 
 
 class Feeder(threading.Thread):
-    """Writes messages one after the other, as long as those who read them get on."""
+    """Writes messages one after the other, and waits while the readers are too far behind."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(name="feeder", daemon=True)
         self.sent = 0
         self.changed = 0
-        """How many of them are known to have been changed."""
+        """The number of messages that are known to be changed."""
         self.failure: BaseException | None = None
         self.bootstrap = bootstrap
         self._topic = topic
@@ -58,7 +58,7 @@ class Feeder(threading.Thread):
             self.failure = failure
 
     def stop(self) -> None:
-        """When this returns, everything that was sent is stored."""
+        """Stop and wait until all sent messages are stored."""
         self._stopping.set()
         self.join()
         if self.failure is not None:

@@ -1,4 +1,4 @@
-"""What must be in the topics that queries write to, by what their checkpoints say that each batch has read."""
+"""Checks the topics that queries write, against the offsets that each batch has read by its checkpoint."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ Logs = Mapping[TopicPartition, Sequence[Row]]
 
 
 def rows_read(batches: Sequence[Batch], source: Logs) -> list[list[Row]]:
-    """Of each batch."""
+    """Return the rows that each batch has read."""
     read = []
     for start, end in batches:
         slices = (rows[start.get(where.partition, 0) : end[where.partition]] for where, rows in source.items())
@@ -22,13 +22,13 @@ def rows_read(batches: Sequence[Batch], source: Logs) -> list[list[Row]]:
 
 
 def check_source(source: Logs, sent: int) -> None:
-    """Everything that was sent is there once, whatever happened to the broker."""
+    """Assert that each sent message is stored exactly once."""
     rows = [row for log in source.values() for row in log]
     assert sorted(number_of(value) for _, value in rows) == list(range(sent))
 
 
 def check_counts(read: Sequence[Sequence[Row]], counts: Logs) -> list[int]:
-    """After each batch, the number of all messages so far of each key that the batch has; how many rows that is."""
+    """Assert that each batch wrote the running total of each of its keys; returns the row count after each batch."""
     expected: dict[bytes, list[int]] = defaultdict(list)
     totals: Counter[bytes] = Counter()
     for rows in read:
@@ -45,8 +45,7 @@ def check_counts(read: Sequence[Sequence[Row]], counts: Logs) -> list[int]:
 
 
 def check_copies(read: Sequence[Sequence[Row]], copies: Logs) -> list[int]:
-    """Each message once, changed, those of a batch behind those of the batch before; how many rows there are after each
-    batch."""
+    """Assert that each message was changed and written once, in batch order; returns the row count after each batch."""
     batches = {number_of(value): batch for batch, rows in enumerate(read) for _, value in rows}
     seen: Counter[int] = Counter()
     for where, rows in copies.items():
@@ -54,7 +53,7 @@ def check_copies(read: Sequence[Sequence[Row]], copies: Logs) -> list[int]:
         for key, value in rows:
             number = number_of(value)
             assert (key, value) == (key_of(number), brief(value_of(number).upper()))
-            assert batches[number] >= last, f"{where}: message {number} of batch {batches[number]} comes behind {last}"
+            assert batches[number] >= last, f"{where}: message {number} of batch {batches[number]} follows batch {last}"
             last = batches[number]
             seen[number] += 1
     assert seen == Counter(dict.fromkeys(batches, 1))
@@ -62,7 +61,7 @@ def check_copies(read: Sequence[Sequence[Row]], copies: Logs) -> list[int]:
 
 
 def phase(planned: int, done: int, stored: int, rows: Sequence[int]) -> str:
-    """How far a batch was, of a query that has stored `rows` after each of its batches."""
+    """Describe the progress of the current batch, given the row count after each batch."""
     if planned == done:
         return "between batches"
     before = rows[done] if done >= 0 else 0

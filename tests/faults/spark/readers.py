@@ -1,4 +1,4 @@
-"""Readers of the topics that queries write to, from the beginning on and through whatever happens meanwhile."""
+"""Reads the topics that queries write, from the beginning on and through faults."""
 
 import logging
 import threading
@@ -17,11 +17,11 @@ PATIENCE_S = 90
 
 _log = logging.getLogger(__name__)
 Row = tuple[bytes, bytes]
-"""Key and value, which is brief once it is kept."""
+"""A key and a value; stored values are shortened by `brief`."""
 
 
 class Reader(threading.Thread, ABC):
-    """Ends when it is told how far, and is there. Each partition's messages must come in order, and none left out."""
+    """A reader that ends at given offsets, and asserts that each partition's messages are in order and complete."""
 
     def __init__(self, bootstrap: str, partitions: Sequence[TopicPartition]) -> None:
         super().__init__(name=type(self).__name__, daemon=True)
@@ -34,7 +34,7 @@ class Reader(threading.Thread, ABC):
 
     @abstractmethod
     def messages(self) -> Iterator[tuple[TopicPartition, int, Row] | None]:
-        """What comes; None now and then."""
+        """Yield messages as they arrive, and None at intervals."""
 
     def run(self) -> None:
         try:
@@ -56,11 +56,11 @@ class Reader(threading.Thread, ABC):
         if all(len(self.rows[where]) >= end for where, end in ends.items()):
             return True
         found = {where: len(rows) for where, rows in self.rows.items()}
-        assert time.monotonic() < self._end_s, f"there should be {ends}, but there came {found}"
+        assert time.monotonic() < self._end_s, f"expected messages up to {ends}, received up to {found}"
         return False
 
     def finish(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[Row]]:
-        """All that it has read, which is as far as this."""
+        """Read up to these offsets and return all messages."""
         self._end_s = time.monotonic() + PATIENCE_S
         self._ends = ends
         self.join()

@@ -1,4 +1,4 @@
-"""Two queries at work, with their readers, whose processes and whose broker are killed at chosen moments."""
+"""Runs two queries and readers of their output, and kills Spark's processes or the broker at random moments."""
 
 import logging
 import time
@@ -24,9 +24,9 @@ PATIENCE_S = 180.0
 SOURCE, COUNTS, COPIES = "source", "counts", "copies"
 PARTITIONS = {SOURCE: 3, COUNTS: 2, COPIES: 3}
 LOCAL = "local[2,4]"
-"""A task may fail four times."""
+"""A local master with two cores and at most four attempts per task."""
 LIMITS = (500, 2_000, 10_000)
-"""How many rows a batch may have; each driver has another limit."""
+"""The row limits of a batch; each driver draws one."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,11 +40,11 @@ class Victim(StrEnum):
 
 
 SOME = {Victim.WORKER: workers, Victim.EXECUTOR: executors, Victim.PLANNER: planners}
-"""Of which one or all are killed."""
+"""The victims with several processes, of which one or all are killed."""
 
 
 class Moment(StrEnum):
-    """In the life of a batch."""
+    """A moment in the processing of a batch."""
 
     PLANNED = "planned"
     WRITING = "writing"
@@ -53,7 +53,7 @@ class Moment(StrEnum):
 
 
 class State(NamedTuple):
-    """Of one query, when something was killed."""
+    """The state of one query at the time of a kill."""
 
     topic: str
     planned: int
@@ -89,7 +89,7 @@ class Run:
     # Killing.
 
     def kill(self, victim: Victim) -> None:
-        """Come back when both queries have done more since."""
+        """Kill the victim at a random moment, and wait until both queries make progress again."""
         moment = self._random.choice(list(Moment))
         self._await(moment)
         if victim is Victim.DRIVER:
@@ -111,7 +111,7 @@ class Run:
 
     @property
     def _sessions(self) -> Sequence[int]:
-        """Of the processes in which tasks are done."""
+        """Return the sessions of the processes that run tasks."""
         return [self.driver.session] if self._cluster is None else self._cluster.sessions
 
     def _await(self, moment: Moment) -> None:
@@ -161,7 +161,7 @@ class Run:
     # The end.
 
     def finish(self) -> None:
-        """Let everything be read, and hold what was written to what it must be."""
+        """Wait until all messages are processed, and check the output."""
         self._feeder.stop()
         ends = self._ends(SOURCE)
         last = {where.partition: offset for where, offset in ends.items()}
@@ -188,7 +188,7 @@ class Run:
 
 @contextmanager
 def running(files: Path, random: Random, cluster: Cluster | None = None) -> Iterator[Run]:
-    """On a cluster of Spark, or in one JVM."""
+    """Start a run on a Spark cluster, or in one JVM."""
     with RealBroker(files / "data") as broker, connect(broker.bootstrap) as client:
         run = Run(files, broker, client, random, cluster)
         try:

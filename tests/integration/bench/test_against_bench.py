@@ -1,4 +1,4 @@
-"""The comparison with another commit, in its smallest form.
+"""Tests the comparison with another commit in its smallest form.
 
 The tests make a repository of the current sources. They need no history, and reuse the modules that are compiled.
 """
@@ -37,7 +37,7 @@ def repository(directory: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository of this project, with the compiled modules of the checkout that is tested."""
+    """Clone this project, with the compiled modules of the tested checkout."""
     directory = tmp_path_factory.mktemp("clone")
     ignored = shutil.ignore_patterns(".work", "__pycache__", "*.egg-info")
     for name in (*BUILT_FROM, ".gitignore", "bench"):
@@ -52,7 +52,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A repository of a project that cannot be built."""
+    """Make a repository of a project that cannot be built."""
     for name in ("src", "scripts"):
         (tmp_path / name).mkdir()
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "brook"\n[project.scripts]\nbrook = "brook:main"\n')
@@ -72,7 +72,7 @@ def started(clone: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         yield bench
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(bench.pid, signal.SIGKILL)  # The brokers too, should the bench not have ended them.
+            os.killpg(bench.pid, signal.SIGKILL)  # Also its brokers, if the bench has not ended them.
         bench.communicate()
 
 

@@ -1,4 +1,4 @@
-"""The bench's mechanics, with next to nothing to do: no figure is looked at, only that all of them are there.
+"""Runs the bench with minimal workloads, and checks that all figures exist, but not their values.
 
 Without Kafka and without the tool on librdkafka, so that nothing is needed that the tests do not need anyway.
 """
@@ -19,7 +19,7 @@ PAGE = "# Measured\n\nWritten by people.\n"
 
 @contextmanager
 def started(*arguments: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A bench in its smallest form, on a page and data of its own."""
+    """Run a bench in its smallest form, with a separate page and data."""
     (tmp_path / "RESULTS.md").write_text(PAGE)
     command = [sys.executable, "-m", *arguments, "--tiny", "--data", str(tmp_path / "data")]
     bench = subprocess.Popen(
@@ -29,12 +29,12 @@ def started(*arguments: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         yield bench
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(bench.pid, signal.SIGKILL)  # The brokers too, should the bench not have ended them.
+            os.killpg(bench.pid, signal.SIGKILL)  # Also its brokers, if the bench has not ended them.
         bench.communicate()
 
 
 def run(*arguments: str, tmp_path: Path) -> str:
-    """Run a bench to its end; the page afterwards."""
+    """Run a bench to its end, and return its page."""
     with started(*arguments, "--output", str(tmp_path / "RESULTS.md"), tmp_path=tmp_path) as bench:
         said, _ = bench.communicate(timeout=240)
     assert bench.returncode == 0, said
@@ -64,13 +64,13 @@ def page(tmp_path: Path) -> str:
         ("flush", ["64 producers, 1000 partitions, raw | messages/s", "full batches, raw | CPU-s per million"]),
     ],
 )
-def test_the_bench_measures_and_writes_a_row_for_each_figure(part: str, rows: list[str], tmp_path: Path) -> None:
+def test_the_bench_writes_a_row_for_each_measure(part: str, rows: list[str], tmp_path: Path) -> None:
     text = run("bench", "--alone", "--only", part, tmp_path=tmp_path)
     for row in rows:
         assert row in text
 
 
-def test_an_interrupted_bench_writes_what_it_has_and_leaves_nothing_running(tmp_path: Path) -> None:
+def test_an_interrupted_bench_writes_its_results_and_ends_its_processes(tmp_path: Path) -> None:
     output = str(tmp_path / "RESULTS.md")
     with started("bench", "--alone", "--only", "start,raw", "--output", output, tmp_path=tmp_path) as bench:
         assert bench.stdout is not None
@@ -86,20 +86,20 @@ def test_an_interrupted_bench_writes_what_it_has_and_leaves_nothing_running(tmp_
     assert "idle memory | MB" in text, said
 
 
-def test_a_profile_of_each_workload_is_written_or_the_bench_says_what_it_needs(tmp_path: Path) -> None:
+def test_the_bench_writes_a_profile_per_workload_or_names_what_it_needs(tmp_path: Path) -> None:
     profiles = tmp_path / "profiles"
     arguments = ["--alone", "--only", "wide", "--profile", "--profiles", str(profiles)]
     with started("bench", *arguments, tmp_path=tmp_path) as bench:
         said, _ = bench.communicate(timeout=240)
     if bench.returncode:
-        assert "it needs root, or to be allowed to trace" in said
+        assert "it needs root, or permission to trace" in said
     else:
         (profile,) = profiles.iterdir()
-        # In so short a run nobody may have been seen at work; that functions are named is held by the unit tests.
+        # Such a short run may have no samples. Unit tests check that functions are named.
         assert "samples at 500 a second of threads at work" in profile.read_text()
 
 
-def test_growth_is_measured_for_all_that_grows_and_for_each_kind_of_start(tmp_path: Path) -> None:
+def test_the_growth_bench_measures_every_dimension_and_kind_of_start(tmp_path: Path) -> None:
     text = run("bench.growth", tmp_path=tmp_path)
     for row in (
         "| messages in the log | 10,000, 50,000 | consume near the end |",

@@ -1,4 +1,4 @@
-"""The bench of the web API works: each of the rows is measured, and the page is written."""
+"""Checks that the bench of the web API measures each row and writes its page."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from bench.gateway import waiting
 from bench.gateway.__main__ import CASES, main
 
 
-def test_the_web_api_is_measured(tmp_path: Path) -> None:
+def test_the_gateway_bench_measures_the_web_api(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
     page.write_text("# Measured\n\nWritten by people.\n")
     assert main(["--tiny", "--output", str(page)]) == 0
@@ -17,7 +17,7 @@ def test_the_web_api_is_measured(tmp_path: Path) -> None:
     assert "gateway's CPU while nobody asks" in text
 
 
-def test_polls_that_wait_are_measured_beside_others(tmp_path: Path) -> None:
+def test_the_gateway_bench_measures_waiting_polls(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
     page.write_text("# Measured\n")
     assert waiting.main(["--tiny", "--output", str(page)]) == 0

@@ -1,4 +1,4 @@
-"""The mechanics of the bench of gRPC's streams: each of the rows is measured, and the page is written."""
+"""Checks that the bench of gRPC streams measures each row and writes its page."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_streams_of_every_kind_are_measured(tmp_path: Path) -> None:
+def test_the_grpc_bench_measures_every_kind_of_stream(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
     page.write_text("# Measured\n\nWritten by people.\n")
     command = [sys.executable, "-m", "bench.grpc_streams", "--tiny", "--output", str(page)]

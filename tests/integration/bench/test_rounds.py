@@ -1,4 +1,4 @@
-"""Rounds that do not go as planned: work that fails once or always, and an interrupt."""
+"""Tests rounds with failing workloads and with an interrupt."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ def peer(tmp_path: Path) -> Floor:
 
 
 def run(peer: Floor, tmp_path: Path, at: int, fail: Fail) -> Rounds:
-    """Two rounds, and one to warm up, of a workload that calls `fail` from its `at`th attempt on."""
+    """Run a warm-up and two rounds of a workload that calls `fail` from its `at`th attempt on."""
     attempts = 0
 
     def work(driver: Driver, scale: Scale) -> Iterator[Sample]:
@@ -37,7 +37,7 @@ def run(peer: Floor, tmp_path: Path, at: int, fail: Fail) -> Rounds:
     return rounds
 
 
-def test_what_fails_once_is_tried_again_on_a_broker_that_is_started_anew(peer: Floor, tmp_path: Path) -> None:
+def test_a_failed_measurement_is_retried_on_a_restarted_broker(peer: Floor, tmp_path: Path) -> None:
     failed: list[bool] = []
 
     def fail() -> None:
@@ -52,7 +52,7 @@ def test_what_fails_once_is_tried_again_on_a_broker_that_is_started_anew(peer: F
     assert rounds.failures == []
 
 
-def test_what_fails_twice_is_noted_and_the_run_goes_on(peer: Floor, tmp_path: Path) -> None:
+def test_a_measurement_that_fails_twice_is_recorded_and_skipped(peer: Floor, tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError("always\nand a long log")
 
@@ -63,7 +63,7 @@ def test_what_fails_twice_is_noted_and_the_run_goes_on(peer: Floor, tmp_path: Pa
     assert not peer.is_running
 
 
-def test_an_interrupt_ends_the_run_and_leaves_no_broker_behind(peer: Floor, tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_run_and_its_broker(peer: Floor, tmp_path: Path) -> None:
     def fail() -> None:
         raise KeyboardInterrupt
 

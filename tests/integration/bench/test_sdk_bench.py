@@ -1,4 +1,4 @@
-"""The SDK bench's mechanics: every writer writes, and what people wrote on the page is left alone."""
+"""Checks that the SDK bench measures every writer, and keeps hand-written text on its page."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = "# Measured\n\nWritten by people.\n"
 
 
-def test_writers_are_measured_beside_others_and_all_they_write_is_stored(tmp_path: Path) -> None:
+def test_the_sdk_bench_measures_writers_whose_messages_are_all_stored(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
     page.write_text(PAGE)
     command = [sys.executable, "-m", "bench.sdk", "--tiny", "--output", str(page)]

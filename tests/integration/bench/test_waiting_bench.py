@@ -1,4 +1,4 @@
-"""The mechanics of the bench of waiting reads: each of the rows is measured, and the page is written."""
+"""Checks that the bench of waiting reads measures each row and writes its page."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_reads_that_wait_are_measured_beside_others(tmp_path: Path) -> None:
+def test_the_waiting_bench_measures_waiting_reads(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
     page.write_text("# Measured\n\nWritten by people.\n")
     command = [sys.executable, "-m", "bench.waiting", "--tiny", "--output", str(page)]

@@ -1,4 +1,4 @@
-"""A real broker process among peers that want it ill: it goes on serving, keeps its memory, says each thing once."""
+"""Runs a real broker process among hostile peers: it keeps serving, bounds its memory and logs each event once."""
 
 import resource
 import select
@@ -27,7 +27,7 @@ MEMORY_BYTES_MAX = 150 * 1024 * 1024
 
 @contextmanager
 def many_open_files() -> Iterator[int]:
-    """As many files as this user may open, for this process and the broker it starts; gives how many."""
+    """Raise the limit of open files for this process and its broker, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
@@ -50,7 +50,7 @@ def read_frame(peer: socket.socket) -> memoryview:
 
 
 def write_and_read_back(broker: RealBroker) -> None:
-    """What a good client does: it must work whatever the others do."""
+    """Write and read as a well-behaved client, which must work whatever the hostile peers do."""
     with connect(broker) as peer:
         peer.sendall(request_frame("Metadata", 9, {"topics": [{"name": "events"}]}))
         frame = read_frame(peer)
@@ -71,7 +71,7 @@ def resident_bytes(broker: RealBroker) -> int:
 
 
 def is_ended(peer: socket.socket) -> bool:
-    """Whether the broker ends the connection without saying anything."""
+    """True if the broker closes the connection without sending anything."""
     try:
         return peer.recv(1) == b""
     except ConnectionResetError:
@@ -81,9 +81,7 @@ def is_ended(peer: socket.socket) -> bool:
 @pytest.mark.parametrize(
     "first_bytes", [b"", struct.pack(">i", 100 * 1024 * 1024)], ids=["idle", "large announcements"]
 )
-def test_thousands_of_peers_that_only_connect_cost_little_and_disturb_nobody(
-    first_bytes: bytes, tmp_path: Path
-) -> None:
+def test_thousands_of_idle_connections_cost_little_and_delay_nobody(first_bytes: bytes, tmp_path: Path) -> None:
     with many_open_files() as limit, RealBroker(tmp_path / "data") as broker, ExitStack() as stack:
         count = min(IDLE_PEERS, limit - 500)
         assert count >= IDLE_PEERS_MIN
@@ -112,7 +110,7 @@ def test_thousands_of_peers_that_only_connect_cost_little_and_disturb_nobody(
     ],
     ids=["negative", "oversize", "http", "tls", "empty", "unknown key", "unknown version", "garbage"],
 )
-def test_nonsense_is_cut_off_and_logged_once(data: bytes, tmp_path: Path) -> None:
+def test_garbage_closes_the_connection_and_is_logged_once(data: bytes, tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         for _ in range(50):
             with connect(broker) as peer:
@@ -123,8 +121,8 @@ def test_nonsense_is_cut_off_and_logged_once(data: bytes, tmp_path: Path) -> Non
         assert broker.log_text().count("connection cut off") == 1
 
 
-def test_a_reader_that_never_reads_costs_no_more_than_its_share(tmp_path: Path) -> None:
-    """It asks for far more than it takes: dispatch stops, and others are served as before."""
+def test_memory_of_a_reader_that_never_reads_is_bounded(tmp_path: Path) -> None:
+    """The reader requests far more than it takes. The broker stops dispatching its requests and serves others."""
     with RealBroker(tmp_path / "data", flush="os") as broker:
         write_and_read_back(broker)
         before = resident_bytes(broker)
@@ -143,7 +141,7 @@ def test_a_reader_that_never_reads_costs_no_more_than_its_share(tmp_path: Path) 
             assert resident_bytes(broker) - before < MEMORY_BYTES_MAX
 
 
-def test_half_frames_from_many_peers_do_not_hold_up_a_whole_one(tmp_path: Path) -> None:
+def test_incomplete_frames_of_many_peers_do_not_delay_complete_ones(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker, ExitStack() as stack:
         body = write_produce_request(9, [("events", [(0, bytes(400_000))])], acks=-1, timeout_ms=30_000)
         whole = request_frame("Produce", 9, body=body)
@@ -155,7 +153,7 @@ def test_half_frames_from_many_peers_do_not_hold_up_a_whole_one(tmp_path: Path) 
 
 
 def fill_and_stop(peer: socket.socket) -> None:
-    """Send a giant as far as it is taken, and then no more; being cut off for it is no surprise."""
+    """Send a huge frame as far as the broker takes it, then stop. The broker may close the connection."""
     peer.setblocking(False)
     start = struct.pack(">i", 100 * 1024 * 1024) + request_frame("Produce", 9)[4:]
     piece = bytes(1_000_000)
@@ -168,8 +166,8 @@ def fill_and_stop(peer: socket.socket) -> None:
             sent += peer.send(piece)
 
 
-def test_giants_that_stop_half_way_cost_others_nothing(tmp_path: Path) -> None:
-    """A dozen of them ask for more than all memory for requests, and come back when they are ended."""
+def test_incomplete_huge_frames_do_not_affect_other_peers(tmp_path: Path) -> None:
+    """A dozen peers request more than all memory for frames, and reconnect when they are disconnected."""
     memory = ["--request-memory-bytes", "256MiB"]
     with RealBroker(tmp_path / "data", flush="os", extra_args=memory) as broker, ExitStack() as stack:
         for _ in range(2):
@@ -179,7 +177,7 @@ def test_giants_that_stop_half_way_cost_others_nothing(tmp_path: Path) -> None:
                 write_and_read_back(broker)
 
 
-def test_a_giant_of_a_kind_that_never_is_one_is_cut_off_as_soon_as_it_begins(tmp_path: Path) -> None:
+def test_a_frame_above_the_limit_of_its_api_closes_the_connection_at_once(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker, connect(broker) as peer:
         peer.sendall(struct.pack(">ihh", 100 * 1024 * 1024, 3, 9))
         assert is_ended(peer)

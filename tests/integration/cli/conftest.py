@@ -1,4 +1,4 @@
-"""One broker for the tests of a module, and the command that talks to it."""
+"""Provides one broker per test module, and the command line connected to it."""
 
 from collections.abc import Iterator
 
@@ -21,5 +21,5 @@ def millstream(broker: RealBroker) -> Command:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic's name that no other test uses."""
+    """Returns a topic name that no other test uses."""
     return f"t-{abs(hash(request.node.nodeid))}"

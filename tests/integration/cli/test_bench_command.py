@@ -1,4 +1,4 @@
-"""`millstream bench` against a real broker."""
+"""Tests `millstream bench` against a real broker."""
 
 import signal
 
@@ -16,7 +16,7 @@ from builders.command import TIMEOUT_S, Command
         (("latency", "--count", "20"), {"acknowledged", "read"}),
     ],
 )
-def test_a_load_is_measured_and_its_topic_is_removed(
+def test_a_load_is_measured_and_its_temporary_topic_is_deleted(
     millstream: Command, arguments: tuple[str, ...], latency: set[str]
 ) -> None:
     (document,) = millstream.succeed("bench", *arguments, "--size", "50", "--json").documents
@@ -30,13 +30,13 @@ def test_a_load_is_measured_and_its_topic_is_removed(
     assert not [row for row in page["topics"] if row["name"].startswith("millstream-bench-")]
 
 
-def test_people_get_a_line_and_a_table(millstream: Command) -> None:
+def test_text_output_is_a_summary_line_and_a_latency_table(millstream: Command) -> None:
     lines = millstream.succeed("bench", "produce", "--count", "100", "--size", "1KiB").output.decode().splitlines()
     assert lines[0].startswith("100 messages of 1024 B in ")
     assert lines[2].split() == ["ms", "mean", "p50", "p90", "p99", "p99.9", "max"]
 
 
-def test_a_topic_that_is_named_is_used_and_left(millstream: Command, topic: str) -> None:
+def test_a_named_topic_is_used_and_not_deleted(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic)
     millstream.succeed("bench", "produce", "--count", "100", "--topic", topic)
     (document,) = millstream.succeed("bench", "consume", "--topic", topic, "--json").documents
@@ -44,15 +44,13 @@ def test_a_topic_that_is_named_is_used_and_left(millstream: Command, topic: str)
     assert len(millstream.succeed("get", topic).lines) == 100
 
 
-def test_what_is_read_is_told_by_its_own_size_and_not_by_the_one_that_would_be_written(
-    millstream: Command, topic: str
-) -> None:
+def test_consume_reports_the_size_of_the_messages_that_it_read(millstream: Command, topic: str) -> None:
     millstream.succeed("put", topic, "three", "words", "there")
     lines = millstream.succeed("bench", "consume", "--topic", topic).output.decode().splitlines()
     assert lines[0].startswith("3 messages of 5 B in ")
 
 
-def test_after_ctrl_c_the_topic_is_removed(millstream: Command) -> None:
+def test_ctrl_c_deletes_the_temporary_topic(millstream: Command) -> None:
     def bench_topics() -> list[str]:
         (page,) = millstream.succeed("topic", "list", "--all", "--json").documents
         return [row["name"] for row in page["topics"] if row["name"].startswith("millstream-bench-")]
@@ -75,13 +73,13 @@ def test_after_ctrl_c_the_topic_is_removed(millstream: Command) -> None:
         (("latency", "--acks", "2"), "--acks"),
     ],
 )
-def test_a_load_that_cannot_be_is_refused(millstream: Command, arguments: tuple[str, ...], named: str) -> None:
+def test_invalid_options_of_a_load_are_refused(millstream: Command, arguments: tuple[str, ...], named: str) -> None:
     ended = millstream.run("bench", *arguments)
     assert ended.code == 2
     assert named in ended.errors
 
 
-def test_a_named_topic_that_is_not_there_is_told(millstream: Command, topic: str) -> None:
+def test_a_named_topic_that_does_not_exist_is_reported(millstream: Command, topic: str) -> None:
     ended = millstream.run("bench", "consume", "--topic", topic)
     assert ended.code == 1
     assert topic in ended.errors

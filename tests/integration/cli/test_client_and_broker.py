@@ -1,4 +1,4 @@
-"""The client in this process against a real broker in another."""
+"""Tests the client in this process against a real broker in another process."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
         yield broker
 
 
-def test_librdkafka_meets_the_same_partitions_when_it_is_told_to(broker: RealBroker) -> None:
+def test_librdkafka_with_murmur2_chooses_the_same_partitions(broker: RealBroker) -> None:
     keys = [b"key-%d" % number for number in range(200)]
 
     async def create() -> None:
@@ -44,7 +44,7 @@ def test_librdkafka_meets_the_same_partitions_when_it_is_told_to(broker: RealBro
     assert asyncio.run(read()) == {key: partition_for(key, 7) for key in keys}
 
 
-def test_a_position_beyond_the_end_is_waited_for_by_the_broker(broker: RealBroker) -> None:
+def test_a_fetch_beyond_the_end_waits_at_the_broker(broker: RealBroker) -> None:
     async def body() -> None:
         async with WritingClient(broker.bootstrap) as client:
             await client.put("ahead", [b"0"])
@@ -59,7 +59,7 @@ def test_a_position_beyond_the_end_is_waited_for_by_the_broker(broker: RealBroke
     asyncio.run(asyncio.wait_for(body(), PATIENCE_S / 2))
 
 
-def test_a_refused_batch_is_refused_by_name(broker: RealBroker) -> None:
+def test_a_refused_batch_raises_the_brokers_error(broker: RealBroker) -> None:
     async def body() -> None:
         async with WritingClient(broker.bootstrap) as client:
             await client.create_topic("small", settings={"max.message.bytes": "1000"})
@@ -75,7 +75,7 @@ def test_a_refused_batch_is_refused_by_name(broker: RealBroker) -> None:
     asyncio.run(body())
 
 
-def test_puts_go_on_over_kills_of_the_broker_and_store_each_message_once(tmp_path: Path) -> None:
+def test_puts_store_each_message_once_when_the_broker_is_killed(tmp_path: Path) -> None:
     async def write(bootstrap: str, writer: int, stop: asyncio.Event) -> list[bytes]:
         stored: list[bytes] = []
         async with WritingClient(bootstrap) as client:

@@ -1,4 +1,4 @@
-"""`millstream config`, `cluster` and `sql` against a real broker."""
+"""Tests `millstream config`, `cluster` and `sql` against a real broker."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from builders.command import Command
 from millstream import __version__
 
 
-def test_settings_are_changed_shown_and_put_back(millstream: Command, topic: str) -> None:
+def test_topic_settings_are_set_listed_and_unset(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic)
     said = millstream.succeed("config", "set", "topic", topic, "retention.ms=2h", "max.message.bytes=2MiB").output
     assert said.splitlines()[0] == f"Set retention.ms = 7200000 for topic {topic}.".encode()
@@ -21,7 +21,7 @@ def test_settings_are_changed_shown_and_put_back(millstream: Command, topic: str
     assert [row for row in rows if row["own"]] == []
 
 
-def test_a_setting_is_explained(millstream: Command, topic: str) -> None:
+def test_config_describe_shows_value_type_source_and_documentation(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic, "--setting", "cleanup.policy=compact")
     lines = millstream.succeed("config", "describe", "topic", topic, "cleanup.policy").lines
     assert lines[0] == b"cleanup.policy = compact"
@@ -29,15 +29,13 @@ def test_a_setting_is_explained(millstream: Command, topic: str) -> None:
     assert len(lines) > 2
 
 
-def test_a_setting_that_is_not_there_is_told_with_the_nearest_and_a_command_that_lists_them(
-    millstream: Command, topic: str
-) -> None:
+def test_an_unknown_setting_is_refused_with_a_suggestion_and_a_hint(millstream: Command, topic: str) -> None:
     ended = millstream.run("topic", "create", topic, "--set", "retentoin.ms=1")
     assert ended.code == 1
-    assert "retentoin.ms: there is no such topic setting; did you mean retention.ms?\n" in ended.errors
+    assert "retentoin.ms: unknown topic setting; did you mean retention.ms?\n" in ended.errors
     ended = millstream.run("topic", "create", topic, "--set", "foo=1", "--json")
     refused = json.loads(ended.errors)
-    assert refused["message"] == f"creating topic '{topic}': foo: there is no such topic setting"
+    assert refused["message"] == f"creating topic '{topic}': foo: unknown topic setting"
     assert b"retention.ms = " in millstream.succeed(*refused["hint"].split("`")[1].split()[1:]).output
     millstream.succeed("topic", "create", topic)
     ended = millstream.run("config", "describe", "topic", topic, "retentoin.ms")
@@ -45,9 +43,7 @@ def test_a_setting_that_is_not_there_is_told_with_the_nearest_and_a_command_that
     assert f"`millstream config describe topic {topic}`" in ended.errors
 
 
-def test_settings_of_a_topic_that_is_not_there_are_refused_with_the_nearest_name(
-    millstream: Command, topic: str
-) -> None:
+def test_config_of_a_missing_topic_suggests_a_similar_name(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic)
     for command in (("list",), ("describe",), ("set", "retention.ms=1"), ("unset", "retention.ms")):
         ended = millstream.run("config", command[0], "topic", f"{topic}x", *command[1:])
@@ -55,7 +51,7 @@ def test_settings_of_a_topic_that_is_not_there_are_refused_with_the_nearest_name
         assert f"did you mean {topic}" in ended.errors
 
 
-def test_a_setting_can_be_tried(millstream: Command, topic: str) -> None:
+def test_config_set_with_dry_run_changes_nothing(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic)
     millstream.succeed("config", "set", "topic", topic, "retention.ms=5", "--dry-run")
     assert b"retention.ms" not in b"".join(
@@ -73,7 +69,7 @@ def test_a_setting_can_be_tried(millstream: Command, topic: str) -> None:
         (("list", "broker", "77"), "there is no broker 77"),
     ],
 )
-def test_what_the_broker_refuses_is_told_with_what_to_do(
+def test_a_refusal_by_the_broker_comes_with_a_hint(
     millstream: Command, topic: str, arguments: tuple[str, ...], named: str
 ) -> None:
     millstream.succeed("topic", "create", topic)
@@ -83,13 +79,13 @@ def test_what_the_broker_refuses_is_told_with_what_to_do(
     assert "millstream " in ended.errors.splitlines()[1]
 
 
-def test_settings_of_a_broker_are_shown(millstream: Command) -> None:
+def test_settings_of_a_broker_are_listed(millstream: Command) -> None:
     (rows,) = millstream.succeed("config", "list", "broker", "1", "--all", "--json").documents
     assert len(rows) > 10
     assert {"name", "value", "type", "source", "own", "read_only", "secret", "documentation"} == rows[0].keys()
 
 
-def test_the_cluster_is_shown_as_a_whole(millstream: Command, topic: str) -> None:
+def test_cluster_info_shows_brokers_and_totals(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic, "-p", "3")
     millstream.succeed("put", topic, "x" * 1000)
     millstream.succeed("tail", topic, "--group", f"of-{topic}", "--from", "beginning", "--limit", "1")
@@ -105,7 +101,7 @@ def test_the_cluster_is_shown_as_a_whole(millstream: Command, topic: str) -> Non
     assert text.startswith(f"Cluster {facts['cluster_id']}\n")
 
 
-def test_the_catalog_answers_in_rows_or_json(millstream: Command, topic: str) -> None:
+def test_sql_prints_a_table_or_json(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic, "-p", "3")
     statement = f"SELECT name, partitions FROM topics WHERE name = '{topic}'"
     (document,) = millstream.succeed("sql", statement, "--json").documents
@@ -115,7 +111,7 @@ def test_the_catalog_answers_in_rows_or_json(millstream: Command, topic: str) ->
     assert lines[2].split() == [topic, "3"]
 
 
-def test_a_statement_comes_from_a_file_or_standard_input(millstream: Command, tmp_path: Path) -> None:
+def test_sql_reads_the_statement_from_a_file_or_standard_input(millstream: Command, tmp_path: Path) -> None:
     file = tmp_path / "question.sql"
     file.write_text("SELECT 7 AS seven")
     expected = {"columns": ["seven"], "rows": [[7]], "truncated": False}
@@ -123,7 +119,7 @@ def test_a_statement_comes_from_a_file_or_standard_input(millstream: Command, tm
     assert millstream.succeed("sql", "--file", "-", "--json", given=b"SELECT 7 AS seven").documents == [expected]
 
 
-def test_the_tables_are_listed_with_their_columns(millstream: Command) -> None:
+def test_sql_lists_the_tables_with_their_columns(millstream: Command) -> None:
     (rows,) = millstream.succeed("sql", "--tables", "--json").documents
     tables = {row["table"]: row["columns"] for row in rows}
     assert {"brokers", "topics", "partitions", "producers"} <= tables.keys()
@@ -139,7 +135,7 @@ def test_the_tables_are_listed_with_their_columns(millstream: Command) -> None:
         ("DELETE FROM topics", "use SELECT"),
     ],
 )
-def test_a_statement_that_cannot_be_run_says_why(millstream: Command, statement: str, named: str) -> None:
+def test_a_statement_that_fails_is_reported_with_the_reason(millstream: Command, statement: str, named: str) -> None:
     ended = millstream.run("sql", statement)
     assert ended.code == 1
     assert named in ended.errors
@@ -147,7 +143,7 @@ def test_a_statement_that_cannot_be_run_says_why(millstream: Command, statement:
     assert failure["error"] == "INVALID_REQUEST"
 
 
-def test_more_rows_than_asked_for_are_told_of(millstream: Command) -> None:
+def test_a_truncated_result_is_reported(millstream: Command) -> None:
     statement = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50) SELECT i FROM n"
     ended = millstream.run("sql", statement, "--limit", "10")
     assert (ended.code, len(ended.lines)) == (0, 12)
@@ -156,7 +152,7 @@ def test_more_rows_than_asked_for_are_told_of(millstream: Command) -> None:
     assert document["truncated"] is True
 
 
-def test_a_context_leads_commands_to_their_broker(millstream: Command, tmp_path: Path) -> None:
+def test_a_context_selects_the_broker_of_a_command(millstream: Command, tmp_path: Path) -> None:
     bootstrap = millstream.environment.pop("MILLSTREAM_BOOTSTRAP")
     millstream.environment["MILLSTREAM_CLIENT_CONFIG"] = str(tmp_path / "contexts.toml")
     millstream.succeed("context", "set", "here", "--bootstrap", bootstrap)
@@ -168,7 +164,7 @@ def test_a_context_leads_commands_to_their_broker(millstream: Command, tmp_path:
     millstream.succeed("cluster", "info", "--context", "here")
 
 
-def test_what_runs_where_is_shown_with_the_leaders_of_topics(millstream: Command, topic: str) -> None:
+def test_cluster_services_shows_services_and_the_leaders_of_topics(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic, "--partitions", "2")
     (told,) = millstream.succeed("cluster", "services", topic, "--json").documents
     kinds = {row["kind"]: row for row in told["services"]}
@@ -180,7 +176,7 @@ def test_what_runs_where_is_shown_with_the_leaders_of_topics(millstream: Command
     assert topic.encode() in millstream.succeed("cluster", "services", topic).output
 
 
-def test_a_single_broker_says_that_there_are_no_backups(millstream: Command, topic: str) -> None:
+def test_cluster_backups_reports_no_followers_on_a_single_broker(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic)
     (told,) = millstream.succeed("cluster", "backups", topic, "--json").documents
     (row,) = told["partitions"]
@@ -190,4 +186,4 @@ def test_a_single_broker_says_that_there_are_no_backups(millstream: Command, top
     )
     ended = millstream.run("cluster", "backups", f"{topic}-missing")
     assert ended.code == 1
-    assert "there is no such topic" in ended.errors
+    assert "no such topic" in ended.errors

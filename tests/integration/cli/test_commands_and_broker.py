@@ -1,4 +1,4 @@
-"""The real commands against a real broker."""
+"""Tests `put`, `get`, `topic` and `info` against a real broker."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from millstream.sdk.producing.row_partitioning import partition_for
 from millstream.testing.real_broker import RealBroker
 
 
-def test_what_is_put_is_got(millstream: Command, topic: str) -> None:
+def test_get_prints_the_messages_of_put(millstream: Command, topic: str) -> None:
     assert (
         millstream.succeed("put", topic, "hello").output == f"Stored in {topic}, partition 0, at offset 0.\n".encode()
     )
@@ -37,7 +37,7 @@ def test_many_lines_arrive_in_order(millstream: Command, topic: str) -> None:
     assert millstream.succeed("get", topic).lines == lines
 
 
-def test_what_is_typed_is_sent_before_the_next_line_comes(millstream: Command, topic: str) -> None:
+def test_a_typed_line_is_sent_before_the_next_one(millstream: Command, topic: str) -> None:
     with millstream.running("put", topic, "--json") as put:
         assert put.stdin is not None
         assert put.stdout is not None
@@ -58,22 +58,24 @@ def test_keys_headers_and_times_are_shown(millstream: Command, topic: str) -> No
     assert b"0:0  key  value a=1 b=x=y" in line
 
 
-def test_what_has_an_id_in_its_header_is_stored_once_and_the_first_place_told_again(
-    millstream: Command, topic: str
-) -> None:
+def test_a_message_with_an_id_header_is_stored_once_and_keeps_its_offset(millstream: Command, topic: str) -> None:
     message = ("put", topic, "paid", "--header", "millstream.id=order-17", "--json")
     places = [millstream.succeed(*message).documents for _ in range(2)]
-    assert places[0] == places[1] == [{"topic": topic, "partition": 0, "offset": 0}]
+    assert places == [
+        [{"topic": topic, "partition": 0, "offset": 0, "duplicate": is_duplicate}] for is_duplicate in (False, True)
+    ]
+    again = millstream.succeed(*message[:-1]).output.decode()
+    assert again == f"Stored in {topic}, partition 0, at offset 0. 1 message was stored before, under the same id.\n"
     (document,) = millstream.succeed("get", topic, "--json").documents
     assert document["headers"] == [{"name": "millstream.id", "value": "order-17"}]
     refused = millstream.run("put", topic, "paid", "--header", "millstream.id=~order-17")
     assert (refused.code, refused.output) == (1, b"")
     assert refused.errors.startswith(
-        "millstream: message id b'~order-17': only ids that a producer has made begin with ~"
+        "millstream: message id b'~order-17': ids that begin with ~ are reserved for producers"
     )
 
 
-def test_keys_before_a_separator_decide_the_partition(millstream: Command, topic: str) -> None:
+def test_keys_before_a_separator_choose_the_partition(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic, "--partitions", "4")
     lines = b"".join(b"key-%d:value:%d\n" % (number, number) for number in range(20))
     millstream.succeed("put", topic, "--key-separator", ":", given=lines)
@@ -84,7 +86,7 @@ def test_keys_before_a_separator_decide_the_partition(millstream: Command, topic
         assert document["value"] == "value:" + document["key"].removeprefix("key-")
 
 
-def test_a_line_without_the_separator_is_named(millstream: Command, topic: str) -> None:
+def test_a_line_without_the_separator_is_reported_with_its_number(millstream: Command, topic: str) -> None:
     ended = millstream.run("put", topic, "--key-separator", ":", given=b"k:v\nnothing\n")
     assert ended.code == 2
     assert "standard input, line 2: there is no ':'" in ended.errors
@@ -103,7 +105,7 @@ def test_a_partition_can_be_chosen_for_writing_and_reading(millstream: Command, 
 
 @pytest.fixture(scope="module")
 def timed(broker: RealBroker) -> str:
-    """A topic of six messages, `0` to `5`, a second apart from the epoch on."""
+    """Returns a topic with six messages, `0` to `5`, whose timestamps are 0 s to 5 s."""
 
     async def fill() -> None:
         async with await WritingClient.connect(broker.bootstrap) as client:
@@ -124,15 +126,13 @@ def timed(broker: RealBroker) -> str:
         (("--from", "100"), ""),
     ],
 )
-def test_a_part_of_a_topic_is_read(millstream: Command, timed: str, flags: tuple[str, ...], expected: str) -> None:
+def test_get_reads_the_requested_range(millstream: Command, timed: str, flags: tuple[str, ...], expected: str) -> None:
     ended = millstream.succeed("get", timed, *flags)
     assert b"".join(ended.lines).decode() == expected
 
 
 @pytest.mark.parametrize("partitions", ["1", "3"])
-def test_following_shows_messages_as_they_come_and_ctrl_c_ends_it_quietly(
-    millstream: Command, topic: str, partitions: str
-) -> None:
+def test_get_follow_prints_new_messages_until_ctrl_c(millstream: Command, topic: str, partitions: str) -> None:
     millstream.succeed("topic", "create", topic, "--partitions", partitions)
     with millstream.running("get", topic, "--follow") as get:
         assert get.stdout is not None
@@ -144,7 +144,7 @@ def test_following_shows_messages_as_they_come_and_ctrl_c_ends_it_quietly(
         assert (get.returncode, output, errors) == (130, b"", b"")
 
 
-def test_a_reader_that_goes_away_ends_the_command_quietly(millstream: Command, topic: str) -> None:
+def test_a_closed_pipe_ends_the_command_without_an_error_message(millstream: Command, topic: str) -> None:
     millstream.succeed("put", topic, given=b"0123456789\n" * 50_000)
     with millstream.running("get", topic) as get:
         assert get.stdout is not None
@@ -189,13 +189,13 @@ def test_a_refusal_is_explained_and_exits_with_1(millstream: Command, arguments:
     assert "Traceback" not in ended.errors
 
 
-def test_a_refusal_names_what_it_concerns_once(millstream: Command) -> None:
+def test_a_refusal_names_the_topic_once(millstream: Command) -> None:
     ended = millstream.run("topic", "create", "a", "--replication-factor", "3")
-    assert ended.errors.startswith("millstream: topic 'a': replication factor 3 is not possible with one broker\n")
+    assert ended.errors.startswith("millstream: topic 'a': replication factor 3 is not supported; use 1\n")
 
 
 @pytest.mark.parametrize("arguments", [("topic", "create", "u.alice"), ("put", "u.alice", "hi")])
-def test_a_reserved_name_is_refused_with_the_same_words_everywhere(
+def test_a_reserved_topic_name_is_refused_with_the_same_text_everywhere(
     millstream: Command, arguments: tuple[str, ...]
 ) -> None:
     ended = millstream.run(*arguments)
@@ -203,7 +203,7 @@ def test_a_reserved_name_is_refused_with_the_same_words_everywhere(
     assert ended.errors == "millstream: bad topic name 'u.alice': names that begin with '__' or 'u.' are reserved\n"
 
 
-def test_a_message_that_is_too_large_is_refused_with_what_to_do(millstream: Command, topic: str) -> None:
+def test_a_message_that_is_too_large_is_refused_with_a_hint(millstream: Command, topic: str) -> None:
     ended = millstream.run("put", topic, given=b"x" * 3_000_000)
     assert ended.code == 1
     assert "max.message.bytes" in ended.errors
@@ -212,12 +212,12 @@ def test_a_message_that_is_too_large_is_refused_with_what_to_do(millstream: Comm
 @pytest.mark.parametrize(
     ("acks", "said"), [("all", "Stored 2 messages in"), ("1", "Stored"), ("0", "Sent 2 messages to")]
 )
-def test_weaker_acknowledgements_can_be_asked_for(millstream: Command, topic: str, acks: str, said: str) -> None:
+def test_put_accepts_weaker_acknowledgements(millstream: Command, topic: str, acks: str, said: str) -> None:
     assert millstream.succeed("put", topic, "a", "b", "--acks", acks).output.decode().startswith(said)
     assert millstream.succeed("get", topic).lines == [b"a", b"b"]
 
 
-def test_info_tells_what_the_broker_says_of_itself(millstream: Command) -> None:
+def test_info_shows_the_brokers_version_and_clock_drift(millstream: Command) -> None:
     (document,) = millstream.succeed("info", "--json").documents
     assert document["broker"]["version"] == __version__
     assert abs(document["broker"]["drift_ms"]) < 60_000
@@ -225,14 +225,14 @@ def test_info_tells_what_the_broker_says_of_itself(millstream: Command) -> None:
     assert b"record codec" in millstream.succeed("info").output
 
 
-def test_a_name_that_is_no_text_is_refused_without_a_traceback(millstream: Command) -> None:
+def test_a_topic_name_that_is_not_utf8_is_refused_without_a_traceback(millstream: Command) -> None:
     ended = millstream.run("put", os.fsdecode(b"\xff"), "message")
     assert ended.code == 1
     assert "bad topic name" in ended.errors
     assert "Traceback" not in ended.errors
 
 
-def test_a_put_goes_on_when_the_broker_is_started_again(tmp_path: Path) -> None:
+def test_put_continues_when_the_broker_is_restarted(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         millstream = Command(broker.bootstrap)
         with millstream.running("put", "t", "--json") as put:
@@ -249,7 +249,7 @@ def test_a_put_goes_on_when_the_broker_is_started_again(tmp_path: Path) -> None:
         assert millstream.succeed("get", "t").lines == [b"line 0", b"line 1", b"line 2"]
 
 
-def test_an_output_that_cannot_be_written_is_named(millstream: Command, timed: str) -> None:
+def test_a_failed_write_to_the_output_is_reported(millstream: Command, timed: str) -> None:
     with open("/dev/full", "wb") as full, millstream.running("get", timed, output=full) as get:
         assert get.stderr is not None
         assert get.stderr.read() == b"millstream: No space left on device\n"

@@ -1,4 +1,4 @@
-"""Completion as a shell asks for it."""
+"""Tests shell completion against a real broker."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ NOBODY = "127.0.0.1:1"
 
 
 def in_bash(millstream: Command, *words: str) -> list[str]:
-    """What bash would offer behind these words, the last of which is being typed."""
+    """Returns what bash offers for the last of these words, which is incomplete."""
     typed = " ".join(f"'{word}'" for word in words)
     script = f"""
         source <(millstream completion bash)
@@ -56,7 +56,7 @@ def test_bash_completes_topics_from_the_broker(millstream: Command, topic: str, 
         ("fish", {"_TYPER_COMPLETE_ARGS": "millstream get {topic}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
     ],
 )
-def test_other_shells_get_their_answers_too(
+def test_zsh_and_fish_complete_topics_from_the_broker(
     millstream: Command, topic: str, shell: str, question: dict[str, str]
 ) -> None:
     script = millstream.succeed("completion", shell).output.decode()
@@ -73,7 +73,7 @@ def test_other_shells_get_their_answers_too(
     assert topic in ended.stdout
 
 
-def test_a_shell_that_is_not_known_is_refused(millstream: Command) -> None:
+def test_an_unknown_shell_is_refused(millstream: Command) -> None:
     ended = millstream.run("completion", "tcsh")
     assert ended.code == 2
     assert "tcsh" in ended.errors

@@ -1,4 +1,4 @@
-"""`millstream dump`, over the wire and from the files of a real broker."""
+"""Tests `millstream dump` over the wire and from the files of a real broker."""
 
 import json
 import signal
@@ -14,11 +14,13 @@ SMALL_SEGMENTS = ("--segment-bytes", "16KiB")
 
 
 def contents(data: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file of a data directory, and when it was changed."""
+    """Returns the modification time and the content of every file in a data directory."""
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in data.rglob("*") if path.is_file()}
 
 
-def test_files_say_the_same_as_the_broker(broker: RealBroker, millstream: Command, topic: str) -> None:
+def test_an_offline_dump_prints_the_same_as_a_dump_from_the_broker(
+    broker: RealBroker, millstream: Command, topic: str
+) -> None:
     millstream.succeed("topic", "create", topic, "-p", "2")
     millstream.succeed("put", topic, "--key-separator", ":", "--null-value", "-", given=b"a:1\nb:x]y\\z\na:-\nc:\xff\n")
     online = millstream.succeed("dump", topic)
@@ -37,7 +39,7 @@ def test_files_say_the_same_as_the_broker(broker: RealBroker, millstream: Comman
     assert here == there
 
 
-def test_beside_a_busy_broker_nothing_seems_wrong_and_nothing_is_changed(tmp_path: Path) -> None:
+def test_an_offline_dump_beside_a_busy_broker_finds_no_problems(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data", extra_args=SMALL_SEGMENTS) as broker:
         millstream = Command(broker.bootstrap)
         millstream.succeed("topic", "create", "busy", "-p", "2")
@@ -46,12 +48,12 @@ def test_beside_a_busy_broker_nothing_seems_wrong_and_nothing_is_changed(tmp_pat
                 pass
             for _ in range(3):
                 ended = millstream.succeed("dump", "--offline", str(broker.data_dir), "--verify")
-                assert all(line.endswith(b"nothing wrong") for line in ended.lines)
+                assert all(line.endswith(b"no problems") for line in ended.lines)
             load.send_signal(signal.SIGINT)
             assert load.wait(TIMEOUT_S) == 130
 
 
-def test_a_log_that_is_being_compacted_is_whole_at_every_moment(tmp_path: Path) -> None:
+def test_an_offline_dump_finds_no_problems_while_a_log_is_compacted(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data", extra_args=("--cleaner-interval-ms", "50ms")) as broker:
         millstream = Command(broker.bootstrap)
         settings = ("--setting", "segment.bytes=16KiB", "--setting", "min.cleanable.dirty.ratio=0")
@@ -73,7 +75,7 @@ def test_a_log_that_is_being_compacted_is_whole_at_every_moment(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("stop", ["stop", "kill"])
-def test_the_files_of_a_broker_that_is_gone_are_read_and_not_touched(tmp_path: Path, stop: str) -> None:
+def test_an_offline_dump_reads_a_stopped_brokers_files_without_changing_them(tmp_path: Path, stop: str) -> None:
     with RealBroker(tmp_path / "data", extra_args=SMALL_SEGMENTS) as broker:
         millstream = Command(broker.bootstrap)
         millstream.succeed("put", "logs", given=b"".join(b"line %d\n" % number for number in range(5_000)))
@@ -88,7 +90,7 @@ def test_the_files_of_a_broker_that_is_gone_are_read_and_not_touched(tmp_path: P
         assert contents(broker.data_dir) == before
 
 
-def test_without_a_catalog_topics_have_ids_for_names(tmp_path: Path) -> None:
+def test_an_offline_dump_shows_topic_ids_when_the_catalog_is_unreadable(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         millstream = Command(broker.bootstrap)
         (created,) = millstream.succeed("topic", "create", "logs", "--json").documents
@@ -103,7 +105,7 @@ def test_without_a_catalog_topics_have_ids_for_names(tmp_path: Path) -> None:
             assert created["id"].encode() in line
 
 
-def test_a_turned_byte_is_found_and_told_as_json_too(tmp_path: Path) -> None:
+def test_a_corrupt_byte_is_reported_as_text_and_as_json(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         millstream = Command(broker.bootstrap)
         for value in ("one", "two", "three"):
@@ -125,7 +127,7 @@ def test_a_turned_byte_is_found_and_told_as_json_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offline", [False, True])
-def test_a_topic_that_is_not_there_is_told_with_the_nearest_name(
+def test_a_dump_of_a_missing_topic_suggests_a_similar_name(
     broker: RealBroker, millstream: Command, topic: str, offline: bool
 ) -> None:
     millstream.succeed("topic", "create", topic)

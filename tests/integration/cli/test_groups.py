@@ -1,4 +1,4 @@
-"""`millstream group` and `millstream tail` against a real broker."""
+"""Tests `millstream group` and `millstream tail` against a real broker."""
 
 import json
 import select
@@ -30,7 +30,7 @@ def client(broker: RealBroker) -> Iterator[millstream.Client]:
 
 @pytest.fixture
 def filled(client: millstream.Client, topic: str) -> str:
-    """A topic of two partitions with ten messages each."""
+    """Returns a topic with two partitions and ten messages in each."""
     client.create_topic(topic, partitions=2)
     with client.producer() as producer:
         for partition in (0, 1):
@@ -41,7 +41,7 @@ def filled(client: millstream.Client, topic: str) -> str:
 
 @contextmanager
 def consuming(broker: RealBroker, group: str, topic: str, protocol: str) -> Iterator[Consumer]:
-    """Somebody else's consumer, which has read and committed everything."""
+    """Yields a consumer of librdkafka that has read and committed everything."""
     settings = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": group,
@@ -63,9 +63,7 @@ def consuming(broker: RealBroker, group: str, topic: str, protocol: str) -> Iter
         consumer.close()
 
 
-def test_what_others_have_called_a_group_is_not_obeyed_by_the_terminal(
-    broker: RealBroker, millstream: Command, filled: str
-) -> None:
+def test_control_characters_in_group_names_are_escaped(broker: RealBroker, millstream: Command, filled: str) -> None:
     hostile, escaped = "esc\x1b[31mRED\x1b]0;t\x07[red]", r"esc\x1b[31mRED\x1b]0;t\x07[red]"
     for name in (hostile, "g" * 30_000):
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name})
@@ -91,7 +89,7 @@ def committed(millstream: Command, group: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_of_either_kind_is_described_with_its_members_and_lag(
+def test_groups_of_both_protocols_are_described_with_members_and_lag(
     broker: RealBroker, millstream: Command, filled: str, group: str, protocol: str
 ) -> None:
     with consuming(broker, group, filled, protocol):
@@ -112,7 +110,7 @@ def test_a_group_of_either_kind_is_described_with_its_members_and_lag(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_is_not_moved_or_deleted_under_its_members(
+def test_a_group_with_members_is_not_reset_or_deleted(
     broker: RealBroker, millstream: Command, filled: str, group: str, protocol: str
 ) -> None:
     with consuming(broker, group, filled, protocol):
@@ -121,14 +119,14 @@ def test_a_group_is_not_moved_or_deleted_under_its_members(
             assert ended.code == 1
             assert "Stop its consumers" in ended.errors
         preview = millstream.succeed("group", "reset", group, "--to", "beginning", "--dry-run").output.decode()
-        assert "Now it would be refused" in preview
+        assert "A reset would be refused now" in preview
         assert "20 messages will be read again" in preview
         assert committed(millstream, group) == {0: 10, 1: 10}
 
 
 @pytest.fixture
 def finished(client: millstream.Client, filled: str, group: str) -> str:
-    """A group that has committed everything and has no member."""
+    """Returns a group that has committed everything and has no members."""
     client.groups.commit(group, {millstream.TopicPartition(filled, partition): 10 for partition in (0, 1)})
     return group
 
@@ -146,7 +144,7 @@ def finished(client: millstream.Client, filled: str, group: str) -> str:
         (("--to", "beginning", "--topic", "{topic}", "--partition", "1"), {0: 10, 1: 0}),
     ],
 )
-def test_a_group_is_moved_to_where_it_is_told(
+def test_reset_moves_the_committed_offsets(
     millstream: Command, filled: str, finished: str, flags: tuple[str, ...], expected: dict[int, int]
 ) -> None:
     chosen = [flag.format(topic=filled) for flag in flags]
@@ -159,14 +157,14 @@ def test_a_group_is_moved_to_where_it_is_told(
     assert committed(millstream, finished) == expected
 
 
-def test_a_new_group_can_be_placed_before_it_reads(millstream: Command, filled: str, group: str) -> None:
+def test_reset_sets_the_offsets_of_a_new_group(millstream: Command, filled: str, group: str) -> None:
     assert millstream.run("group", "reset", group, "--to", "3", "--yes").code == 1
     millstream.succeed("group", "reset", group, "--to", "8", "--topic", filled, "--yes")
     lines = millstream.succeed("tail", filled, "--group", group, "--limit", "4").lines
     assert sorted(lines) == [b"0-8", b"0-9", b"1-8", b"1-9"]
 
 
-def test_a_reset_shows_what_it_does_and_asks(millstream: Command, finished: str) -> None:
+def test_reset_shows_its_effect_and_asks_for_confirmation(millstream: Command, finished: str) -> None:
     with Terminal(millstream, "group", "reset", finished, "--to", "-2") as terminal:
         terminal.expect("4 messages will be read again, 0 skipped.")
         terminal.expect("Reset it?")
@@ -177,14 +175,14 @@ def test_a_reset_shows_what_it_does_and_asks(millstream: Command, finished: str)
     assert (ended.code, "add --yes" in ended.errors) == (2, True)
 
 
-def test_a_group_is_deleted_with_what_it_committed(millstream: Command, finished: str) -> None:
+def test_a_group_is_deleted_with_its_committed_offsets(millstream: Command, finished: str) -> None:
     assert millstream.succeed("group", "delete", finished, "--yes").output == f"Deleted group {finished}.\n".encode()
     ended = millstream.run("group", "describe", finished, "--json")
     assert ended.code == 1
     assert json.loads(ended.errors)["error"] == "GROUP_ID_NOT_FOUND"
 
 
-def test_a_group_whose_topic_is_gone_can_still_be_described(millstream: Command, filled: str, group: str) -> None:
+def test_a_group_can_be_described_after_its_topic_was_deleted(millstream: Command, filled: str, group: str) -> None:
     millstream.succeed("topic", "create", f"{filled}-2")
     millstream.succeed("put", f"{filled}-2", "x")
     millstream.succeed("tail", filled, f"{filled}-2", "--group", group, "--from", "beginning", "--limit", "21")
@@ -192,10 +190,10 @@ def test_a_group_whose_topic_is_gone_can_still_be_described(millstream: Command,
     assert committed(millstream, group) == {0: 10, 1: 10}
 
 
-def test_tail_shows_what_arrives_from_now_on(millstream: Command, filled: str) -> None:
+def test_tail_prints_new_messages_by_default(millstream: Command, filled: str) -> None:
     with millstream.running("tail", filled, "--json") as tail:
         assert tail.stdout is not None
-        # Whatever is written before it listens it does not show, so it is written until it does.
+        # Messages written before tail listens are not printed, so the test writes until one is.
         while not _readable(tail):
             millstream.succeed("put", filled, "live")
         assert json.loads(tail.stdout.readline())["value"] == "live"
@@ -206,7 +204,7 @@ def _readable(process: "subprocess.Popen[bytes]") -> bool:
     return bool(select.select([process.stdout], [], [], 0.2)[0])
 
 
-def test_tail_reads_from_a_place_in_some_partitions_up_to_a_limit(millstream: Command, filled: str) -> None:
+def test_tail_reads_a_partition_from_an_offset_up_to_a_limit(millstream: Command, filled: str) -> None:
     lines = millstream.succeed("tail", filled, "--from", "7", "--partition", "1", "--limit", "2").lines
     assert lines == [b"1-7", b"1-8"]
 
@@ -220,14 +218,14 @@ def test_tail_follows_several_topics_at_once(millstream: Command, filled: str) -
     assert len(documents) == 21
 
 
-def test_a_limit_commits_what_was_printed_and_no_more(millstream: Command, filled: str, group: str) -> None:
+def test_tail_with_a_limit_commits_only_the_printed_messages(millstream: Command, filled: str, group: str) -> None:
     seen: list[bytes] = []
     for _ in range(4):
         seen += millstream.succeed("tail", filled, "--group", group, "--from", "beginning", "--limit", "5").lines
     assert sorted(seen) == sorted(b"%d-%d" % (p, n) for p in range(2) for n in range(10))
 
 
-def test_ctrl_c_commits_and_leaves(millstream: Command, filled: str, group: str) -> None:
+def test_ctrl_c_makes_tail_commit_and_leave_the_group(millstream: Command, filled: str, group: str) -> None:
     with millstream.running("tail", filled, "--group", group, "--from", "beginning") as tail:
         assert tail.stdout is not None
         for _ in range(20):
@@ -261,7 +259,7 @@ def _is_shared(millstream: Command, group: str) -> bool:
     return [len(member["partitions"]) for member in members] == [1, 1]
 
 
-def test_a_topic_that_is_not_there_is_told_with_the_nearest(millstream: Command, filled: str) -> None:
+def test_tail_of_a_missing_topic_suggests_a_similar_name(millstream: Command, filled: str) -> None:
     for flags in ((), ("--group", "g")):
         ended = millstream.run("tail", f"{filled}x", *flags)
         assert ended.code == 1

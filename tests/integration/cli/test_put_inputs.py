@@ -1,4 +1,4 @@
-"""Where `millstream put` takes messages from, against a real broker."""
+"""Tests the inputs of `millstream put` against a real broker."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def test_lines_of_files_are_messages(millstream: Command, topic: str, tmp_path: 
     assert millstream.succeed("get", topic).lines == [b"1", b"2", b"x", b"3"]
 
 
-def test_bytes_go_in_and_out_as_they_are(millstream: Command, topic: str, tmp_path: Path) -> None:
+def test_put_with_whole_and_get_with_raw_keep_every_byte(millstream: Command, topic: str, tmp_path: Path) -> None:
     data = bytes(range(256)) * 100
     (tmp_path / "picture").write_bytes(data)
     millstream.succeed("put", topic, "--file", str(tmp_path / "picture"), "--whole")
@@ -28,7 +28,7 @@ def test_bytes_go_in_and_out_as_they_are(millstream: Command, topic: str, tmp_pa
     assert millstream.succeed("get", topic, "--raw").output == data + b"\n\n"
 
 
-def test_what_get_prints_as_json_can_be_put_again(millstream: Command, topic: str) -> None:
+def test_json_output_of_get_can_be_put_again(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic, "-p", "3", "--setting", "retention.ms=none")
     lines = [
         {"value": "a", "key": "k", "headers": {"h": "1"}, "partition": 2, "timestamp": 1000},
@@ -54,7 +54,7 @@ def test_tombstones_are_written(millstream: Command, topic: str) -> None:
     assert rows == [("gone", None), ("k", None), ("k", "v")]
 
 
-def test_a_time_can_be_given(millstream: Command, topic: str) -> None:
+def test_put_writes_the_given_timestamp(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic, "--setting", "retention.ms=none")
     millstream.succeed("put", topic, "old", "--timestamp", "2001-02-03T04:05:06Z")
     (row,) = millstream.succeed("get", topic, "--json").documents
@@ -69,7 +69,7 @@ def test_a_time_can_be_given(millstream: Command, topic: str) -> None:
         (("--json-lines",), b'{"value": "v"}\n\n', "standard input, line 2: "),
     ],
 )
-def test_a_bad_line_is_named_with_how_many_were_stored_before(
+def test_an_invalid_line_is_reported_with_the_number_of_messages_stored_before(
     millstream: Command, topic: str, flags: tuple[str, ...], given: bytes, problem: str
 ) -> None:
     ended = millstream.run("put", topic, *flags, given=given)
@@ -79,16 +79,16 @@ def test_a_bad_line_is_named_with_how_many_were_stored_before(
     assert len(millstream.succeed("get", topic).lines) == 1
 
 
-def test_a_message_the_broker_refuses_is_named_with_how_many_were_stored(millstream: Command, topic: str) -> None:
+def test_a_refused_message_is_reported_with_the_number_of_messages_stored(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic, "--setting", "max.message.bytes=1000")
     ended = millstream.run("put", topic, given=b"small\n" + b"x" * 2000 + b"\n" + b"small\n")
     assert ended.code == 1
-    assert "the first it concerns is line 2 of standard input" in ended.errors
+    assert "the first failed message is line 2 of standard input" in ended.errors
     assert "was stored" in ended.errors
     assert millstream.succeed("get", topic).lines[:1] == [b"small"]
 
 
-def test_several_partitions_are_told_apart(millstream: Command, topic: str) -> None:
+def test_the_summary_of_put_lists_the_partitions(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic, "-p", "6")
     lines = b"".join(b'{"value": "v", "partition": %d}\n' % number for number in (0, 0, 3))
     said = millstream.succeed("put", topic, "--json-lines", given=lines).output.decode()
@@ -103,7 +103,7 @@ def test_several_partitions_are_told_apart(millstream: Command, topic: str) -> N
     assert "has no partition 99" in ended.errors
 
 
-def test_messages_are_chosen_by_key_and_header(millstream: Command, topic: str) -> None:
+def test_get_filters_messages_by_key_and_header(millstream: Command, topic: str) -> None:
     millstream.succeed("put", topic, "1", "--key", "a", "--header", "x=1")
     millstream.succeed("put", topic, "2", "--key", "a", "--header", "x=2")
     millstream.succeed("put", topic, "3", "--key", "b")
@@ -113,8 +113,8 @@ def test_messages_are_chosen_by_key_and_header(millstream: Command, topic: str) 
     assert millstream.succeed("get", topic, "--key", "a", "--count", "1").lines == [b"1"]
 
 
-def test_much_takes_little_memory(millstream: Command, topic: str) -> None:
-    """As objects, all of these lines would take twice what is allowed here."""
+def test_put_of_a_large_input_uses_little_memory(millstream: Command, topic: str) -> None:
+    """Held as objects, all of these lines would take twice the memory that is allowed here."""
     line = b"x" * 99 + b"\n"
     with millstream.running("put", topic, "--compression", "lz4") as put:
         assert put.stdin is not None
@@ -146,7 +146,7 @@ def test_progress_is_shown_on_a_terminal(millstream: Command, topic: str, tmp_pa
         assert terminal.ended() == 0
 
 
-def test_ctrl_c_ends_it_with_an_account_of_what_was_stored(millstream: Command, topic: str) -> None:
+def test_ctrl_c_makes_put_print_how_many_messages_were_stored(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic)
     with millstream.running("put", topic) as put:
         assert put.stdin is not None
@@ -157,7 +157,7 @@ def test_ctrl_c_ends_it_with_an_account_of_what_was_stored(millstream: Command, 
             while len(millstream.succeed("get", topic).lines) < count:
                 assert put.poll() is None
         put.send_signal(signal.SIGINT)
-        # The second line is there, so the first was accounted for; the second may not be yet.
+        # The second line is stored, so the summary includes the first; it may not include the second yet.
         assert put.stdout.read().decode() in (
             f"Stored in {topic}, partition 0, at offset 0.\n",
             f"Stored 2 messages in {topic}, partition 0, at offsets 0 to 1.\n",

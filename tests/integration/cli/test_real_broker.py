@@ -1,4 +1,4 @@
-"""The helper that tests start brokers with: same place after a restart, and never a process left behind."""
+"""Tests the helper that starts brokers: it keeps ports and data over restarts and leaves no process behind."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ def test_no_process_is_left_when_a_test_fails(tmp_path: Path) -> None:
     assert not is_alive(pids[0])
 
 
-def test_a_broker_that_cannot_start_says_why_and_leaves_no_process(tmp_path: Path) -> None:
+def test_a_broker_that_cannot_start_reports_why_and_leaves_no_process(tmp_path: Path) -> None:
     broker = RealBroker(tmp_path / "data", extra_args=["--flush", "sometimes"])
     with pytest.raises(BrokerFailedError, match="sometimes"):
         broker.start()

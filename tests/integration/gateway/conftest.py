@@ -1,4 +1,4 @@
-"""A real broker with a real gateway, for a whole file of tests."""
+"""Provides a real broker with a real gateway per test file."""
 
 from collections.abc import Iterator
 

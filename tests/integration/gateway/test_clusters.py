@@ -1,4 +1,4 @@
-"""Clusters made by a call: real brokers, asked for over HTTP, by the command line and on the control socket."""
+"""Tests local clusters with real brokers, created over HTTP, by the command line and on the control socket."""
 
 import asyncio
 import json
@@ -23,17 +23,17 @@ from millstream.process.control_protocol import SOCKET_NAME, Control, ControlReq
 from millstream.testing.real_broker import RealBroker
 
 FILE_BYTES_MAX = 30_000
-"""Enough for a supervisor's small files, and too little for a broker's catalog."""
+"""Large enough for a supervisor's small files, and too small for a broker's catalog."""
 
 
 def until(what: Callable[[], bool]) -> None:
-    """Come back when it holds; the test's timeout bounds it."""
+    """Wait until the condition holds; the test's timeout bounds it."""
     while not what():
         time.sleep(0.01)
 
 
 def await_supervisor(broker: RealBroker) -> None:
-    """Come back when clusters can be asked for, which is a moment after the broker is ready."""
+    """Wait until the supervisor answers, which is shortly after the broker is ready."""
     asyncio.run(Control(broker.data_dir / SOCKET_NAME, WAIT_S).ask(ControlRequest("list")))
 
 
@@ -55,7 +55,7 @@ def within(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
 
 
-def test_a_cluster_is_made_used_and_deleted_over_http(tmp_path: Path) -> None:
+def test_a_local_cluster_is_created_used_and_deleted_over_http(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data", gateway=True) as broker:
         url = f"http://127.0.0.1:{broker.http_port}"
         made = ask(f"{url}/cluster", {"name": "orders", "brokers": 2, "partitions": 3})
@@ -77,22 +77,22 @@ def test_a_cluster_is_made_used_and_deleted_over_http(tmp_path: Path) -> None:
         until(lambda: ask(f"{url}/events?topic=a&offset=beginning&wait=0&cluster=orders").status == 404)
 
 
-def test_brokers_with_a_catalog_each_are_asked_one_by_one(tmp_path: Path) -> None:
+def test_a_cluster_of_several_catalogs_finds_broker_settings_by_number(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data", gateway=True) as broker:
         url = f"http://127.0.0.1:{broker.http_port}"
         assert ask(f"{url}/cluster", {"name": "orders", "brokers": 2}).status == 201
         statuses = [ask(f"{url}/v1/brokers/{number}/settings?cluster=orders").status for number in (1, 2, 3)]
         assert statuses == [200, 200, 404]
         query = ask(f"{url}/v1/query?cluster=orders", {"sql": "SELECT name FROM topics"})
-        assert (query.status, query.json["field"]) == (422, "cluster"), "the topics of one broker are not all"
+        assert (query.status, query.json["field"]) == (422, "cluster"), "one broker does not have all topics"
 
 
-def test_clusters_come_back_with_the_next_start_unless_they_were_stopped(tmp_path: Path) -> None:
+def test_local_clusters_restart_with_serve_unless_stopped(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         await_supervisor(broker)
         made = millstream(broker, "create", "orders", "--brokers", "1", "--retention", "3d")
         assert made.returncode == 0, made.stderr
-        address = made.stdout.removeprefix("Made cluster orders with 1 broker: ").strip()
+        address = made.stdout.removeprefix("Created cluster orders with 1 broker: ").strip()
         assert millstream(broker, "create", "idle", "--brokers", "1", "--log-directory", "disk").returncode == 0
         assert millstream(broker, "stop", "idle").stdout == "Stopped cluster idle.\n"
         broker.kill()
@@ -113,7 +113,7 @@ def test_clusters_come_back_with_the_next_start_unless_they_were_stopped(tmp_pat
     assert "Traceback" not in said
 
 
-def test_a_broker_whose_port_is_taken_says_so_until_it_is_free(tmp_path: Path) -> None:
+def test_a_broker_reports_its_port_conflict_until_the_port_is_free(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data", gateway=True) as broker:
 
         def told() -> dict[str, Any]:
@@ -129,19 +129,19 @@ def test_a_broker_whose_port_is_taken_says_so_until_it_is_free(tmp_path: Path) -
             broker.start()
             until(lambda: told()["problem"] is not None)
             assert not told()["running"]
-            assert told()["problem"].startswith("broker 1 of orders ended with 4: ")
+            assert told()["problem"].startswith("broker 1 of orders exited with code 4: ")
             assert str(port) in told()["problem"]
-            assert "started again: broker 1 of orders ended with 4" in millstream(broker, "list").stdout
+            assert "restarting: broker 1 of orders exited with code 4" in millstream(broker, "list").stdout
             with grpc.insecure_channel(f"127.0.0.1:{broker.grpc_port}") as channel:
                 stub: Any = cluster_pb2_grpc.ClusterServiceStub(channel)
                 (orders,) = stub.ListClusters(cluster_pb2.ListClustersRequest(), timeout=WAIT_S).made
             assert (orders.name, orders.stopped, len(orders.brokers)) == ("orders", False, 1)
-            assert orders.brokers[0].problem.startswith("broker 1 of orders ended with 4: ")
+            assert orders.brokers[0].problem.startswith("broker 1 of orders exited with code 4: ")
         until(lambda: told()["running"])
         assert (told()["problem"], told()["port"]) == (None, port)
 
 
-def test_a_broker_of_a_cluster_that_is_killed_is_started_again_with_what_it_had(tmp_path: Path) -> None:
+def test_a_killed_broker_of_a_local_cluster_restarts_with_its_data(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data", gateway=True) as broker:
         url = f"http://127.0.0.1:{broker.http_port}"
         ask(f"{url}/cluster", {"name": "orders", "brokers": 1})
@@ -152,7 +152,7 @@ def test_a_broker_of_a_cluster_that_is_killed_is_started_again_with_what_it_had(
         assert values(url, "a", "orders") == ["one", "two"]
 
 
-def test_a_cluster_whose_brokers_do_not_come_up_leaves_nothing_and_says_why(tmp_path: Path) -> None:
+def test_a_cluster_that_fails_to_start_leaves_nothing_and_reports_why(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         await_supervisor(broker)
         before = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
@@ -161,14 +161,14 @@ def test_a_cluster_whose_brokers_do_not_come_up_leaves_nothing_and_says_why(tmp_
         assert refused.returncode == 1
         told = json.loads(refused.stderr)
         assert told["error"] == "CLUSTER_NOT_STARTED"
-        assert "of orders ended with 1: " in told["message"]
+        assert "of orders exited with code 1: " in told["message"]
         assert within(tmp_path / "data" / "clusters") == []
         assert listed(broker) == []
         resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, before)
         assert millstream(broker, "create", "orders", "--brokers", "1").returncode == 0
 
 
-def test_a_second_gateway_learns_of_clusters_at_the_control_socket(tmp_path: Path) -> None:
+def test_a_second_gateway_learns_clusters_from_the_control_socket(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         await_supervisor(broker)
         control = str(broker.data_dir / SOCKET_NAME)
@@ -194,7 +194,7 @@ def test_a_gateway_serves_several_clusters_by_name(tmp_path: Path) -> None:
         assert values(running.url, "orders", "archive") == ["there"]
 
 
-def test_the_control_socket_is_its_owners_only_and_refuses_what_it_cannot_read(tmp_path: Path) -> None:
+def test_the_control_socket_is_private_and_refuses_malformed_requests(tmp_path: Path) -> None:
     async def said(line: bytes) -> bytes:
         reader, writer = await asyncio.open_unix_connection(str(path))
         writer.write(line)
@@ -228,7 +228,7 @@ def test_the_control_socket_is_its_owners_only_and_refuses_what_it_cannot_read(t
         assert "no supervisor answers at" in nobody.stderr
 
 
-def test_a_data_directory_with_a_long_name_has_a_control_socket_too(tmp_path: Path) -> None:
+def test_a_data_directory_with_a_long_path_has_a_control_socket(tmp_path: Path) -> None:
     deep = tmp_path / ("a" * 100) / ("b" * 100)
     with RealBroker(deep / "data") as broker:
         assert listed(broker) == []

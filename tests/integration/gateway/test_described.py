@@ -1,5 +1,7 @@
-"""The web API is what its document says: schemathesis makes requests from the document, good ones and bad ones, and
-holds the answers to it. The requests are the same every time."""
+"""Tests that answers conform to the OpenAPI document, with valid and invalid requests that schemathesis generates.
+
+A fixed seed makes the requests the same in every run.
+"""
 
 import os
 import subprocess
@@ -11,16 +13,21 @@ from millstream.testing.real_broker import RealBroker
 
 HERE = Path(__file__).parent
 EXAMPLES = 5
-"""Of each operation, beside those that the document's limits suggest."""
+"""Generated requests per operation, besides those at the limits of the document."""
 
 
-def test_what_is_answered_is_what_the_document_says(tmp_path: Path) -> None:
-    """A failure shows the request, as a command of curl."""
+def test_answers_conform_to_the_openapi_document(tmp_path: Path) -> None:
+    """A failure prints the request as a curl command."""
     with RealBroker(tmp_path / "data", flush="os") as broker, gateway(broker.bootstrap) as running:
         command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(HERE / "described.toml")]
-        asked = ["run", f"{running.url}/openapi.json", "--seed", "1", "--max-examples", str(EXAMPLES), "--no-color"]
+        arguments = ["run", f"{running.url}/openapi.json", "--seed", "1", "--max-examples", str(EXAMPLES), "--no-color"]
         paths = {"PYTHONPATH": str(HERE)}
         done = subprocess.run(
-            [*command, *asked], capture_output=True, text=True, timeout=4 * WAIT_S, cwd=tmp_path, env=os.environ | paths
+            [*command, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=4 * WAIT_S,
+            cwd=tmp_path,
+            env=os.environ | paths,
         )
         assert done.returncode == 0, done.stdout + done.stderr

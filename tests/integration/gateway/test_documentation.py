@@ -1,4 +1,4 @@
-"""The documentation that a gateway serves is true: each of its examples is sent, and answered as it says."""
+"""Tests that every example of the served documentation runs and answers as documented."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import httpx
 
 
 def requests_of(document: dict[str, Any]) -> Iterator[tuple[str, str, str, Any, str, dict[str, Any]]]:
-    """Operation, method, path with its parameters, body, media type, and the operation itself."""
+    """Yield operation id, method, path with parameters, body, media type and operation of each example."""
     for template, operations in document["paths"].items():
         for method, operation in operations.items():
             path, query = template, []
@@ -37,8 +37,8 @@ def send(web: httpx.Client, method: str, target: str, body: Any, kind: str) -> h
     return web.request(method, target, content=body.encode(), headers={"content-type": kind})
 
 
-def test_every_example_of_the_document_runs(web: httpx.Client) -> None:
-    """An iterator in an example stands for the one that was answered last."""
+def test_every_example_of_the_openapi_document_runs(web: httpx.Client) -> None:
+    """An iterator in an example is replaced by the last one that was answered."""
     document = web.get("/openapi.json").json()
     ran: dict[str, int] = {}
     iterator = None
@@ -56,7 +56,7 @@ def test_every_example_of_the_document_runs(web: httpx.Client) -> None:
     assert ran["postEvents"] >= 5
 
 
-def test_every_operation_names_the_right_it_needs_and_its_failures(web: httpx.Client) -> None:
+def test_every_operation_documents_its_right_and_errors(web: httpx.Client) -> None:
     document = web.get("/openapi.json").json()
     for path in document["paths"].values():
         for operation in path.values():
@@ -64,13 +64,13 @@ def test_every_operation_names_the_right_it_needs_and_its_failures(web: httpx.Cl
             assert {"422", "503", "default"} <= set(operation["responses"])
 
 
-def test_every_reference_of_the_document_leads_somewhere(web: httpx.Client) -> None:
+def test_every_schema_reference_of_the_openapi_document_exists(web: httpx.Client) -> None:
     text = web.get("/openapi.json").text
     schemas = web.get("/openapi.json").json()["components"]["schemas"]
     assert set(re.findall(r"#/components/schemas/(\w+)", text)) == set(schemas)
 
 
-def test_the_page_needs_nothing_from_elsewhere(web: httpx.Client) -> None:
+def test_the_documentation_page_loads_only_local_files(web: httpx.Client) -> None:
     page = web.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     files = re.findall(r'(?:src|href)="([^"]+)"', page.text)
@@ -82,7 +82,7 @@ def test_the_page_needs_nothing_from_elsewhere(web: httpx.Client) -> None:
     assert web.get("/docs/assets/../../secrets").status_code == 404
 
 
-def test_problems_lead_to_the_page_of_failures(web: httpx.Client) -> None:
+def test_the_type_of_a_problem_links_to_the_error_page(web: httpx.Client) -> None:
     problem = web.get("/events").json()
     path, _, name = problem["type"].partition("#")
     assert f'id="{name}"' in web.get(path).text

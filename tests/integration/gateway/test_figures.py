@@ -1,4 +1,4 @@
-"""What goes through a gateway is counted, by interface, and told in Prometheus' format."""
+"""Tests the metrics of a gateway: traffic by interface, and memory held by requests."""
 
 import socket
 import time
@@ -14,7 +14,7 @@ from millstream.gateway.grpc.v1 import events_pb2, messages_pb2
 from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
 from millstream.testing.real_broker import RealBroker
 
-Figures = dict[tuple[str, ...], float]
+Samples = dict[tuple[str, ...], float]
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def running(tmp_path: Path) -> Iterator[RealGateway]:
         yield started
 
 
-def figures(running: RealGateway) -> Figures:
-    """Every sample by its name and the values of its labels."""
+def samples(running: RealGateway) -> Samples:
+    """Every sample by its name and label values."""
     text = ask(f"{running.url}/metrics").body.decode()
     return {
         (sample.name.removeprefix("millstream_gateway_"), *sample.labels.values()): sample.value
@@ -34,7 +34,7 @@ def figures(running: RealGateway) -> Figures:
 
 
 def test_events_bytes_and_requests_are_counted_by_interface(running: RealGateway) -> None:
-    before = figures(running)
+    before = samples(running)
     assert put(running.url, "orders", "a", "b", "c").status == 200
     assert len(ask(f"{running.url}/events?topic=orders&offset=1&wait=0").json["events"]) == 2
     assert ask(f"{running.url}/events?topic=none&wait=0").status == 404
@@ -44,9 +44,9 @@ def test_events_bytes_and_requests_are_counted_by_interface(running: RealGateway
         assert len(messages.Get(messages_pb2.GetRequest(topic="orders", wait_ms=0)).messages) == 4
         with pytest.raises(grpc.RpcError):
             messages.Get(messages_pb2.GetRequest(topic="none"))
-    after = figures(running)
+    after = samples(running)
     grown = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
-    expected: Figures = {
+    expected: Samples = {
         ("events_written_total", "http"): 3,
         ("events_read_total", "http"): 2,
         ("requests_total", "http", "messages:write", "200"): 1,
@@ -64,16 +64,16 @@ def test_events_bytes_and_requests_are_counted_by_interface(running: RealGateway
         assert grown["received_bytes_total", interface] > 10
         assert grown["sent_bytes_total", interface] > 10
     assert after["polls_waiting",] == 0
-    while figures(running)["held_bytes",]:  # It is given back a moment after the answer was taken.
+    while samples(running)["held_bytes",]:  # It is given back a moment after the answer was taken.
         time.sleep(0.01)
 
 
-def test_an_answer_that_nobody_takes_counts_as_held_until_its_reader_is_gone(running: RealGateway) -> None:
+def test_held_bytes_include_an_unread_response_until_its_client_disconnects(running: RealGateway) -> None:
     for _ in range(20):
         assert put(running.url, "much", "x" * 900_000).status == 200
     with socket.create_connection(("127.0.0.1", running.http_port)) as lazy:
         lazy.sendall(b"GET /events?topic=much&max_bytes=16000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        while figures(running)["held_bytes",] < 10_000_000:
+        while samples(running)["held_bytes",] < 10_000_000:
             time.sleep(0.01)
-    while figures(running)["held_bytes",]:
+    while samples(running)["held_bytes",]:
         time.sleep(0.01)

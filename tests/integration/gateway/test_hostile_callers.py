@@ -1,4 +1,4 @@
-"""Callers that are slow, large, broken or half gone: each is met with patience that ends, and harms nobody else."""
+"""Tests slow, oversized, malformed and half-closed clients: each hits a limit and does not delay other clients."""
 
 import json
 import socket
@@ -29,34 +29,35 @@ def opened(broker: RealBroker) -> socket.socket:
     return connected(broker.http_port)
 
 
-def test_a_head_that_does_not_come_is_not_waited_for(broker: RealBroker) -> None:
+def test_a_head_that_does_not_arrive_in_time_is_answered_with_408(broker: RealBroker) -> None:
     with opened(broker) as silent, opened(broker) as slow:
         slow.sendall(b"POST /events HTTP/1.1\r\nHost: localhost\r\n")
         assert everything(silent) == b""
         said = everything(slow)
         assert said.startswith(b"HTTP/1.1 408 ")
-        assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "REQUEST_TIMED_OUT"
+        problem = json.loads(said.partition(b"\r\n\r\n")[2])
+        assert (problem["code"], problem["title"]) == ("REQUEST_TIMED_OUT", "the request was not received in time")
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(broker: RealBroker) -> None:
+def test_a_body_that_does_not_arrive_in_time_is_answered_with_408(broker: RealBroker) -> None:
     with opened(broker) as slow:
         slow.sendall(b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         assert everything(slow).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_head_that_does_not_end_is_cut_off(broker: RealBroker) -> None:
+def test_an_endless_head_is_cut_off(broker: RealBroker) -> None:
     with opened(broker) as endless:
         endless.sendall(b"GET /v1/topics HTTP/1.1\r\n")
         try:
             for _ in range(100):
                 endless.sendall(b"X-Filler: " + b"x" * 2_000 + b"\r\n")
         except OSError:
-            pass  # It ended already.
+            pass  # The gateway has closed the connection.
         said = everything(endless)
         assert said == b"" or said.startswith(b"HTTP/1.1 431 ")
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_comes(broker: RealBroker) -> None:
+def test_a_body_over_the_limit_is_refused_before_it_is_received(broker: RealBroker) -> None:
     with opened(broker) as large:
         large.sendall(b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
         status, body = answered(large)
@@ -69,7 +70,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_comes(broker: RealBroker)
         assert (status, json.loads(body)["code"]) == (413, "MESSAGE_TOO_LARGE")
 
 
-def test_what_is_no_http_is_told_so(broker: RealBroker) -> None:
+def test_a_request_that_is_not_http_is_answered_with_400(broker: RealBroker) -> None:
     with opened(broker) as odd:
         odd.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         said = everything(odd)
@@ -77,7 +78,7 @@ def test_what_is_no_http_is_told_so(broker: RealBroker) -> None:
         assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "INVALID_REQUEST"
 
 
-def test_who_has_nothing_more_to_say_gets_the_answer(broker: RealBroker) -> None:
+def test_a_half_closed_connection_gets_its_answer(broker: RealBroker) -> None:
     with opened(broker) as half:
         half.sendall(post(b'{"topic": "half", "value": "closed"}'))
         half.shutdown(socket.SHUT_WR)
@@ -86,7 +87,7 @@ def test_who_has_nothing_more_to_say_gets_the_answer(broker: RealBroker) -> None
         assert everything(half) == b""
 
 
-def test_a_body_that_ends_in_the_middle_is_not_stored(broker: RealBroker) -> None:
+def test_an_incomplete_body_is_not_stored(broker: RealBroker) -> None:
     with opened(broker) as half:
         half.sendall(
             b"POST /events?topic=middle HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
@@ -99,7 +100,7 @@ def test_a_body_that_ends_in_the_middle_is_not_stored(broker: RealBroker) -> Non
         assert answered(other)[0] == 404
 
 
-def test_requests_that_come_together_are_answered_in_order(broker: RealBroker) -> None:
+def test_pipelined_requests_are_answered_in_order(broker: RealBroker) -> None:
     with opened(broker) as eager:
         bodies = [b'{"topic": "order", "value": "%d"}' % number for number in range(20)]
         eager.sendall(b"".join(post(body) for body in bodies))
@@ -110,7 +111,7 @@ def test_requests_that_come_together_are_answered_in_order(broker: RealBroker) -
         assert offsets == list(range(20))
 
 
-def test_a_reader_that_takes_nothing_is_cut_off(broker: RealBroker) -> None:
+def test_a_client_that_does_not_read_its_answer_is_cut_off(broker: RealBroker) -> None:
     with opened(broker) as writer:
         for _ in range(30):
             writer.sendall(post(b'{"topic": "much", "value": "%b"}' % (b"x" * 900_000)))
@@ -118,7 +119,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(broker: RealBroker) -> None:
     with opened(broker) as lazy:
         lazy.sendall(b"GET /events?topic=much&max_bytes=16000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with opened(broker) as other:
-            while True:  # The gateway's own figures say when it is gone.
+            while True:  # The metrics report when the connection is gone.
                 other.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 _, figures = answered(other)
                 lines = dict(line.rsplit(b" ", 1) for line in figures.splitlines() if not line.startswith(b"#"))
@@ -126,7 +127,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(broker: RealBroker) -> None:
                     break
 
 
-def test_one_connection_too_many_is_told_so_and_the_others_go_on(broker: RealBroker) -> None:
+def test_a_connection_over_the_limit_is_refused_with_503(broker: RealBroker) -> None:
     held = [opened(broker) for _ in range(50)]
     try:
         with opened(broker) as more:

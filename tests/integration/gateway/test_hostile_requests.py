@@ -1,4 +1,4 @@
-"""Requests that no good client sends: each is answered or cut off, costs little, and keeps nobody else waiting."""
+"""Tests invalid requests: each is answered or disconnected, costs little and does not delay other clients."""
 
 import gzip
 import json
@@ -40,7 +40,7 @@ def problem(said: bytes) -> tuple[int, str]:
 
 
 def dripped(connection: socket.socket, data: bytes) -> bytes:
-    """What is answered to somebody who sends it byte by byte, slowly."""
+    """The answer to a client that sends byte by byte."""
     connection.settimeout(0.02)
     for at in range(len(data)):
         try:
@@ -51,7 +51,7 @@ def dripped(connection: socket.socket, data: bytes) -> bytes:
         except OSError:
             first = b""
         return first + everything(connection)
-    pytest.fail("it was waited for all the time")
+    pytest.fail("the slow client was never cut off")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def dripped(connection: socket.socket, data: bytes) -> bytes:
     ],
     ids=["head", "body", "chunks"],
 )
-def test_who_sends_byte_by_byte_is_not_waited_for(running: RealGateway, at_once: bytes, slowly: bytes) -> None:
+def test_a_client_that_sends_byte_by_byte_times_out(running: RealGateway, at_once: bytes, slowly: bytes) -> None:
     with connected(running.http_port) as slow:
         slow.sendall(at_once)
         assert problem(dripped(slow, slowly)) == (408, "REQUEST_TIMED_OUT")
@@ -98,7 +98,9 @@ ODD = {
 
 
 @pytest.mark.parametrize(("sent", "status"), ODD.values(), ids=ODD)
-def test_an_odd_request_is_answered_and_its_connection_ends(running: RealGateway, sent: bytes, status: int) -> None:
+def test_an_unusual_request_is_answered_and_its_connection_closed(
+    running: RealGateway, sent: bytes, status: int
+) -> None:
     with connected(running.http_port) as odd:
         odd.sendall(sent)
         said = everything(odd)
@@ -107,8 +109,8 @@ def test_an_odd_request_is_answered_and_its_connection_ends(running: RealGateway
         assert problem(said)[1] in ("INVALID_REQUEST", "INVALID_TOPIC", "RESOURCE_NOT_FOUND")
 
 
-def test_an_offer_of_another_protocol_changes_nothing(running: RealGateway) -> None:
-    """Clients for HTTP/2 make it in their first request on a connection, whatever that is."""
+def test_an_upgrade_offer_is_ignored(running: RealGateway) -> None:
+    """HTTP/2 clients offer an upgrade in the first request of a connection, of any method."""
     offer = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABk")
     body = b'{"topic": "offered", "value": "%d"}'
     with connected(running.http_port) as modern:
@@ -133,9 +135,7 @@ def test_an_offer_of_another_protocol_changes_nothing(running: RealGateway) -> N
     ],
 )
 @pytest.mark.parametrize("depth", [600, DEEP])
-def test_json_that_is_nested_deeply_is_refused(
-    running: RealGateway, method: str, path: str, body: bytes, depth: int
-) -> None:
+def test_deeply_nested_json_is_refused(running: RealGateway, method: str, path: str, body: bytes, depth: int) -> None:
     data = body % (b"[" * depth + b"]" * depth)
     with connected(running.http_port) as deep:
         deep.sendall(request(f"{method} {path} HTTP/1.1", b"Content-Length: %d" % len(data), body=data))
@@ -144,7 +144,7 @@ def test_json_that_is_nested_deeply_is_refused(
     assert status != 200 or depth != DEEP
 
 
-def test_what_follows_a_body_is_no_way_around_the_limit_of_heads(running: RealGateway) -> None:
+def test_trailers_after_a_body_are_limited_like_heads(running: RealGateway) -> None:
     before_bytes = resident_bytes(running)
     with connected(running.http_port) as endless:
         endless.sendall(
@@ -154,13 +154,13 @@ def test_what_follows_a_body_is_no_way_around_the_limit_of_heads(running: RealGa
             for _ in range(10_000):
                 endless.sendall(b"X: " + b"x" * 20_000 + b"\r\n")
         except OSError:
-            pass  # It ended already.
+            pass  # The gateway has closed the connection.
         else:
             pytest.fail("200 MB were taken")
     assert resident_bytes(running) - before_bytes < MEMORY_BYTES_MAX
 
 
-def test_small_bodies_that_become_giants_are_refused_while_others_are_served(running: RealGateway) -> None:
+def test_decompression_bombs_are_refused_while_others_are_served(running: RealGateway) -> None:
     bomb = gzip.compress(b" " * 50_000_000, 9)
     sent = request("POST /events HTTP/1.1", b"Content-Encoding: gzip", b"Content-Length: %d" % len(bomb), body=bomb)
     before_bytes = resident_bytes(running)
@@ -178,8 +178,8 @@ def test_small_bodies_that_become_giants_are_refused_while_others_are_served(run
 
 
 @pytest.mark.parametrize("answers", [1, 3, 4, 5, 30])
-def test_answers_that_are_never_taken_are_given_up(running: RealGateway, answers: int) -> None:
-    """However many there are: what fits into buffers on the way makes nobody wait, and could lie there for ever."""
+def test_unread_answers_are_dropped_after_the_timeout(running: RealGateway, answers: int) -> None:
+    """With few answers, all of them fit into socket buffers, and no write blocks that could time out."""
     target = "GET /events?topic=known&offset=0 HTTP/1.1"
     with socket.socket() as lazy:
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
@@ -189,7 +189,7 @@ def test_answers_that_are_never_taken_are_given_up(running: RealGateway, answers
             time.sleep(0.01)
 
 
-def test_after_all_of_this_the_gateway_serves(running: RealGateway) -> None:
+def test_the_gateway_serves_after_hostile_requests(running: RealGateway) -> None:
     with connected(running.http_port) as good:
         good.sendall(post(b'{"topic": "after", "value": "all"}'))
         assert answered(good)[0] == 200

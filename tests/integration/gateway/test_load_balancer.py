@@ -1,4 +1,4 @@
-"""Two gateways behind nginx, set as docs/gateway.md says: requests go to either, and it makes no difference."""
+"""Tests two gateways behind nginx with the configuration of docs/gateway.md; requests go to either."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def free_port() -> int:
 
 
 def configuration(port: int, directory: Path, *gateways: RealGateway) -> str:
-    """The page's example, with ports of this machine."""
+    """The example of the page, with ports of this test."""
     example = re.search(r"```nginx\n(.*?)```", PAGE, flags=re.DOTALL)
     assert example
     body = example[1].replace("listen 80;", f"listen 127.0.0.1:{port};")
@@ -43,7 +43,7 @@ def configuration(port: int, directory: Path, *gateways: RealGateway) -> str:
 
 @contextmanager
 def nginx(directory: Path, *gateways: RealGateway) -> Iterator[str]:
-    """The address of a balancer before these gateways."""
+    """Run a balancer in front of these gateways and yield its address."""
     assert NGINX is not None, "nginx is missing; scripts/needs test installs it"
     port = free_port()
     file = directory / "nginx.conf"
@@ -73,7 +73,7 @@ def requests_of(each: RealGateway) -> float:
     return sum(map(int, re.findall(rb"^millstream_gateway_requests_total{.*} (\d+)", figures, flags=re.MULTILINE)))
 
 
-def test_a_consumer_whose_requests_alternate_gets_every_message_once_and_in_order(tmp_path: Path) -> None:
+def test_a_consumer_behind_a_balancer_gets_every_message_once_in_order(tmp_path: Path) -> None:
     with (
         RealBroker(tmp_path / "data") as broker,
         gateway(broker.bootstrap) as first,
@@ -95,7 +95,7 @@ def test_a_consumer_whose_requests_alternate_gets_every_message_once_and_in_orde
         assert min(grown) > COUNT / 10
 
 
-def test_a_gateway_that_is_stopped_behind_the_balancer_fails_nobody(tmp_path: Path) -> None:
+def test_stopping_one_gateway_behind_a_balancer_fails_no_request(tmp_path: Path) -> None:
     with (
         RealBroker(tmp_path / "data") as broker,
         gateway(broker.bootstrap) as first,
@@ -111,7 +111,7 @@ def test_a_gateway_that_is_stopped_behind_the_balancer_fails_nobody(tmp_path: Pa
         assert statuses == [200] * COUNT
 
 
-def test_the_gateways_own_pages_may_ask_through_the_balancer(tmp_path: Path) -> None:
+def test_requests_with_the_load_balancers_origin_are_accepted_and_others_refused(tmp_path: Path) -> None:
     with (
         RealBroker(tmp_path / "data") as broker,
         gateway(broker.bootstrap) as first,

@@ -1,5 +1,4 @@
-"""Ten thousand polls wait at once: each costs the gateway little, all are answered when something comes, and all end
-early when the gateway is stopped."""
+"""Tests ten thousand waiting polls: memory is bounded, a message answers all, and a shutdown ends all early."""
 
 import asyncio
 import json
@@ -20,12 +19,12 @@ POLLS = 10_000
 TOPICS = [f"topic-{number}" for number in range(10)]
 AT_ONCE = 200
 POLL_BYTES_MAX = 64 * 1024
-"""What one that waits may cost: its connection, its request, its task and its place in a queue."""
+"""Memory limit of one waiting poll: connection, request, task and queue entry."""
 
 
 @pytest.fixture
 def files() -> Iterator[None]:
-    """As many open files as this process may have; its children have no fewer."""
+    """Raise the limit of open files for this process and its children."""
     least = POLLS + 1_000
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(least, before[0])
@@ -35,12 +34,15 @@ def files() -> Iterator[None]:
 
 
 class Poll(asyncio.Protocol):
-    """One connection, whose answers are told one by one; an empty one, on a slow machine, only if it is `last`."""
+    """One connection that polls repeatedly.
+
+    An empty answer, possible on a slow machine, is polled again unless it is the `last` one.
+    """
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._said = b""
+        self._received = b""
         self._offset = 0
         self._is_last = False
         self._transport: asyncio.Transport | None = None
@@ -59,10 +61,10 @@ class Poll(asyncio.Protocol):
         self._transport.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     def data_received(self, data: bytes) -> None:
-        self._said += data
-        head, _, body = self._said.partition(b"\r\n\r\n")
+        self._received += data
+        head, _, body = self._received.partition(b"\r\n\r\n")
         if body.endswith(b"}") and len(body) == int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]):
-            self._said = b""
+            self._received = b""
             assert head.startswith(b"HTTP/1.1 200 "), head
             if self._is_last or b'"events":[]' not in body:
                 self.answered.set_result(body)
@@ -83,7 +85,7 @@ def resident_bytes(running: RealGateway) -> int:
 
 
 async def until_waiting(running: RealGateway, count: int) -> None:
-    """Come back when so many requests are under way, beside the one that asks."""
+    """Wait until `count` requests are in progress, besides the one that reads the metrics."""
     while True:
         text = (await asyncio.to_thread(ask, f"{running.url}/metrics")).body.decode()
         if int(text.partition("\nmillstream_gateway_requests_under_way ")[2].split("\n")[0]) > count:
@@ -104,7 +106,7 @@ async def connected(running: RealGateway) -> list[Poll]:
 
 
 async def answers(polls: list[Poll]) -> list[list[str]]:
-    """The values that each was answered."""
+    """The values that each poll received."""
     async with asyncio.timeout(4 * WAIT_S):
         bodies = await asyncio.gather(*(poll.answered for poll in polls))
     return [[event["value"] for event in json.loads(body)["events"]] for body in bodies]
@@ -132,7 +134,7 @@ async def story(running: RealGateway) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_ten_thousand_polls_wait_in_bounded_memory_and_all_are_answered(tmp_path: Path) -> None:
+def test_ten_thousand_polls_use_bounded_memory_and_are_all_answered(tmp_path: Path) -> None:
     with (
         RealBroker(tmp_path / "data", flush="os") as broker,
         gateway(broker.bootstrap, "--drain-ms", "60s") as running,

@@ -1,4 +1,4 @@
-"""`millstream gateway` as an operator meets it: stopped under load, started before its broker, left by its broker."""
+"""Tests `millstream gateway` as a process: stopped under load, started before its broker, and with its broker down."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ DOCUMENTED = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text(encod
 
 
 def until(what: Callable[[], bool]) -> None:
-    """Come back when it holds; the test's timeout bounds it."""
+    """Wait until the condition holds; the test's timeout bounds it."""
     while not what():
         time.sleep(0.01)
 
@@ -36,7 +36,7 @@ def metrics(running: RealGateway) -> dict[str, float]:
     return {family.name: sum(each.value for each in family.samples) for family in text_string_to_metric_families(text)}
 
 
-def test_load_balancers_are_told_how_a_gateway_is(tmp_path: Path) -> None:
+def test_operator_pages_report_readiness_health_and_documented_metrics(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker, gateway(broker.bootstrap, grpc=True) as running:
         ready = ask(f"{running.url}/ready")
         assert (ready.status, ready.body) == (200, b"ready\n")
@@ -50,7 +50,7 @@ def test_load_balancers_are_told_how_a_gateway_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_long_polls_end_early_and_empty_when_a_gateway_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
+def test_long_polls_end_early_and_empty_when_the_gateway_stops(tmp_path: Path, number: signal.Signals) -> None:
     with RealBroker(tmp_path / "data") as broker, gateway(broker.bootstrap) as running:
         put(running.url, "orders", "one")
         with ThreadPoolExecutor(20) as pool:
@@ -63,11 +63,11 @@ def test_long_polls_end_early_and_empty_when_a_gateway_is_stopped(tmp_path: Path
         assert running.process.wait(WAIT_S) == 0
 
 
-def test_every_post_that_was_taken_is_answered_although_the_gateway_is_stopped(tmp_path: Path) -> None:
+def test_every_accepted_post_is_answered_when_the_gateway_stops(tmp_path: Path) -> None:
     stored: list[str] = []
 
     def post_on(running: RealGateway, number: int) -> None:
-        """Posts on one connection until it ends; whatever was answered was stored."""
+        """Post on one connection until it closes, and record the answered posts."""
         with closing(http.client.HTTPConnection("127.0.0.1", running.http_port, timeout=WAIT_S)) as connection:
             for count in range(2_000):
                 body = json.dumps({"topic": "orders", "value": f"{number} {count}"})
@@ -94,7 +94,7 @@ def test_every_post_that_was_taken_is_answered_although_the_gateway_is_stopped(t
     assert sorted(stored) == sorted(set(stored) & {event["value"] for event in found})
 
 
-def test_a_gateway_gives_load_balancers_time_to_notice(tmp_path: Path) -> None:
+def test_a_stopped_gateway_serves_until_the_notice_period_ends(tmp_path: Path) -> None:
     with (
         RealBroker(tmp_path / "data") as broker,
         gateway(broker.bootstrap, "--notice-ms", "600s", grpc=True) as running,
@@ -125,7 +125,7 @@ def _ended_by_another_signal(running: RealGateway) -> bool:
     return running.process.poll() is not None
 
 
-def test_a_request_that_does_not_end_is_cut_off_in_the_end(tmp_path: Path) -> None:
+def test_an_unfinished_request_is_cut_off_after_the_drain_time(tmp_path: Path) -> None:
     with (
         RealBroker(tmp_path / "data") as broker,
         gateway(broker.bootstrap, "--drain-ms", "10ms") as running,
@@ -140,7 +140,7 @@ def test_a_request_that_does_not_end_is_cut_off_in_the_end(tmp_path: Path) -> No
             connection.getresponse()
 
 
-def test_a_gateway_without_its_broker_says_so_and_recovers_by_itself(tmp_path: Path) -> None:
+def test_a_gateway_reports_an_unreachable_broker_and_recovers(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         put_before = "one"
         with gateway(broker.bootstrap) as first:
@@ -160,7 +160,7 @@ def test_a_gateway_without_its_broker_says_so_and_recovers_by_itself(tmp_path: P
                 broker.kill()
 
 
-def test_wrong_settings_of_a_gateway_are_refused_with_where_they_stand() -> None:
+def test_invalid_gateway_settings_are_refused_with_their_source() -> None:
     command = [sys.executable, "-m", "millstream.cli", "gateway", "--http-port", "many", "--cluster", "nothing"]
     environment = {"MILLSTREAM_GATEWAY_HTTP_PROT": "1"}
     refused = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, env=environment)
@@ -170,14 +170,14 @@ def test_wrong_settings_of_a_gateway_are_refused_with_where_they_stand() -> None
     assert "MILLSTREAM_GATEWAY_HTTP_PROT; did you mean MILLSTREAM_GATEWAY_HTTP_PORT?" in refused.stderr
 
 
-def test_a_gateway_that_others_can_reach_warns(tmp_path: Path) -> None:
+def test_a_gateway_that_listens_beyond_loopback_warns(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "millstream.cli", "gateway", "--host", "0.0.0.0"]
     ports = ["--http-port", "0", "--grpc-port", "off"]
     with subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            assert any(line.startswith("Warning: There is no login yet") for line in process.stdout)
+            assert any(line.startswith("Warning: No authentication") for line in process.stdout)
             process.terminate()
-            assert "there is no login yet" in process.communicate(timeout=WAIT_S)[1].lower()
+            assert "without authentication" in process.communicate(timeout=WAIT_S)[1].lower()
         finally:
             process.kill()

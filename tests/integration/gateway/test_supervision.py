@@ -1,4 +1,4 @@
-"""The gateway that `millstream serve` runs: started again when it dies, and gone when its broker is."""
+"""Tests the gateway that `millstream serve` runs: it restarts after a crash and ends with its broker."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from millstream.testing.real_broker import RealBroker
 
 
 def children(pid: int) -> list[int]:
-    """Processes that this one has started and that have not ended."""
+    """The running child processes of a process."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and (state := _state(int(entry.name))) is not None and state[1] == pid:
@@ -27,7 +27,7 @@ def children(pid: int) -> list[int]:
 
 
 def _state(pid: int) -> tuple[str, int] | None:
-    """A process' state and its parent; None for one that is gone, or that nobody has buried."""
+    """A process's state and parent; None if it is gone or a zombie."""
     try:
         state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
@@ -36,7 +36,7 @@ def _state(pid: int) -> tuple[str, int] | None:
 
 
 def until(what: Callable[[], bool]) -> None:
-    """Come back when it holds; the test's timeout bounds it."""
+    """Wait until the condition holds; the test's timeout bounds it."""
     while not what():
         time.sleep(0.01)
 
@@ -53,7 +53,7 @@ def url_of(broker: RealBroker) -> str:
     return f"http://127.0.0.1:{broker.http_port}"
 
 
-def test_a_broker_comes_with_a_web_api_and_grpc_that_the_service_map_knows(tmp_path: Path) -> None:
+def test_the_service_map_lists_the_gateway_that_serve_starts(tmp_path: Path) -> None:
     async def kinds(broker: RealBroker) -> dict[str, int]:
         async with await connect_async(broker.bootstrap) as client:
             return {service.kind: service.port for service in (await client.service_map()).services}
@@ -70,7 +70,7 @@ def test_a_broker_comes_with_a_web_api_and_grpc_that_the_service_map_knows(tmp_p
     assert "error" not in said
 
 
-def test_a_gateway_that_is_killed_is_started_again(tmp_path: Path) -> None:
+def test_a_killed_gateway_is_restarted(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data", gateway=True) as broker:
         put(url_of(broker), "orders", "one")
         (first,) = children(broker.pid)
@@ -78,11 +78,11 @@ def test_a_gateway_that_is_killed_is_started_again(tmp_path: Path) -> None:
         broker.wait_gateway()
         assert children(broker.pid) != [first]
         assert values(url_of(broker), "orders") == ["one"]
-        assert "a process has ended and is started again child=gateway code=-9" in broker.log_text()
+        assert "child exited, restarting child=gateway code=-9" in broker.log_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_broker_that_ends_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+def test_child_processes_end_when_the_broker_is_killed_or_terminated(tmp_path: Path, number: signal.Signals) -> None:
     with RealBroker(tmp_path / "data", gateway=True) as broker:
         assert ask(f"{url_of(broker)}/cluster", {"name": "further", "brokers": 2}).status == 201
         started = children(broker.pid)
@@ -93,7 +93,7 @@ def test_a_broker_that_ends_leaves_no_process(tmp_path: Path, number: signal.Sig
         until(lambda: _refuses(broker.http_port))  # A dead process' last threads may hold its sockets a moment longer.
 
 
-def test_a_port_in_use_keeps_only_the_gateway_from_coming_up(tmp_path: Path) -> None:
+def test_a_port_in_use_stops_only_the_gateway_from_starting(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "first", gateway=True) as first:
         taken = ["--http-port", str(first.http_port)]
         with RealBroker(tmp_path / "second", extra_args=taken) as second:
@@ -104,7 +104,7 @@ def test_a_port_in_use_keeps_only_the_gateway_from_coming_up(tmp_path: Path) -> 
             assert put(url_of(second), "orders", "one").status == 200
 
 
-def test_without_the_extra_one_line_says_how_to_get_it(tmp_path: Path) -> None:
+def test_a_missing_gateway_extra_is_reported_with_the_install_command(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "sys.modules['starlette'] = None\n"
@@ -115,6 +115,6 @@ def test_without_the_extra_one_line_says_how_to_get_it(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S)
     assert ended.returncode == 8
     assert ended.stderr.splitlines() == [
-        "millstream: the web API and gRPC are not installed (starlette); "
-        "get them with: pip install 'millstream[gateway]'"
+        "millstream: packages of the gateway are not installed (starlette); "
+        "install them with: pip install 'millstream[gateway]'"
     ]

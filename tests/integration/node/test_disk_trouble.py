@@ -1,4 +1,4 @@
-"""What an operator and a client are told by a real broker whose disk is in trouble."""
+"""Checks what a real broker reports to operators and clients when its disk fails."""
 
 import asyncio
 import json
@@ -22,8 +22,8 @@ BATCHES = 40
 
 def health(broker: RealBroker) -> tuple[str, int]:
     with urllib.request.urlopen(f"http://127.0.0.1:{broker.operator_port}/health", timeout=WAIT_S) as answer:
-        told = json.loads(answer.read())
-    return told["status"], told["partitions_refusing_writes"]
+        found = json.loads(answer.read())
+    return found["status"], found["partitions_refusing_writes"]
 
 
 async def fill(broker: RealBroker) -> None:
@@ -39,7 +39,7 @@ async def add_topic(broker: RealBroker, name: str) -> None:
 
 
 async def produce(broker: RealBroker, value: bytes) -> ErrorCode | None:
-    """One attempt; what it was refused with."""
+    """Produce once, without retries, and return the error code."""
     async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
         try:
             await client.produce("logs", 0, encode_batch([value], timestamps=1_700_000_000_000))
@@ -49,7 +49,7 @@ async def produce(broker: RealBroker, value: bytes) -> ErrorCode | None:
 
 
 async def read_through(broker: RealBroker) -> int:
-    """How many messages there are, read one after another."""
+    """Read all messages in sequence, and return their number."""
     async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
         offset = 0
         while offset < BATCHES:
@@ -79,7 +79,7 @@ def garble_checkpoint(data: Path) -> None:
 
 
 @pytest.mark.parametrize("lose", [remove_checkpoint, garble_checkpoint])
-def test_with_a_lost_checkpoint_damage_is_not_taken_for_a_torn_end(
+def test_damage_quarantines_a_partition_when_the_checkpoint_is_lost(
     tmp_path: Path, lose: Callable[[Path], None]
 ) -> None:
     with RealBroker(tmp_path / "data", extra_args=SMALL_SEGMENTS) as broker:
@@ -95,7 +95,7 @@ def test_with_a_lost_checkpoint_damage_is_not_taken_for_a_torn_end(
             assert asyncio.run(produce(broker, b"more")) is ErrorCode.PARTITION_QUARANTINED
             broker.stop()
         assert last.read_bytes() == before
-        assert "no checkpoint to go by" in broker.log_text()
+        assert "checkpoint unusable" in broker.log_text()
 
 
 def truncate(path: Path) -> None:
@@ -104,14 +104,14 @@ def truncate(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, truncate])
-def test_a_segment_that_goes_bad_under_a_running_broker_is_told(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_segment_damaged_while_the_broker_runs_is_reported(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     with RealBroker(tmp_path / "data", extra_args=SMALL_SEGMENTS) as broker:
         asyncio.run(fill(broker))
         victim = segments(broker.data_dir)[1]
         Command(broker.bootstrap).succeed(
             "group", "reset", "readers", "--topic", "logs", "--partition", "0", "--to", "beginning", "--yes"
         )
-        broker.restart()  # So that it holds no file open.
+        broker.restart()  # A restarted broker has no segment files open.
         assert health(broker) == ("ok", 0)
         damage(victim)
         for _ in range(2):
@@ -133,27 +133,27 @@ def test_a_segment_that_goes_bad_under_a_running_broker_is_told(tmp_path: Path, 
         emptied = Command(broker.bootstrap).run("topic", "empty", "logs", "--yes")
         assert (emptied.code, emptied.output) == (1, b"")
         assert "logs-0 is damaged" in emptied.errors
-        told = [line for line in broker.log_text().splitlines() if "quarantined" in line]
-        assert len(told) == 1
-        assert str(victim) in told[0]
+        logged = [line for line in broker.log_text().splitlines() if "quarantined" in line]
+        assert len(logged) == 1
+        assert str(victim) in logged[0]
 
 
-def test_a_nearly_full_disk_is_told_and_shows_in_health_though_small_writes_work(tmp_path: Path) -> None:
+def test_a_nearly_full_disk_is_logged_and_degrades_health(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         asyncio.run(fill(broker))
         assert health(broker) == ("ok", 0)
         _, hard = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (200_000, hard))
-        # Several tries, since a machine that stands still for long enough would let the refusal be forgotten.
+        # Several attempts, because a stalled machine may outlast the 30 seconds in which a failure counts.
         assert any(health_after_a_refusal(broker) == ("degraded", 1) for _ in range(5))
-        told = [line for line in broker.log_text().splitlines() if "a write was refused" in line]
-        assert "File too large" in told[0]
-        assert "writes work again" in broker.log_text()
+        logged = [line for line in broker.log_text().splitlines() if "write failed" in line]
+        assert "File too large" in logged[0]
+        assert "writes recovered" in broker.log_text()
 
 
 def health_after_a_refusal(broker: RealBroker) -> tuple[str, int]:
-    """What is told after a large write was refused and a small one taken."""
+    """Fail a large write, succeed with a small one, and return the health."""
     assert asyncio.run(produce(broker, b"x" * 400_000)) is ErrorCode.KAFKA_STORAGE_ERROR
     while asyncio.run(produce(broker, b"small")) is not None:
-        pass  # The log is still being repaired; the test's timeout bounds it.
+        pass  # The repair is still running; the test's timeout limits the loop.
     return health(broker)

@@ -1,4 +1,4 @@
-"""`millstream serve` as an operator meets it: the real command, real ports, real signals."""
+"""Tests `millstream serve` as operators use it: the real command, real ports and real signals."""
 
 import asyncio
 import json
@@ -40,13 +40,13 @@ def page(broker: RealBroker, path: str) -> tuple[int, str]:
 
 
 def until_connections(broker: RealBroker, count: int) -> None:
-    """Come back when the broker has so many connections; the test's timeout bounds it."""
+    """Wait until the broker has this many connections. The test's timeout limits the loop."""
     while f"\nmillstream_connections {count}\n" not in page(broker, "/metrics")[1]:
         pass
 
 
 def serve(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end, for starts that are refused."""
+    """Run the command to its end, for starts that fail."""
     command = [sys.executable, "-m", "millstream.cli", "serve", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, env=environment or None)
 
@@ -62,7 +62,7 @@ async def first_value(broker: RealBroker, topic: str) -> bytes | None:
         return fetched.records[0].value
 
 
-def test_the_operators_pages_tell_how_the_broker_is(tmp_path: Path) -> None:
+def test_the_operator_pages_report_health_and_metrics(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         asyncio.run(put(broker, "orders", b"one", b"two"))
         assert page(broker, "/ready") == (200, "ready\n")
@@ -84,14 +84,14 @@ def test_the_operators_pages_tell_how_the_broker_is(tmp_path: Path) -> None:
     assert value["process_resident_memory_bytes"] > 0
 
 
-def test_without_a_operator_port_there_is_none(tmp_path: Path) -> None:
+def test_the_operator_port_can_be_switched_off(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data", extra_args=["--operator-port", "off"]) as broker:
         assert "/metrics" not in broker.log_text()
         asyncio.run(put(broker, "orders", b"one"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_broker_cleanly_although_a_reader_waits(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_stops_the_broker_cleanly_during_a_long_poll(tmp_path: Path, number: signal.Signals) -> None:
     async def work(broker: RealBroker) -> int:
         async with await WritingClient.connect(broker.bootstrap, timeout_s=WAIT_S) as client:
             await client.put("orders", [b"one"])
@@ -113,7 +113,7 @@ def test_a_signal_ends_the_broker_cleanly_although_a_reader_waits(tmp_path: Path
 
 
 def stop_that_hangs(watch: str, then: str) -> subprocess.CompletedProcess[str]:
-    """A process that gets a signal, does not end by it, and then does `then`."""
+    """Run a process that receives a signal, does not stop, and then runs `then`."""
     program = (
         "import asyncio, os, signal\n"
         "from millstream.process.signals import watch_signals\n"
@@ -128,20 +128,20 @@ def stop_that_hangs(watch: str, then: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S)
 
 
-def test_signals_that_come_together_are_one() -> None:
+def test_signals_in_quick_succession_count_as_one() -> None:
     again = "    for number in (signal.SIGTERM, signal.SIGINT):\n        os.kill(os.getpid(), number)\n"
     ended = stop_that_hangs(", 600.0", again + "    await asyncio.sleep(0.1)\n")
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_a_second_signal_ends_a_stop_that_hangs() -> None:
+def test_a_second_signal_ends_a_hanging_stop() -> None:
     again = "    while True:\n        os.kill(os.getpid(), signal.SIGTERM)\n        await asyncio.sleep(0.1)\n"
     ended = stop_that_hangs("", again)
     assert ended.returncode == EXIT_BY_SECOND_SIGNAL
-    assert "stopped at once by a second signal" in ended.stderr
+    assert "stopped immediately by a second signal" in ended.stderr
 
 
-def test_what_was_stored_is_there_after_a_stop_and_after_a_kill(tmp_path: Path) -> None:
+def test_stored_messages_survive_a_stop_and_a_kill(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         asyncio.run(put(broker, "orders", b"one"))
         broker.restart()
@@ -153,7 +153,7 @@ def test_what_was_stored_is_there_after_a_stop_and_after_a_kill(tmp_path: Path) 
         assert asyncio.run(first_value(broker, "others")) == b"two"
 
 
-def test_a_second_broker_on_the_same_data_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with RealBroker(data) as broker:
         second = serve("--data", str(data), "--kafka-port", "0", "--operator-port", "off")
@@ -164,12 +164,12 @@ def test_a_second_broker_on_the_same_data_is_refused_and_the_first_goes_on(tmp_p
         asyncio.run(put(broker, "orders", b"one"))
 
 
-def test_a_data_directory_named_twice_is_refused_as_that(tmp_path: Path) -> None:
+def test_a_data_directory_given_twice_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (tmp_path / "link").symlink_to(data)
     ports = ("--kafka-port", "0", "--operator-port", "off")
     for both, said in (
-        (f"{data},{data}", f"data names {data} twice"),
+        (f"{data},{data}", f"data: {data} twice"),
         (f"{data},{tmp_path / 'link'}", f"the same directory twice, as {data} and {tmp_path / 'link'}"),
     ):
         refused = serve("--data", both, *ports)
@@ -178,14 +178,14 @@ def test_a_data_directory_named_twice_is_refused_as_that(tmp_path: Path) -> None
     assert not data.exists()
 
 
-def test_a_broker_without_an_output_serves(tmp_path: Path) -> None:
+def test_a_broker_with_closed_standard_output_runs(tmp_path: Path) -> None:
     ports = " ".join(("--kafka-port", "0", "--operator-port", "off", *NO_GATEWAY))
     line = f"exec {sys.executable} -m millstream.cli serve --data {tmp_path / 'data'} {ports} >&-"
     with subprocess.Popen(["sh", "-c", line], stderr=subprocess.PIPE, text=True) as broker:
         assert broker.stderr is not None
         try:
             for said in broker.stderr:
-                if "the ready line could not be written" in said:
+                if "ready message not written" in said:
                     break
             broker.terminate()
             assert broker.wait(WAIT_S) == EXIT_CLEAN
@@ -193,7 +193,7 @@ def test_a_broker_without_an_output_serves(tmp_path: Path) -> None:
             broker.kill()
 
 
-def test_what_to_try_works_as_it_is_printed_from_anywhere(tmp_path: Path) -> None:
+def test_the_printed_example_commands_work_from_any_directory(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         printed = re.findall(r"^  (.* (?:put|get) greetings.*)$", broker.log_text(), flags=re.MULTILINE)
         ended = [
@@ -204,7 +204,7 @@ def test_what_to_try_works_as_it_is_printed_from_anywhere(tmp_path: Path) -> Non
     assert ended[1].stdout == "hello\n"
 
 
-def test_several_data_directories_are_served_and_must_come_together(tmp_path: Path) -> None:
+def test_all_data_directories_must_be_given_at_every_start(tmp_path: Path) -> None:
     both = f"{tmp_path / 'one'},{tmp_path / 'two'}"
     with RealBroker(tmp_path / "unused", extra_args=["--data", both, "--default-partitions", "8"]) as broker:
         asyncio.run(put(broker, "orders", b"one"))
@@ -217,7 +217,7 @@ def test_several_data_directories_are_served_and_must_come_together(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("flag", "other"), [("--kafka-port", "--operator-port"), ("--operator-port", "--kafka-port")])
-def test_a_port_in_use_is_named_and_so_is_the_way_out(tmp_path: Path, flag: str, other: str) -> None:
+def test_a_port_in_use_is_reported_with_a_solution(tmp_path: Path, flag: str, other: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused = serve("--data", str(tmp_path / "data"), flag, str(port), other, "0")
@@ -228,7 +228,7 @@ def test_a_port_in_use_is_named_and_so_is_the_way_out(tmp_path: Path, flag: str,
     assert "Traceback" not in refused.stderr
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
     refused = serve("--data", str(in_the_way / "data"), "--kafka-port", "0", "--operator-port", "off")
@@ -237,7 +237,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in refused.stderr
 
 
-def test_wrong_settings_are_refused_with_where_they_stand(tmp_path: Path) -> None:
+def test_invalid_settings_are_refused_with_their_source(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("kafka_prot = 1\n")
     refused = serve("--config", str(config), "--flush", "never", MILLSTREAM_NODE="7")

@@ -1,4 +1,4 @@
-"""The public client, with and without `async`, against a real broker."""
+"""Tests the public client, blocking and asyncio, against a real broker."""
 
 import asyncio
 import socket
@@ -41,7 +41,7 @@ both = pytest.mark.parametrize("world", [with_blocking, with_async])
 
 
 @both
-def test_topics_are_made_described_and_deleted(world: Any, millstream_bootstrap: str) -> None:
+def test_topics_are_created_described_and_deleted(world: Any, millstream_bootstrap: str) -> None:
     name = f"made-{world.__name__}"
 
     def body(client: Any, done: Done) -> None:
@@ -64,7 +64,7 @@ def test_topics_are_made_described_and_deleted(world: Any, millstream_bootstrap:
 
 
 @both
-def test_a_client_administers_and_looks_after_groups(world: Any, millstream_bootstrap: str) -> None:
+def test_admin_and_groups_work_through_the_public_client(world: Any, millstream_bootstrap: str) -> None:
     name = f"admin-{world.__name__}"
 
     def body(client: Any, done: Done) -> None:
@@ -95,7 +95,7 @@ def test_a_client_administers_and_looks_after_groups(world: Any, millstream_boot
 
 @both
 @pytest.mark.parametrize("bootstrap", ["", "host:port", "127.0.0.1:0"])
-def test_a_bad_seed_list_is_refused_before_anything_is_tried(world: Any, bootstrap: str) -> None:
+def test_an_invalid_bootstrap_is_refused_before_connecting(world: Any, bootstrap: str) -> None:
     with pytest.raises(millstream.MillstreamError) as refused:
         world(bootstrap, lambda client, done: None)
     assert refused.value.code is millstream.ErrorCode.INVALID_SETTING
@@ -106,13 +106,13 @@ NO_NAMES = pytest.mark.parametrize("name", [5, b"bytes", "x" * 250, "\ud800"], i
 
 @both
 @NO_NAMES
-def test_a_client_id_that_no_broker_could_be_told_is_refused_at_once(world: Any, name: Any) -> None:
+def test_an_invalid_client_id_is_refused_before_connecting(world: Any, name: Any) -> None:
     with pytest.raises(millstream.MillstreamError, match="INVALID_SETTING: client_id="):
         world("127.0.0.1:9", lambda client, done: None, client_id=name)
 
 
 @NO_NAMES
-def test_a_producer_group_that_no_broker_could_be_told_is_refused_at_once(name: Any, millstream_bootstrap: str) -> None:
+def test_an_invalid_producer_group_is_refused_at_once(name: Any, millstream_bootstrap: str) -> None:
     with (
         millstream.connect(millstream_bootstrap) as client,
         pytest.raises(millstream.MillstreamError, match="INVALID_SETTING: group="),
@@ -121,8 +121,8 @@ def test_a_producer_group_that_no_broker_could_be_told_is_refused_at_once(name: 
 
 
 @both
-def test_where_nobody_listens_the_error_names_the_seed_and_why(world: Any) -> None:
-    with socket.socket() as silent:  # Bound, so that nobody else gets the port, but not listening.
+def test_an_unreachable_seed_is_named_with_the_reason(world: Any) -> None:
+    with socket.socket() as silent:  # Bound but not listening, so that no other process gets the port.
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(millstream.MillstreamError, match=f"{address} cannot be reached") as refused:
@@ -131,7 +131,7 @@ def test_where_nobody_listens_the_error_names_the_seed_and_why(world: Any) -> No
 
 
 @both
-def test_after_its_end_a_client_says_that_it_is_closed(world: Any, millstream_bootstrap: str) -> None:
+def test_a_closed_client_refuses_every_call(world: Any, millstream_bootstrap: str) -> None:
     seen = []
     world(millstream_bootstrap, lambda client, done: seen.append(client))
     (client,) = seen
@@ -160,13 +160,13 @@ def test_an_async_client_belongs_to_its_event_loop(millstream_bootstrap: str) ->
         runner.run(client.close())
 
 
-def test_importing_millstream_imports_hardly_anything() -> None:
+def test_importing_millstream_loads_no_other_modules() -> None:
     program = "import sys; before = set(sys.modules); import millstream; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['millstream']"
 
 
-def test_every_public_name_can_be_had() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in dir(millstream):
         assert getattr(millstream, name) is not None
     with pytest.raises(AttributeError, match="nothing_like_it"):

@@ -1,4 +1,4 @@
-"""The consumer that blocks, in threads, against a real broker."""
+"""Tests the blocking consumer in threads, against a real broker."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 import millstream
+from builders.sdk.message_values import value_of, values_of
 from millstream.sdk.consuming.health import ConsumerActivity
 from millstream.testing.embedded import EmbeddedBroker
 
@@ -40,24 +41,24 @@ def fill(client: millstream.Client, topic: str, count: int = 1000) -> list[bytes
     return values
 
 
-def test_every_form_hands_out_the_same_messages(client: millstream.Client, topic: str) -> None:
+def test_iteration_batches_arrow_and_poll_return_the_same_messages(client: millstream.Client, topic: str) -> None:
     values = sorted(fill(client, topic))
 
     def consumer() -> millstream.Consumer:
         return client.consumer(topic, start="beginning", stop="latest")
 
-    assert sorted(message.value for message in consumer()) == values
-    assert sorted(message.value for batch in consumer().batches() for message in batch.messages) == values
+    assert sorted(values_of(consumer())) == values
+    assert sorted(value for batch in consumer().batches() for value in values_of(batch.messages)) == values
     assert sorted(value for batch in consumer().arrow() for value in batch.column("value").to_pylist()) == values
     polled = consumer()
     found: list[bytes] = []
     while messages := polled.poll(max_messages=300):
         assert len(messages) <= 300
-        found += [message.value for message in messages]
+        found += values_of(messages)
     assert sorted(found) == values
 
 
-def test_a_range_is_one_arrow_table_also_when_nothing_is_in_it(client: millstream.Client, topic: str) -> None:
+def test_arrow_table_returns_a_range_even_if_it_is_empty(client: millstream.Client, topic: str) -> None:
     empty = client.consumer(topic, start="beginning", stop="latest").arrow_table()
     assert (empty.num_rows, empty.column_names[:3]) == (0, ["topic", "partition", "offset"])
     with client.producer() as producer:
@@ -70,7 +71,7 @@ def test_a_range_is_one_arrow_table_also_when_nothing_is_in_it(client: millstrea
         client.consumer(topic).arrow_table()
 
 
-def test_arrow_has_the_place_of_every_message(client: millstream.Client, topic: str) -> None:
+def test_arrow_batches_have_topic_partition_and_offset(client: millstream.Client, topic: str) -> None:
     fill(client, topic, 10)
     (batch,) = client.consumer(topic, start="beginning", stop="latest").arrow()
     assert batch.schema.names == ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
@@ -78,13 +79,13 @@ def test_arrow_has_the_place_of_every_message(client: millstream.Client, topic: 
     assert batch.column("offset").to_pylist() == list(range(10))
 
 
-def test_the_loop_of_a_group_can_be_left_and_entered_again(client: millstream.Client, topic: str) -> None:
+def test_the_loop_of_a_group_member_can_be_left_and_entered_again(client: millstream.Client, topic: str) -> None:
     values = fill(client, topic)
     found: list[bytes] = []
     with client.consumer(topic, group=f"g-{topic}", start="beginning") as consumer:
         while len(found) < len(values):
             for message in consumer:
-                found.append(message.value)
+                found += values_of([message])
                 if len(found) % 100 == 0:
                     break
     assert sorted(found) == sorted(values)
@@ -92,9 +93,7 @@ def test_the_loop_of_a_group_can_be_left_and_entered_again(client: millstream.Cl
     assert sum(row.offset for row in committed.values()) == len(values)
 
 
-def test_partitions_go_from_a_slow_thread_to_another_between_two_messages(
-    client: millstream.Client, topic: str
-) -> None:
+def test_partitions_move_to_another_member_between_two_messages(client: millstream.Client, topic: str) -> None:
     values = fill(client, topic)
     seen: list[bytes] = []
     has_all, enough, shared = threading.Event(), threading.Event(), threading.Event()
@@ -104,7 +103,7 @@ def test_partitions_go_from_a_slow_thread_to_another_between_two_messages(
             topic, group=f"g-{topic}", start="beginning", on_assigned=assigned, on_revoked=revoked
         ) as consumer:
             for message in consumer:
-                seen.append(message.value)
+                seen.append(value_of(message))
                 if not shared.is_set():
                     shared.wait(0.01)
                 if enough.is_set():
@@ -123,7 +122,7 @@ def test_partitions_go_from_a_slow_thread_to_another_between_two_messages(
         with client.consumer(topic, group=f"g-{topic}", start="beginning") as other:
             found: list[bytes] = []
             while not shared.is_set() or set(found) | set(seen) < set(values):
-                found += [message.value for message in other.poll(0.1)]
+                found += values_of(other.poll(0.1))
             with client.producer() as producer:
                 producer.put_many(topic, [b"end"] * 10, keys=[b"%d" % number for number in range(10)])
             enough.set()
@@ -133,7 +132,7 @@ def test_partitions_go_from_a_slow_thread_to_another_between_two_messages(
     assert not thread.is_alive()
 
 
-def test_who_hangs_in_a_callback_is_given_up_and_the_group_goes_on(client: millstream.Client, topic: str) -> None:
+def test_a_member_that_hangs_in_a_callback_does_not_block_its_group(client: millstream.Client, topic: str) -> None:
     values = fill(client, topic)
     go_on, hangs = threading.Event(), threading.Event()
 
@@ -152,7 +151,7 @@ def test_who_hangs_in_a_callback_is_given_up_and_the_group_goes_on(client: mills
         with client.consumer(topic, group=f"g-{topic}", start="beginning") as other:
             found: list[bytes] = []
             while len(found) < len(values):
-                found += [message.value for message in other.poll(LONG_S)]
+                found += values_of(other.poll(LONG_S))
         assert sorted(found) == sorted(values)
     finally:
         go_on.set()
@@ -160,7 +159,7 @@ def test_who_hangs_in_a_callback_is_given_up_and_the_group_goes_on(client: mills
     assert not thread.is_alive()
 
 
-def test_a_function_that_always_takes_too_long_does_not_keep_a_consumer_from_reading(
+def test_a_callback_that_always_times_out_does_not_stop_reading(
     client: millstream.Client, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     values = fill(client, topic)
@@ -176,13 +175,13 @@ def test_a_function_that_always_takes_too_long_does_not_keep_a_consumer_from_rea
     with client.consumer(topic, **options) as consumer:
         found: list[bytes] = []
         while len(found) < len(values):
-            found += [message.value for message in consumer.poll(LONG_S)]
+            found += values_of(consumer.poll(LONG_S))
     assert sorted(found) == sorted(values)
     assert calls
-    assert "on_assigned is left out this once" in caplog.text
+    assert "callback skipped once, it timed out before callback=on_assigned" in caplog.text
 
 
-def test_a_second_thread_is_told_that_a_consumer_is_for_one_at_a_time(client: millstream.Client, topic: str) -> None:
+def test_a_second_thread_is_refused_while_a_poll_waits(client: millstream.Client, topic: str) -> None:
     asked = threading.Event()
 
     def notice(health: object) -> None:

@@ -1,4 +1,4 @@
-"""Iterators, with and without `async`, against a real broker."""
+"""Tests iterators, blocking and asyncio, against a real broker."""
 
 import asyncio
 import re
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import millstream
+from builders.sdk.message_values import values_of
 
 ROOT = Path(__file__).parents[3]
 VALUES = [b"%d" % number for number in range(2_000)]
@@ -18,7 +19,7 @@ def read_blocking(bootstrap: str, topic: str, count: int) -> list[bytes]:
     values: list[bytes] = []
     with millstream.connect(bootstrap) as client, client.iterators(topic, group=topic, max_messages=300) as iterators:
         for batch in iterators:
-            values += [message.value for message in batch.messages]
+            values += values_of(batch.messages)
             if len(values) >= count:
                 break
     return values
@@ -32,7 +33,7 @@ def read_async(bootstrap: str, topic: str, count: int) -> list[bytes]:
             client.iterators(topic, group=topic, max_messages=300) as iterators,
         ):
             async for batch in iterators:
-                values += [message.value for message in batch.messages]
+                values += values_of(batch.messages)
                 if len(values) >= count:
                     break
         return values
@@ -41,7 +42,7 @@ def read_async(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("read", [read_blocking, read_async])
-def test_a_group_reads_what_is_written_and_goes_on_where_it_was(
+def test_a_group_with_iterators_continues_at_its_committed_offset(
     read: Callable[[str, str, int], list[bytes]], millstream_bootstrap: str
 ) -> None:
     topic = f"iterated-{read.__name__}"
@@ -54,7 +55,7 @@ def test_a_group_reads_what_is_written_and_goes_on_where_it_was(
         assert client.groups.offsets(topic)[where].offset == len(VALUES)
 
 
-def test_one_client_commits_what_another_has_handed_on(millstream_bootstrap: str) -> None:
+def test_one_client_can_commit_what_another_delivered(millstream_bootstrap: str) -> None:
     topic, names = "handed", ("handed", "a")
     with millstream.connect(millstream_bootstrap) as here, millstream.connect(millstream_bootstrap) as there:
         with here.producer() as producer:
@@ -74,7 +75,7 @@ def test_one_client_commits_what_another_has_handed_on(millstream_bootstrap: str
             calls.leave(*names)
 
 
-def test_the_example_of_the_page_runs(millstream_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_in_iterators_md_runs(millstream_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "iterators.md").read_text(encoding="utf-8")
     example = re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert example

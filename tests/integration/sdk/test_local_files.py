@@ -1,4 +1,4 @@
-"""Consumers on the broker's own machine: they read its files, and get what they would have been sent."""
+"""Tests that consumers on the broker's machine read its files and get the same messages as over the network."""
 
 import asyncio
 import errno
@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import millstream
-from builders.local_files import Places, Row, rows, rows_of
+from builders.local_files import FilePositions, Row, rows, rows_of
 from millstream.model.names import TopicPartition
-from millstream.sdk.consuming import decompression, local_files
+from millstream.sdk.consuming import decompression
+from millstream.sdk.feed import local_files
 from millstream.seams.file_part import FilePlace
 from millstream.seams.local_file_part import LocalPart
 from millstream.testing.embedded import EmbeddedBroker
@@ -42,18 +43,18 @@ def client(broker: EmbeddedBroker) -> Iterator[millstream.Client]:
 
 @pytest.fixture(autouse=True)
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the kernel can tell of it: only of what is in memory anybody is told the place."""
+    """Make every batch count as cached, because the broker sends file positions only of batches in the page cache."""
     monkeypatch.setattr(LocalPart, "is_cached", lambda part: True)
 
 
 @pytest.fixture
 def places(monkeypatch: pytest.MonkeyPatch) -> list[FilePlace]:
-    """Where somebody wanted to read, with or without success."""
-    return Places(monkeypatch).read
+    """The file positions that were read, with or without success."""
+    return FilePositions(monkeypatch).read
 
 
 def fill(client: millstream.Client, topic: str) -> None:
-    """Small batches, compressed ones, and one that is larger than what is read at once; several segments."""
+    """Write several segments of small batches, compressed batches, and a batch larger than one read."""
     random = Random(1)
     for compression in ("none", "zstd", "gzip", "none"):
         values = [random.randbytes(1000) * 2 for _ in range(1000)]
@@ -81,7 +82,7 @@ def columns(reading: millstream.Consumer) -> list[Row]:
 
 
 def in_turns(reading: millstream.Consumer) -> list[Row]:
-    """As messages and as columns, taking turns: what is read for one is nothing to the other."""
+    """Read messages and Arrow batches in turns; neither may affect the other."""
     found: list[Row] = []
     while messages := reading.poll(max_messages=300):
         found += rows(messages)
@@ -103,13 +104,13 @@ def from_async(broker: EmbeddedBroker, *, arrow: bool, **options: Any) -> list[R
 
 @pytest.fixture(scope="module")
 def sent(broker: EmbeddedBroker) -> list[list[Row]]:
-    """What each partition has, as it is sent to those who read no files."""
+    """The rows of each partition, as a consumer without local files receives them."""
     with millstream.connect(broker.bootstrap) as client:
         return by_partition(rows(consumer(client, local_files=False)))
 
 
 def by_partition(found: list[Row]) -> list[list[Row]]:
-    """In the order in which they came."""
+    """Split rows by partition, keeping their order."""
     return [[row for row in found if row[0] == partition] for partition in range(PARTITIONS)]
 
 
@@ -117,7 +118,7 @@ FORMS: list[Callable[[millstream.Consumer], list[Row]]] = [rows, polled, columns
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_reads_from_files_what_would_have_been_sent(
+def test_every_read_method_returns_the_sent_messages_when_it_reads_local_files(
     client: millstream.Client, places: list[FilePlace], sent: list[list[Row]], form: Callable[..., list[Row]]
 ) -> None:
     assert by_partition(form(consumer(client))) == sent
@@ -125,14 +126,14 @@ def test_every_form_reads_from_files_what_would_have_been_sent(
 
 
 @pytest.mark.parametrize("arrow", [False, True])
-def test_coroutines_have_files_read_for_them(
+def test_asyncio_consumers_read_from_files(
     broker: EmbeddedBroker, places: list[FilePlace], sent: list[list[Row]], arrow: bool
 ) -> None:
     assert by_partition(from_async(broker, arrow=arrow)) == sent
     assert len({place.inode for place in places}) > PARTITIONS
 
 
-def test_who_wants_no_files_reads_none(
+def test_without_local_files_no_file_is_read(
     broker: EmbeddedBroker, client: millstream.Client, places: list[FilePlace], sent: list[list[Row]]
 ) -> None:
     assert by_partition(rows(consumer(client, local_files=False))) == sent
@@ -142,7 +143,7 @@ def test_who_wants_no_files_reads_none(
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1), (7, 8), (150, 2850), (3999, 4001), (4000, 4500), (990, 1010)])
 @pytest.mark.parametrize("form", [rows, columns])
-def test_a_range_is_read_to_its_last_message_and_no_further(
+def test_a_range_from_files_ends_exactly_at_stop(
     client: millstream.Client, sent: list[list[Row]], form: Callable[..., list[Row]], start: int, stop: int
 ) -> None:
     reading = consumer(client, start=start, stop=stop, partitions=[0])
@@ -150,14 +151,14 @@ def test_a_range_is_read_to_its_last_message_and_no_further(
     assert reading.position(TOPIC, 0) == stop
 
 
-def test_nothing_is_read_behind_where_reading_ends(client: millstream.Client, places: list[FilePlace]) -> None:
+def test_no_file_is_read_after_the_stop_position(client: millstream.Client, places: list[FilePlace]) -> None:
     assert len(rows(consumer(client, stop=10, partitions=[1]))) == 10
     assert len(places) == 1
 
 
 @pytest.mark.parametrize("arrow", [False, True])
 @pytest.mark.parametrize("is_seen", [lambda path: False, lambda path: "-0/" not in path], ids=["none", "one"])
-def test_what_cannot_be_opened_is_sent_also_while_other_files_can(
+def test_batches_of_unreadable_files_are_sent_over_the_network(
     broker: EmbeddedBroker,
     client: millstream.Client,
     sent: list[list[Row]],
@@ -180,7 +181,7 @@ def test_what_cannot_be_opened_is_sent_also_while_other_files_can(
 
 
 @pytest.mark.parametrize("arrow", [False, True])
-def test_a_file_that_another_took_the_name_of_is_asked_for_again(
+def test_a_file_replaced_under_the_same_name_is_requested_again(
     client: millstream.Client, sent: list[list[Row]], monkeypatch: pytest.MonkeyPatch, arrow: bool
 ) -> None:
     misled: list[str] = []
@@ -242,7 +243,7 @@ def test_no_file_of_a_paused_partition_is_read_ahead(
     assert len(ahead) <= 1 < len(places), "only what was begun before"
 
 
-def test_the_thread_that_reads_ahead_ends_when_the_consumer_is_closed(client: millstream.Client) -> None:
+def test_the_read_ahead_thread_ends_with_the_consumer(client: millstream.Client) -> None:
     before = threading.enumerate()
     with consumer(client) as reading:
         assert reading.poll_arrow() is not None
@@ -277,7 +278,7 @@ def test_members_of_a_group_share_files_and_skip_nothing(client: millstream.Clie
 
 
 @pytest.mark.parametrize("form", [rows, columns])
-def test_files_that_are_deleted_before_they_are_read_are_passed_over(
+def test_files_deleted_before_they_are_read_are_skipped(
     broker: EmbeddedBroker, client: millstream.Client, form: Callable[..., list[Row]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = f"short-lived-{form.__name__}"

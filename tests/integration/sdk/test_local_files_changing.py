@@ -1,4 +1,4 @@
-"""The broker changes its files under consumers that were told of them: they get what they would have been sent."""
+"""Tests that consumers with file positions get the same messages as over the network when the files change."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -15,8 +15,8 @@ import millstream
 from builders.local_files import (
     FORMS,
     WAIT_S,
+    FilePositions,
     Form,
-    Places,
     Row,
     Take,
     columns,
@@ -40,14 +40,14 @@ COMPACTED = SETTINGS | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio"
 BATCH_BYTES = 100_000
 VALUE_BYTES = 1000
 ONE_BATCH = 90
-"""Messages that make one, large enough for its place to be told."""
+"""Number of messages of one batch that is large enough for the broker to send its file position."""
 KEYS = 400
 COUNT = 4000
-"""Messages for some eight segments."""
+"""Number of messages that fill about eight segments."""
 SOME_FORMS = (polled, columns, coroutines)
-"""Who takes one by one is brought what it takes as who polls is."""
+"""Iterating over single messages uses the same buffer as polling."""
 SENT_AHEAD = 64 * 1024
-"""As little as a consumer can have sent ahead."""
+"""The smallest prefetch of a consumer."""
 
 is_cached = LocalPart.is_cached
 _PADDING = Random(1).randbytes(VALUE_BYTES)
@@ -67,23 +67,23 @@ def client(broker: EmbeddedBroker) -> Iterator[millstream.Client]:
 
 @pytest.fixture(autouse=True)
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the kernel can tell of it: only of what is in memory anybody is told the place."""
+    """Make every batch count as cached, because the broker sends file positions only of batches in the page cache."""
     monkeypatch.setattr(LocalPart, "is_cached", lambda part: True)
 
 
 @pytest.fixture
-def places(monkeypatch: pytest.MonkeyPatch) -> Places:
-    return Places(monkeypatch)
+def places(monkeypatch: pytest.MonkeyPatch) -> FilePositions:
+    return FilePositions(monkeypatch)
 
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A name of the test's own."""
+    """A topic name derived from the test's name."""
     return "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[-200:]
 
 
 class Written:
-    """What was written into the one partition of a topic, by offset."""
+    """Writes to a topic with one partition, and keeps the written rows by offset."""
 
     def __init__(self, client: millstream.Client, topic: str, what: str = "first") -> None:
         self.rows: list[Row] = []
@@ -92,7 +92,7 @@ class Written:
         self._what = what
 
     def put(self, count: int = COUNT) -> int:
-        """So many messages more, of few keys that take turns; where the partition ends now."""
+        """Write more messages, with a few keys in rotation; returns the log end offset."""
         begin = len(self.rows)
         self.rows += [
             Row(0, offset, b"%d" % (offset % KEYS), (b"%s %d " % (self._what.encode(), offset)).ljust(20) + _PADDING)
@@ -114,19 +114,19 @@ def served(broker: EmbeddedBroker) -> Partitions:
 
 
 def clean(broker: EmbeddedBroker) -> None:
-    """One round of compaction, of all that is there."""
+    """Run one compaction pass over all partitions."""
     partitions = served(broker)
 
     async def work() -> None:
         for partition in partitions.all():
-            await partition.save_ids()  # Before that, what has ids is not cleaned.
+            await partition.replica.save_ids()  # Segments with unsaved ids are not cleaned.
         await partitions.clean()
 
     broker._running().call(work)
 
 
 def read_to(take: Take, end: int) -> list[Row]:
-    """Up to the message before `end`."""
+    """Read up to the message before `end`."""
     found: list[Row] = []
     while not found or found[-1].offset < end - 1:
         some = take()
@@ -136,19 +136,19 @@ def read_to(take: Take, end: int) -> list[Row]:
 
 
 def read_on(take: Take, found: list[Row]) -> None:
-    """As long as there is more, which is added to what was found."""
+    """Append messages to `found` until there are no more."""
     while some := take():
         found += some
 
 
 def assert_of_one_log(found: list[Row], written: Written) -> None:
-    """Nothing doubled, nothing out of order, nothing that nobody wrote."""
+    """Assert that the rows are in order, without duplicates, and as written."""
     assert all(one.offset < other.offset for one, other in pairwise(found))
     assert found == [written.rows[row.offset] for row in found]
 
 
 def ahead(local_files: bool) -> dict[str, Any]:
-    """Options of consumers that were told of all files, or were sent as little as can be."""
+    """Options of a consumer that gets all file positions, or else prefetches as little as possible."""
     return {"local_files": True} if local_files else {"local_files": False, "prefetch_bytes": SENT_AHEAD}
 
 
@@ -156,16 +156,16 @@ def ahead(local_files: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_files_that_compaction_exchanges_before_they_are_read_are_read_anew(
-    broker: EmbeddedBroker, client: millstream.Client, places: Places, topic: str, form: Form
+def test_files_that_compaction_replaces_before_reading_are_requested_again(
+    broker: EmbeddedBroker, client: millstream.Client, places: FilePositions, topic: str, form: Form
 ) -> None:
     client.create_topic(topic, settings=COMPACTED)
     written = Written(client, topic)
     end = written.put()
     found: list[Row] = []
     with form(broker.bootstrap, topic, start="beginning") as take:
-        for passes in (1, 2, 3):  # With the second, a file may have the name and the number of the one that was meant.
-            places.wait_told(end - ONE_BATCH)
+        for passes in (1, 2, 3):  # From the second pass on, a file may have the name and inode of an announced one.
+            places.wait_announced(end - ONE_BATCH)
             for _ in range(passes):
                 end = written.put(2 * KEYS)
                 clean(broker)
@@ -178,10 +178,10 @@ def test_files_that_compaction_exchanges_before_they_are_read_are_read_anew(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_file_is_read_though_it_was_told_of_before_it_had_its_name(
+def test_a_file_announced_before_its_final_rename_is_read(
     broker: EmbeddedBroker,
     client: millstream.Client,
-    places: Places,
+    places: FilePositions,
     topic: str,
     form: Form,
     monkeypatch: pytest.MonkeyPatch,
@@ -202,8 +202,8 @@ def test_a_file_is_read_though_it_was_told_of_before_it_had_its_name(
     try:
         assert is_decided.wait(WAIT_S)
         with form(broker.bootstrap, topic, start="beginning") as take:
-            places.wait_told(end - ONE_BATCH)
-            assert [place for place in places.told if place.path.endswith(segment_exchange.CLEANED_SUFFIX)]
+            places.wait_announced(end - ONE_BATCH)
+            assert [place for place in places.announced if place.path.endswith(segment_exchange.CLEANED_SUFFIX)]
             go_on.set()
             cleaning.join()
             found = read_to(take, end)
@@ -215,11 +215,11 @@ def test_a_file_is_read_though_it_was_told_of_before_it_had_its_name(
     assert places.missed
 
 
-# Messages that go.
+# Removed messages.
 
 
 def by_deletion(client: millstream.Client, topic: str) -> None:
-    """The partition begins in the middle of a file then, and of a batch."""
+    """Move the log start into the middle of a file and of a batch."""
     client.admin.delete_records({TopicPartition(topic, 0): COUNT - 777})
 
 
@@ -234,21 +234,21 @@ Removal = Callable[[millstream.Client, str], None]
 def cut(
     broker: EmbeddedBroker,
     client: millstream.Client,
-    places: Places,
+    places: FilePositions,
     topic: str,
     form: Form,
     remove: Removal,
     local_files: bool,
     **options: Any,
 ) -> Iterator[tuple[Take, list[Row], int, Written]]:
-    """Somebody who has begun to read, and whose next messages are gone by now, with their files."""
+    """Start a reader, and then remove its next messages together with their files."""
     client.create_topic(topic, settings=SETTINGS)
     written = Written(client, topic)
     end = written.put()
     with form(broker.bootstrap, topic, start="beginning", stop=end, **ahead(local_files), **options) as take:
         found = take()
         if local_files:
-            places.wait_told(end - ONE_BATCH)
+            places.wait_announced(end - ONE_BATCH)
         remove(client, topic)
         wait_until(lambda: is_cut(broker, topic))
         begin = served(broker).of(topic)[0].log.start_offset
@@ -257,7 +257,7 @@ def cut(
 
 
 def is_cut(broker: EmbeddedBroker, topic: str) -> bool:
-    """Whether messages are gone, and all files that had nothing else."""
+    """Return True once messages are removed, with all files that have only such messages."""
     broker.upkeep()
     log = served(broker).of(topic)[0].log
     bases = [int(path.stem) for path in Path(log.path).glob("*.log")]
@@ -267,10 +267,10 @@ def is_cut(broker: EmbeddedBroker, topic: str) -> bool:
 @pytest.mark.parametrize("local_files", [True, False], ids=["files", "sent"])
 @pytest.mark.parametrize("remove", [by_deletion, by_retention])
 @pytest.mark.parametrize("form", SOME_FORMS)
-def test_who_was_told_of_files_that_are_gone_goes_on_where_the_log_begins(
+def test_a_reader_of_deleted_files_continues_at_the_log_start(
     broker: EmbeddedBroker,
     client: millstream.Client,
-    places: Places,
+    places: FilePositions,
     topic: str,
     form: Form,
     remove: Removal,
@@ -288,28 +288,33 @@ def test_who_was_told_of_files_that_are_gone_goes_on_where_the_log_begins(
 
 @pytest.mark.parametrize("local_files", [True, False], ids=["files", "sent"])
 @pytest.mark.parametrize("remove", [by_deletion, by_retention])
-def test_who_wants_to_know_of_it_is_told_that_messages_are_gone(
-    broker: EmbeddedBroker, client: millstream.Client, places: Places, topic: str, remove: Removal, local_files: bool
+def test_removed_messages_are_raised_if_out_of_range_is_error(
+    broker: EmbeddedBroker,
+    client: millstream.Client,
+    places: FilePositions,
+    topic: str,
+    remove: Removal,
+    local_files: bool,
 ) -> None:
     case = cut(broker, client, places, topic, polled, remove, local_files, out_of_range="error")
     with case as (take, found, begin, written), pytest.raises(MillstreamError) as raised:
         read_on(take, found)
     assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert f"offset {len(found)} is no longer there; the first message that is has offset {begin}" in str(raised.value)
+    assert f"offset {len(found)} does not exist any more; the log now starts at offset {begin}" in str(raised.value)
     assert found == written.rows[: len(found)]
     assert bool(places.missed) == local_files
 
 
-# Topics that go.
+# Deleted topics.
 
 
 @pytest.mark.parametrize("local_files", [True, False], ids=["files", "sent"])
 @pytest.mark.parametrize("is_made_again", [False, True], ids=["gone", "made-again"])
 @pytest.mark.parametrize("form", SOME_FORMS)
-def test_a_topic_that_is_deleted_ends_reading_also_where_another_has_its_name(
+def test_reading_ends_when_the_topic_is_deleted_or_recreated(
     broker: EmbeddedBroker,
     client: millstream.Client,
-    places: Places,
+    places: FilePositions,
     topic: str,
     form: Form,
     is_made_again: bool,
@@ -321,7 +326,7 @@ def test_a_topic_that_is_deleted_ends_reading_also_where_another_has_its_name(
     with form(broker.bootstrap, topic, start="beginning", **ahead(local_files)) as take:
         found = take()
         if local_files:
-            places.wait_told(end - ONE_BATCH)
+            places.wait_announced(end - ONE_BATCH)
         client.delete_topic(topic)
         if is_made_again:
             client.create_topic(topic, settings=SETTINGS)
@@ -331,13 +336,13 @@ def test_a_topic_that_is_deleted_ends_reading_also_where_another_has_its_name(
     assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert found == old.rows[: len(found)]
     assert len(found) < COUNT / 2
-    assert bool(places.told) == local_files
+    assert bool(places.announced) == local_files
 
 
 @pytest.mark.parametrize("local_files", [True, False], ids=["files", "sent"])
 @pytest.mark.parametrize("form", SOME_FORMS)
-def test_a_group_reads_all_of_a_topic_that_is_made_again_and_no_more_of_the_old_one(
-    broker: EmbeddedBroker, client: millstream.Client, places: Places, topic: str, form: Form, local_files: bool
+def test_a_group_reads_a_recreated_topic_and_no_more_of_the_old_one(
+    broker: EmbeddedBroker, client: millstream.Client, places: FilePositions, topic: str, form: Form, local_files: bool
 ) -> None:
     client.create_topic(topic, settings=SETTINGS)
     old = Written(client, topic)
@@ -345,7 +350,7 @@ def test_a_group_reads_all_of_a_topic_that_is_made_again_and_no_more_of_the_old_
     with form(broker.bootstrap, topic, group=topic, start="beginning", **ahead(local_files)) as take:
         found = take()
         if local_files:
-            places.wait_told(end - ONE_BATCH)
+            places.wait_announced(end - ONE_BATCH)
         client.delete_topic(topic)
         client.create_topic(topic, settings=SETTINGS)
         new = Written(client, topic, "again")
@@ -355,22 +360,22 @@ def test_a_group_reads_all_of_a_topic_that_is_made_again_and_no_more_of_the_old_
     of_old = sum(row.value is not None and row.value.startswith(b"first") for row in found)
     assert 0 < of_old < COUNT / 2
     assert found == old.rows[:of_old] + new.rows
-    assert bool(places.told) == local_files
+    assert bool(places.announced) == local_files
 
 
-# A broker that ends.
+# A killed broker.
 
 
 def knows_what_is_in_memory(path: Path) -> bool:
-    """Whether the kernel can tell of it; a broker of its own process tells of no places otherwise."""
+    """Return True if the kernel reports cached pages; without that, a broker process sends no file positions."""
     path.write_bytes(bytes(1000))
     with path.open("rb") as file:
-        return is_cached(LocalPart(SimpleNamespace(fd=file.fileno()), 0, 1000))
+        return is_cached(LocalPart(SimpleNamespace(fd=file.fileno()), position=0, size=1000))
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_killed_broker_s_files_are_read_on_and_everything_acknowledged_comes_once_and_in_order(
-    tmp_path: Path, places: Places, form: Form
+def test_files_of_a_killed_broker_are_read_and_no_message_is_lost(
+    tmp_path: Path, places: FilePositions, form: Form
 ) -> None:
     with (
         RealBroker(tmp_path / "data", extra_args=("--segment-bytes", str(SEGMENT_BYTES))) as broker,
@@ -381,14 +386,14 @@ def test_a_killed_broker_s_files_are_read_on_and_everything_acknowledged_comes_o
         end = written.put()
         with form(broker.bootstrap, "orders", start="beginning") as take, client.producer() as producer:
             found = take()
-            is_told = knows_what_is_in_memory(tmp_path / "file")
-            if is_told:
-                places.wait_told(end - ONE_BATCH)
+            has_positions = knows_what_is_in_memory(tmp_path / "file")
+            if has_positions:
+                places.wait_announced(end - ONE_BATCH)
             values = [b"%d" % number for number in range(1000)]
             receipts = [producer.put("orders", value, partition=0) for value in values]
             receipts[0].result()
             broker.kill()
-            while is_told and len(found) < end / 2:
+            while has_positions and len(found) < end / 2:
                 found += take()
             broker.start()
             offsets = [receipt.result().offset for receipt in receipts]
@@ -396,15 +401,15 @@ def test_a_killed_broker_s_files_are_read_on_and_everything_acknowledged_comes_o
     assert found[:end] == written.rows
     assert [(row.offset, row.value) for row in found[end:]] == list(zip(offsets, values, strict=True))
     assert offsets == list(range(end, end + len(values)))
-    assert bool(places.told) == is_told
+    assert bool(places.announced) == has_positions
 
 
-# Files that are full.
+# Full files.
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_reader_follows_from_a_file_that_is_full_into_the_next(
-    broker: EmbeddedBroker, client: millstream.Client, places: Places, topic: str, form: Form
+def test_a_reader_continues_from_a_full_file_into_the_next(
+    broker: EmbeddedBroker, client: millstream.Client, places: FilePositions, topic: str, form: Form
 ) -> None:
     client.create_topic(topic, settings=SETTINGS)
     written = Written(client, topic)
@@ -412,10 +417,10 @@ def test_a_reader_follows_from_a_file_that_is_full_into_the_next(
     found: list[Row] = []
     with form(broker.bootstrap, topic, start="beginning") as take:
         for number in range(20):
-            if number % 7 == 0:  # Else, of what it was told the file grows, or another follows, before it is read.
+            if number % 7 == 0:  # Otherwise the announced file grows, or another one follows, before it is read.
                 found += read_to(take, end)
             end = written.put(ONE_BATCH)
-            places.wait_told(end)
+            places.wait_announced(end)
         found += read_to(take, end)
     assert found == written.rows
     assert len({place.inode for place in places.read}) >= 4

@@ -1,4 +1,4 @@
-"""Service map and backup map through the public client, against a real broker."""
+"""Tests service map and backup map through the public client, against a real broker."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ import millstream
 from millstream.model.services import NO_PORT
 
 
-def test_a_client_learns_what_runs_where_and_who_has_copies(millstream_bootstrap: str) -> None:
+def test_service_map_and_backup_map_describe_the_broker(millstream_bootstrap: str) -> None:
     with millstream.connect(millstream_bootstrap) as client:
         client.create_topic("mapped", partitions=3)
         services = client.service_map(["mapped"])
@@ -29,7 +29,7 @@ def test_a_client_learns_what_runs_where_and_who_has_copies(millstream_bootstrap
         assert refused.value.code is millstream.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_same_with_async(millstream_bootstrap: str) -> None:
+def test_service_map_and_backup_map_work_with_asyncio(millstream_bootstrap: str) -> None:
     async def run() -> None:
         async with millstream.connect_async(millstream_bootstrap) as client:
             assert (await client.service_map([])).of_kind("kafka")

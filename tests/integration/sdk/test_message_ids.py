@@ -1,4 +1,4 @@
-"""Message ids through the producer: a retry, whoever sends it and whenever, stores nothing twice."""
+"""Tests message ids through the producer: a retry under an id stores nothing twice, also from another process."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def count(client: millstream.Client) -> int:
     return sum(found.offset for found in client.offsets(places).values())
 
 
-def test_a_retry_with_the_id_of_a_receipt_answers_the_first_place_also_from_another_process_and_after_a_restart(
+def test_a_retry_by_message_id_returns_the_first_offset_after_a_restart(
     broker: EmbeddedBroker, client: millstream.Client
 ) -> None:
     with client.producer() as producer:
@@ -52,11 +52,11 @@ def test_a_retry_with_the_id_of_a_receipt_answers_the_first_place_also_from_anot
         f"    print(producer.put({TOPIC!r}, b'x', message_id={places[7].message_id!r}).result(60))"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
-    assert ran.stdout.strip() == repr(places[7])
+    assert ran.stdout.strip() == repr(places[7]).removesuffix(")") + ", duplicate=True)"
     assert count(client) == 20
 
 
-def test_a_consumer_is_told_the_ids_that_receipts_have_made_or_given_or_retried(client: millstream.Client) -> None:
+def test_a_consumer_reads_the_same_message_ids_as_the_receipts(client: millstream.Client) -> None:
     with client.producer() as producer:
         receipts = [producer.put(TOPIC, b"%d" % number, partition=0) for number in range(50)]
         receipts += producer.put_many(TOPIC, [b"%d" % number for number in range(50, 90)], partition=0)
@@ -64,35 +64,38 @@ def test_a_consumer_is_told_the_ids_that_receipts_have_made_or_given_or_retried(
         producer.flush()
         never = MadeId(10**9, 0, 0, 0, 3)
         receipts.append(producer.put(TOPIC, b"91", message_id=never))
-        told = {receipt.result(LONG_S).offset: receipt.message_id for receipt in receipts}
+        expected = {receipt.result(LONG_S).offset: receipt.message_id for receipt in receipts}
     found = {each.offset: each.message_id for each in client.consumer(TOPIC, start="beginning", stop="latest")}
-    assert found == told
+    assert found == expected
     assert found[91] == never.encode()
 
 
 @pytest.mark.parametrize("own", ["order-17", b"\x00\xff", "x" * 255])
-def test_an_id_of_ones_own_is_stored_once_where_it_decides(own: str | bytes, client: millstream.Client) -> None:
+def test_a_message_with_a_natural_id_is_stored_once(own: str | bytes, client: millstream.Client) -> None:
     with client.producer() as producer:
         first = producer.put(TOPIC, b"a", message_id=own)
         assert first.message_id == (own.encode() if isinstance(own, str) else own)
         place = first.result(LONG_S)
         second, third = producer.put(TOPIC, b"b", message_id=own), producer.put(TOPIC, b"c", message_id=own)
         assert second.result(LONG_S) == third.result(LONG_S) == place
+        assert [each.result(LONG_S).duplicate for each in (first, second, third)] == [False, True, True]
     assert count(client) == 1
 
 
-def test_what_is_new_of_many_is_stored_and_what_is_known_answers_its_first_place(client: millstream.Client) -> None:
+def test_put_many_stores_new_ids_and_returns_known_offsets(client: millstream.Client) -> None:
     with client.producer() as producer:
         ids = [b"id-%d" % number for number in range(50)]
         first = producer.put_many(TOPIC, ids[:30], message_ids=ids[:30]).result(LONG_S)
         second = producer.put_many(TOPIC, ids, message_ids=ids).result(LONG_S)
         assert list(second)[:30] == list(first)
+        assert not any(first.duplicates)
+        assert second.duplicates == [each.duplicate for each in second] == [True] * 30 + [False] * 20
         mixed = producer.put_many(TOPIC, [b"x"] * 4, message_ids=[None, ids[0], None, ids[0]], keys=None).result(LONG_S)
         assert mixed[1] == mixed[3] == first[0]
     assert count(client) == 52
 
 
-def test_ids_that_were_asked_for_before_their_messages_left_hold_for_a_retry(client: millstream.Client) -> None:
+def test_ids_read_before_sending_are_valid_for_a_retry(client: millstream.Client) -> None:
     with client.producer(linger=3600) as producer:
         receipts = [producer.put(TOPIC, b"%d" % number) for number in range(10)]
         ids = [receipt.message_id for receipt in receipts[::2]]
@@ -103,7 +106,7 @@ def test_ids_that_were_asked_for_before_their_messages_left_hold_for_a_retry(cli
     assert count(client) == 10
 
 
-def test_a_put_in_doubt_is_settled_by_its_id(broker: EmbeddedBroker) -> None:
+def test_a_retry_by_message_id_settles_an_unknown_outcome(broker: EmbeddedBroker) -> None:
     with millstream.connect(broker.bootstrap) as client:
         producer = client.producer(timeout=0.5)
         producer.put(TOPIC, b"first", partition=0).result(LONG_S)
@@ -120,7 +123,7 @@ def test_a_put_in_doubt_is_settled_by_its_id(broker: EmbeddedBroker) -> None:
         assert count(client) == 3
 
 
-def test_ids_that_cannot_be_are_refused_at_once(client: millstream.Client) -> None:
+def test_invalid_message_ids_are_refused_at_once(client: millstream.Client) -> None:
     with client.producer() as producer:
         for wrong in ("", "~mine", "x" * 256):
             with pytest.raises(millstream.MillstreamError, match="INVALID_MESSAGE_ID"):

@@ -1,4 +1,4 @@
-"""One client and many threads, one client and a fork: with real ones."""
+"""Tests the client with real threads and real forks."""
 
 import asyncio
 import subprocess
@@ -43,7 +43,7 @@ print("the parent goes on")
     ["sys.exit()", "os._exit(sys.stdout.flush() or 0)", "del client; gc.collect(); sys.exit()"],
     ids=["a usual end", "an end at once", "an end after everything was collected"],
 )
-def test_after_a_fork_the_client_is_the_parents_and_goes_on_there(end: str, millstream_process: RealBroker) -> None:
+def test_after_a_fork_the_client_works_only_in_the_parent(end: str, millstream_process: RealBroker) -> None:
     program = FORKING.replace("{end}", end)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program, millstream_process.bootstrap],
@@ -56,7 +56,7 @@ def test_after_a_fork_the_client_is_the_parents_and_goes_on_there(end: str, mill
     assert done.stdout.splitlines() == ["CLIENT_MISUSED", "['forked']", "the parent goes on"]
 
 
-def test_a_process_that_never_closes_its_client_ends_all_the_same(millstream_bootstrap: str) -> None:
+def test_a_process_exits_although_its_client_was_not_closed(millstream_bootstrap: str) -> None:
     program = """
         import sys, millstream
         client = millstream.connect(sys.argv[1], on_clock_drift=print)
@@ -99,7 +99,7 @@ def values(bootstrap: str, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_what_was_put_is_sent_before_a_program_ends_however_it_does(end: str, millstream_bootstrap: str) -> None:
+def test_put_messages_are_sent_before_the_program_exits(end: str, millstream_bootstrap: str) -> None:
     topic = f"ends-{list(ENDS).index(end)}"
     program = f"""
         import gc, sys, millstream
@@ -114,9 +114,7 @@ def test_what_was_put_is_sent_before_a_program_ends_however_it_does(end: str, mi
 
 
 @pytest.mark.parametrize("kind", ["consumer", "subscription"])
-def test_what_a_reader_has_in_hand_is_not_handed_out_in_a_forked_child_nor_after_its_end(
-    kind: str, millstream_process: RealBroker
-) -> None:
+def test_buffered_messages_are_not_returned_after_a_fork_or_close(kind: str, millstream_process: RealBroker) -> None:
     program = """
         import os, sys, warnings, millstream
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -153,7 +151,7 @@ def test_what_a_reader_has_in_hand_is_not_handed_out_in_a_forked_child_nor_after
     assert done.stdout.splitlines() == ["b'a'", *["CLIENT_MISUSED"] * 3, "b'b'", "CLIENT_CLOSED"]
 
 
-def test_what_a_forked_child_inherits_of_a_producer_is_sent_once_by_the_parent(millstream_process: RealBroker) -> None:
+def test_messages_put_before_a_fork_are_sent_once_by_the_parent(millstream_process: RealBroker) -> None:
     program = """
         import os, sys, warnings, millstream
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -176,7 +174,7 @@ def test_what_a_forked_child_inherits_of_a_producer_is_sent_once_by_the_parent(m
     assert values(millstream_process.bootstrap, "inherited") == [b"before", b"after"]
 
 
-def test_in_a_forked_child_nobody_waits_for_a_message_of_the_parent(millstream_process: RealBroker) -> None:
+def test_receipts_of_the_parent_raise_client_misused_in_a_forked_child(millstream_process: RealBroker) -> None:
     program = """
         import asyncio, os, sys, warnings, millstream
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -195,12 +193,12 @@ def test_in_a_forked_child_nobody_waits_for_a_message_of_the_parent(millstream_p
         print(one.result().offset, one.exception(), many.exception())
         client.close()
     """
-    said = "CLIENT_MISUSED\n" * 4 + "0 None None\n"
-    assert run(program, millstream_process.bootstrap) == (0, said, "")
+    printed = "CLIENT_MISUSED\n" * 4 + "0 None None\n"
+    assert run(program, millstream_process.bootstrap) == (0, printed, "")
 
 
 @pytest.mark.parametrize("kind", ["consumer", "subscription"])
-def test_a_loop_that_is_going_on_is_handed_out_nothing_after_the_end(kind: str, millstream_bootstrap: str) -> None:
+def test_a_running_loop_raises_client_closed_after_close(kind: str, millstream_bootstrap: str) -> None:
     topic = f"loop-{kind}"
     with millstream.connect(millstream_bootstrap) as client:
         client.producer().put_many(topic, [b"a", b"b", b"c"]).result(60)
@@ -227,7 +225,7 @@ def test_many_threads_put_through_one_producer(millstream_bootstrap: str) -> Non
     assert all(each == sorted(each) for each in offsets)
 
 
-def test_a_second_thread_at_a_consumer_is_told_so(millstream_bootstrap: str) -> None:
+def test_a_second_thread_that_polls_a_consumer_is_refused(millstream_bootstrap: str) -> None:
     with millstream.connect(millstream_bootstrap) as client:
         client.create_topic("read-by-two")
         consumer = client.consumer("read-by-two", start="beginning")
@@ -258,7 +256,7 @@ def test_many_threads_use_one_client_at_once(millstream_bootstrap: str) -> None:
         assert made.keys() <= {topic.name for topic in client.list_topics()}
 
 
-def test_producers_can_be_made_and_closed_in_many_threads_while_the_client_ends(millstream_bootstrap: str) -> None:
+def test_threads_can_create_and_close_producers_while_the_client_closes(millstream_bootstrap: str) -> None:
     client = millstream.connect(millstream_bootstrap)
     begun = threading.Barrier(5)
 
@@ -280,7 +278,7 @@ def test_producers_can_be_made_and_closed_in_many_threads_while_the_client_ends(
         assert {each.result(60) for each in working} == {millstream.ErrorCode.CLIENT_CLOSED}
 
 
-def test_closing_in_one_thread_ends_what_others_wait_for(millstream_bootstrap: str) -> None:
+def test_closing_in_one_thread_ends_calls_of_other_threads(millstream_bootstrap: str) -> None:
     client = millstream.connect(millstream_bootstrap)
     begun = threading.Barrier(5)
 
@@ -301,29 +299,29 @@ def test_closing_in_one_thread_ends_what_others_wait_for(millstream_bootstrap: s
     assert codes <= {millstream.ErrorCode.CLIENT_CLOSED, millstream.ErrorCode.NETWORK_EXCEPTION}
 
 
-def test_a_callback_that_would_wait_for_its_own_thread_is_told_so(millstream_bootstrap: str) -> None:
+def test_a_blocking_call_in_a_callback_is_refused(millstream_bootstrap: str) -> None:
     clients: list[millstream.Client] = []
-    said: list[str] = []
+    printed: list[str] = []
 
-    def heard(*_: object) -> None:
+    def on_done(*_: object) -> None:
         try:
             clients[0].list_topics()
         except millstream.MillstreamError as error:
-            said.append(str(error))
+            printed.append(str(error))
 
     with millstream.connect(millstream_bootstrap) as client:
         clients.append(client)
-        client._call(heard)
-    assert len(said) == 1
-    assert said[0].startswith("CLIENT_MISUSED: a callback of a client that blocks runs on the client's own thread")
+        client._call(on_done)
+    assert len(printed) == 1
+    assert printed[0].startswith("CLIENT_MISUSED: a callback of a blocking client runs on the client's own thread")
 
 
-def test_a_callback_cannot_close_its_client_nor_spoil_it_and_what_it_is_refused_is_no_fate_of_a_message(
+def test_refused_calls_in_a_callback_do_not_affect_client_and_messages(
     millstream_bootstrap: str,
 ) -> None:
     codes: list[millstream.ErrorCode] = []
 
-    def heard(_: object) -> None:
+    def on_done(_: object) -> None:
         for refused in (other.exception, client.close, lambda: client.consumer("called-back")):
             try:
                 refused()
@@ -334,13 +332,13 @@ def test_a_callback_cannot_close_its_client_nor_spoil_it_and_what_it_is_refused_
         slow = client.producer(linger=60)
         other = slow.put("called-back", "later")
         with client.producer() as producer:
-            producer.put("called-back", "at once", on_done=heard)
+            producer.put("called-back", "at once", on_done=on_done)
         assert codes == [millstream.ErrorCode.CLIENT_MISUSED] * 3
         assert other.exception(60) is None
         assert str(client) == f"<Client of {millstream_bootstrap}, open, with 1 producer>"
 
 
-def test_what_an_async_client_cannot_make_outside_its_event_loop_does_not_keep_it_from_closing(
+def test_an_async_client_can_be_closed_after_misuse_in_another_thread(
     millstream_bootstrap: str,
 ) -> None:
     async def main() -> None:

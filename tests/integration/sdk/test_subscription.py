@@ -1,4 +1,4 @@
-"""Subscriptions, with and without `async`, against a real broker."""
+"""Tests subscriptions, blocking and asyncio, against a real broker."""
 
 import asyncio
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import millstream
+from builders.sdk.message_values import values_of
 
 ROOT = Path(__file__).parents[3]
 VALUES = [b"%d" % number for number in range(3_000)]
@@ -25,7 +26,7 @@ def read_blocking(bootstrap: str, topic: str, count: int) -> list[bytes]:
     ):
         values = []
         for message in subscription:
-            values.append(message.value)
+            values += values_of([message])
             if len(values) == count:
                 break
         return values
@@ -33,21 +34,22 @@ def read_blocking(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 def read_async(bootstrap: str, topic: str, count: int) -> list[bytes]:
     async def read() -> list[bytes]:
-        async with millstream.connect_async(bootstrap) as client:
-            options = {"start": "beginning", "group": topic, "window_messages": 500}
-            async with client.subscription(topic, **options) as subscription:  # type: ignore[arg-type]
-                values: list[bytes] = []
-                async for batch in subscription.batches():
-                    values += [message.value for message in batch.messages]
-                    if len(values) >= count:
-                        break
-                return values
+        async with (
+            millstream.connect_async(bootstrap) as client,
+            client.subscription(topic, start="beginning", group=topic, window_messages=500) as subscription,
+        ):
+            values: list[bytes] = []
+            async for batch in subscription.batches():
+                values += values_of(batch.messages)
+                if len(values) >= count:
+                    break
+            return values
 
     return asyncio.run(read())
 
 
 @pytest.mark.parametrize("read", [read_blocking, read_async])
-def test_a_subscription_is_sent_what_is_written(
+def test_a_subscription_receives_written_messages(
     read: Callable[[str, str, int], list[bytes]], millstream_bootstrap: str
 ) -> None:
     topic = read.__name__
@@ -57,7 +59,7 @@ def test_a_subscription_is_sent_what_is_written(
     assert read(millstream_bootstrap, topic, 1) == [b"more"], "its group goes on where it was"
 
 
-def test_the_example_of_the_page_runs(millstream_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_in_push_md_runs(millstream_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "push.md").read_text(encoding="utf-8")
     example = re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert example

@@ -1,4 +1,4 @@
-"""The broker in a test's own process, used as its users would: with a foreign client, a moved clock, and faults."""
+"""Tests the embedded broker as its users do: with a Kafka client, an adjusted clock, and faults."""
 
 import gc
 import socket
@@ -27,7 +27,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 def put(broker: EmbeddedBroker, *values: str, timeout_ms: int = 30_000) -> list[KafkaError | None]:
-    """Write, and tell how each message fared."""
+    """Write messages, and return the result of each."""
     results: list[KafkaError | None] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -41,7 +41,7 @@ def put(broker: EmbeddedBroker, *values: str, timeout_ms: int = 30_000) -> list[
 
 
 def ends(broker: EmbeddedBroker) -> tuple[int, int]:
-    """The first and the next offset."""
+    """Return the log start offset and the next offset."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "ends"})
     try:
         first, following = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=LONG_S)
@@ -50,13 +50,13 @@ def ends(broker: EmbeddedBroker) -> tuple[int, int]:
         consumer.close()
 
 
-def test_a_foreign_client_writes_to_it(broker: EmbeddedBroker) -> None:
+def test_a_kafka_client_writes_to_an_embedded_broker(broker: EmbeddedBroker) -> None:
     assert put(broker, "a", "b") == [None, None]
     assert ends(broker) == (0, 2)
 
 
 @pytest.mark.parametrize("end", [EmbeddedBroker.stop, EmbeddedBroker.kill, EmbeddedBroker.restart])
-def test_what_was_acknowledged_is_there_after_every_end(
+def test_acknowledged_messages_survive_stop_kill_and_restart(
     broker: EmbeddedBroker, end: Callable[[EmbeddedBroker], object]
 ) -> None:
     put(broker, "a", "b", "c")
@@ -82,14 +82,14 @@ def test_a_group_reads_and_commits(broker: EmbeddedBroker) -> None:
         consumer.close()
 
 
-def test_time_that_passes_takes_old_messages(broker: EmbeddedBroker) -> None:
+def test_advancing_the_clock_expires_old_messages(broker: EmbeddedBroker) -> None:
     put(broker, "old")
     broker.clock.advance(timedelta(days=8))
     put(broker, "new")
     assert ends(broker) == (1, 2)
 
 
-def test_the_wall_clock_can_be_set_without_time_passing(broker: EmbeddedBroker) -> None:
+def test_setting_the_wall_clock_keeps_the_monotonic_clock(broker: EmbeddedBroker) -> None:
     before_s = broker.clock.monotonic_s()
     broker.clock.set_wall(datetime(2031, 5, 1, tzinfo=UTC))
     assert datetime.fromtimestamp(broker.clock.wall_ms() / 1000, UTC).year == 2031
@@ -97,7 +97,7 @@ def test_the_wall_clock_can_be_set_without_time_passing(broker: EmbeddedBroker) 
 
 
 @pytest.mark.parametrize("fault", ["is_full", "writes_fail", "flushes_fail"])
-def test_a_failing_disk_acknowledges_nothing_and_heals(broker: EmbeddedBroker, fault: str) -> None:
+def test_the_broker_acknowledges_no_write_until_its_failing_disk_is_healed(broker: EmbeddedBroker, fault: str) -> None:
     put(broker, "before")
     setattr(broker.disk, fault, True)
     (error,) = put(broker, "meanwhile", timeout_ms=500)
@@ -106,7 +106,7 @@ def test_a_failing_disk_acknowledges_nothing_and_heals(broker: EmbeddedBroker, f
     assert put(broker, "after") == [None]
 
 
-def test_connections_that_are_cut_come_back(broker: EmbeddedBroker) -> None:
+def test_clients_reconnect_after_their_connections_are_cut(broker: EmbeddedBroker) -> None:
     with socket.create_connection(("127.0.0.1", broker.port), timeout=LONG_S) as peer:
         give_up_s = time.monotonic() + LONG_S
         while not broker.network.connections and time.monotonic() < give_up_s:
@@ -119,7 +119,7 @@ def test_connections_that_are_cut_come_back(broker: EmbeddedBroker) -> None:
     assert put(broker, "a") == [None]
 
 
-def test_a_broker_that_refuses_is_not_there_until_it_heals(broker: EmbeddedBroker) -> None:
+def test_the_broker_is_unreachable_until_its_refusing_network_is_healed(broker: EmbeddedBroker) -> None:
     broker.network.refuse()
     with pytest.raises(KafkaException):
         Producer({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=0.5)
@@ -127,19 +127,19 @@ def test_a_broker_that_refuses_is_not_there_until_it_heals(broker: EmbeddedBroke
     assert put(broker, "a") == [None]
 
 
-def test_a_broker_that_stands_still_answers_when_it_goes_on(broker: EmbeddedBroker) -> None:
+def test_a_paused_broker_answers_after_it_resumes(broker: EmbeddedBroker) -> None:
     put(broker, "a")
     broker.pause()
     with pytest.raises(KafkaException):
         Producer({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=0.5)
-    with pytest.raises(RuntimeError, match="resume it first"):
+    with pytest.raises(RuntimeError, match="call resume"):
         broker.upkeep()
     broker.resume()
     assert put(broker, "b") == [None]
 
 
-def test_a_killed_broker_ends_connections_that_it_has_only_just_accepted(broker: EmbeddedBroker) -> None:
-    broker.pause()  # They wait to be accepted, and are when the broker is woken to be killed.
+def test_a_killed_broker_closes_just_accepted_connections(broker: EmbeddedBroker) -> None:
+    broker.pause()  # The connections wait, and are accepted when the broker resumes to be killed.
     with ExitStack() as stack, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         peers = [stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), LONG_S)) for _ in range(4)]
@@ -152,7 +152,7 @@ def test_a_killed_broker_ends_connections_that_it_has_only_just_accepted(broker:
     broker.start()
 
 
-def test_time_may_pass_while_the_broker_stands_still(broker: EmbeddedBroker) -> None:
+def test_the_clock_may_advance_while_the_broker_is_paused(broker: EmbeddedBroker) -> None:
     put(broker, "a")
     broker.pause()
     broker.clock.advance(timedelta(days=1))
@@ -160,14 +160,14 @@ def test_time_may_pass_while_the_broker_stands_still(broker: EmbeddedBroker) -> 
     assert put(broker, "b") == [None]
 
 
-def test_settings_are_those_of_serve() -> None:
+def test_an_embedded_broker_accepts_the_settings_of_serve() -> None:
     with EmbeddedBroker(default_partitions=3) as broker:
         put(broker, "a")
         topics = Producer({"bootstrap.servers": broker.bootstrap}).list_topics(TOPIC, timeout=LONG_S).topics
         assert len(topics[TOPIC].partitions) == 3
 
 
-def test_a_bad_setting_is_named_and_nothing_is_left_behind() -> None:
+def test_an_invalid_setting_is_named_and_leaves_no_thread() -> None:
     threads = threading.active_count()
     with pytest.raises(MillstreamError, match="default_partitions") as raised, EmbeddedBroker(default_partitions=0):
         pass
@@ -175,21 +175,21 @@ def test_a_bad_setting_is_named_and_nothing_is_left_behind() -> None:
     assert threading.active_count() == threads
 
 
-def test_data_in_a_directory_of_ones_own_stays(tmp_path: Path) -> None:
+def test_data_in_a_given_directory_is_kept(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         put(broker, "a")
     with EmbeddedBroker(tmp_path) as broker:
         assert ends(broker) == (0, 1)
 
 
-def test_data_in_a_temporary_directory_goes() -> None:
+def test_data_in_a_temporary_directory_is_removed() -> None:
     with EmbeddedBroker() as broker:
         put(broker, "a")
         assert broker.data_dir.exists()
     assert not broker.data_dir.exists()
 
 
-def test_two_brokers_have_nothing_to_do_with_one_another(broker: EmbeddedBroker) -> None:
+def test_two_embedded_brokers_are_independent(broker: EmbeddedBroker) -> None:
     with EmbeddedBroker() as other:
         put(other, "a")
         put(broker, "b", "c")

@@ -1,4 +1,4 @@
-"""The fixtures as somebody else's test suite gets them: by installing Millstream, and nothing more."""
+"""Checks that the fixtures work in any test suite once Millstream is installed."""
 
 import subprocess
 import sys
@@ -8,13 +8,13 @@ PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
 
 
 def example(beginning: str) -> str:
-    """The Python example of the page that begins so."""
+    """The Python example of the page that begins with this text."""
     blocks = PAGE.read_text().split("```python\n")[1:]
     (found,) = [block.split("```")[0] for block in blocks if block.startswith(beginning)]
     return found
 
 
-def test_a_suite_that_knows_nothing_of_millstream_can_use_its_fixtures(tmp_path: Path) -> None:
+def test_the_fixtures_work_in_an_unrelated_test_suite(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(example("from datetime import timedelta"))
     with_process = "def test_process(millstream_process):\n    assert millstream_process.is_running\n"
     (tmp_path / "test_more.py").write_text(with_process)
@@ -28,13 +28,13 @@ def test_a_suite_that_knows_nothing_of_millstream_can_use_its_fixtures(tmp_path:
     assert "5 passed" in run.stdout, run.stdout + run.stderr
 
 
-def test_brokers_with_settings_are_made_as_the_page_says(tmp_path: Path) -> None:
+def test_the_documented_example_with_settings_works(tmp_path: Path) -> None:
     program = example("from millstream.testing import EmbeddedBroker").replace("some-data", str(tmp_path / "data"))
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
     assert [line.split(":")[0] for line in run.stdout.splitlines()] == ["127.0.0.1", "127.0.0.1"]
 
 
-def test_the_plugin_costs_a_run_that_does_not_use_it_next_to_nothing(tmp_path: Path) -> None:
+def test_the_plugin_loads_no_broker_modules_until_used(tmp_path: Path) -> None:
     script = (
         "import sys, millstream.testing.plugin; print('millstream.node.node' in sys.modules, 'uvloop' in sys.modules)"
     )

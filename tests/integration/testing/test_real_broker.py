@@ -1,4 +1,4 @@
-"""The broker process of the kit, as far as other tests do not show it."""
+"""Tests properties of `RealBroker` that other tests do not cover."""
 
 import socket
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from millstream.testing import RealBroker
 
 
-def test_the_ports_of_a_broker_that_is_down_are_kept_for_its_next_start(tmp_path: Path) -> None:
+def test_the_ports_of_a_stopped_broker_stay_reserved(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data", gateway=True) as broker:
         ports = broker.port, broker.operator_port, broker.http_port, broker.grpc_port
         assert len(set(ports)) == 4

@@ -1,38 +1,38 @@
-"""What has no row in the table of verbs, and why."""
+"""Lists what is not in the table of verbs, with the reasons."""
 
 PROPERTIES = {
-    "T5": "a way of naming topics",
-    "T6": "what `put` does to a topic that is not there",
-    "T8": "a setting of topics",
-    "W3": "a promise of every write",
-    "W5": "a promise of every write",
-    "C2": "a promise of the cluster",
-    "C3": "a promise of the cluster",
-    "P1": "the wire itself",
+    "T5": "a rule for topic names",
+    "T6": "behaviour of `put` for a missing topic",
+    "T8": "a topic setting",
+    "W3": "a guarantee of every write",
+    "W5": "a guarantee of every write",
+    "C2": "a guarantee of the cluster",
+    "C3": "a guarantee of the cluster",
+    "P1": "the wire protocol itself",
     "P2": "gRPC itself",
     "P3": "the web API itself",
     "P4": "the SDK itself",
-    "P7": "a seam inside the broker",
-    "P8": "a way to run it",
-    "P10": "a promise of the wire",
+    "P7": "an internal interface of the broker",
+    "P8": "a form of deployment",
+    "P10": "a guarantee of the wire protocol",
 }
-"""Rows of docs/spec-coverage.md that ask for no verb."""
+"""Rows of docs/spec-coverage.md that need no verb."""
 
 LATER = {
-    "W6": "two-phase writes", "W8": "fan-out", "W9": "owner delete", "R9": "reading what is committed only",
+    "W6": "two-phase writes", "W8": "fan-out", "W9": "owner delete", "R9": "reading committed messages only",
     "L1": "timed messages", "L2": "leases", "L3": "finishing leases", "L4": "recovery of leases",
     "L5": "dead letters", "L6": "extending leases", "L7": "pushed leases", "L8": "durable leases",
     "C6": "focus", "P9": "the console",
 }  # fmt: skip
-"""Rows whose verbs are nowhere yet; docs/spec-coverage.md says the same of them."""
+"""Rows whose verbs do not exist yet. docs/spec-coverage.md marks them as "not yet"."""
 
-_RIGHTS = "rights come later; until then it says that there are none"
-_ONE_BROKER = "asked by clients of Kafka that look for several brokers"
+_RIGHTS = "rights are planned; until then the answer is empty"
+_ONE_BROKER = "sent by Kafka clients that expect several brokers"
 
 WIRE = {
-    "ApiVersions": "how client and broker agree on versions",
-    "Role": "what a connection declares of itself",
-    "OffsetForLeaderEpoch": "how clients notice that a leader has changed",
+    "ApiVersions": "version negotiation between client and broker",
+    "Role": "declares the role of a connection",
+    "OffsetForLeaderEpoch": "detects truncation after a leader change",
     "DescribeAcls": _RIGHTS,
     "CreateAcls": _RIGHTS,
     "DeleteAcls": _RIGHTS,
@@ -41,17 +41,17 @@ WIRE = {
     "ElectLeaders": _ONE_BROKER,
     "AlterPartitionReassignments": _ONE_BROKER,
     "ListPartitionReassignments": _ONE_BROKER,
-    "ListConfigResources": "asked by tools of Kafka that list what has settings",
-    "DescribeProducers": "asked by tools of Kafka that look for hanging transactions",
+    "ListConfigResources": "sent by Kafka tools that list resources with settings",
+    "DescribeProducers": "sent by Kafka tools that look for hanging transactions",
 }
-"""APIs of the broker that are no verbs."""
+"""APIs of the broker that are not verbs."""
 
 CLI = {
     "serve": "starts a broker",
     "gateway": "starts a gateway",
     "context": "names clusters on this machine",
     "pipeline": "runs Spark",
-    "bench": "measures",
-    "completion": "is for shells",
+    "bench": "measures performance",
+    "completion": "prints shell completions",
 }
-"""Commands, or groups of them, that are no verbs."""
+"""Commands and command groups that are not verbs."""

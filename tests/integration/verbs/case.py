@@ -1,4 +1,4 @@
-"""One call of a verb: with what, and what must come of it, the same on every interface that has it."""
+"""Defines a case: one call of a verb and its expected outcome, the same on every interface that has the verb."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -14,9 +14,12 @@ Given = Callable[[World], Arguments]
 
 @dataclass(frozen=True)
 class Case:
-    """One call. `given` prepares it and says with what; `gives` is what must come back, `after` what must hold then;
-    `fails` is the failure's name instead, and `field` what is to blame for it where an interface says so. `seen` takes
-    from an answer what `gives` speaks of. Interfaces that cannot be asked just this are in `but`, with the reason.
+    """One call of a verb.
+
+    `given` prepares the call and returns its arguments. `gives` returns the expected result and `after` checks the
+    state afterwards. A failing case has the error code in `fails` and the blamed field in `field`, which only some
+    interfaces report. `seen` extracts from the answer what `gives` returns. `but` lists interfaces that cannot make
+    this call, with the reason.
     """
 
     verb: str
@@ -29,7 +32,7 @@ class Case:
     seen: Callable[[Any, Arguments], Any] = lambda found, _: found
     but: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only_for_us: tuple[str, ...] = ()
-    """Arguments that the verb does not take, but what follows speaks of."""
+    """Arguments that the verb does not take, but that `gives` and `after` use."""
 
     @property
     def id(self) -> str:
@@ -38,7 +41,9 @@ class Case:
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 BAD_NAME = "no name at all"
-FLAG = "a flag that cannot be is a mistake in the line, told before anybody is asked"
+FLAG = "an invalid flag is a usage error, reported before a request is sent"
+
+NUMBERS = "Kafka's protocol has numbers for positions, durations and sizes, and no defaults for positions"
 
 
 def no_topic(world: World) -> Arguments:

@@ -1,4 +1,4 @@
-"""One broker and one gateway for all verbs, and an adapter for each interface."""
+"""Provides one broker with a gateway, and an adapter per interface."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
 
 @pytest.fixture(scope="module")
 def adapters(broker: RealBroker) -> Iterator[Mapping[str, Any]]:
-    """By the interface's name."""
+    """The adapters by name of the interface."""
     made: dict[str, Any] = {
         "wire": OverWire(broker.port),
         "sdk": OverSdk(broker.bootstrap),

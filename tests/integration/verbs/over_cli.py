@@ -1,4 +1,4 @@
-"""The verbs as whoever has a shell has them: `millstream … --json`."""
+"""Implements the verbs with the command line: `millstream … --json`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,19 +7,19 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from integration.verbs.shapes import Made, PartitionRow, Place, Read, Refused, Stored, TopicRow
+from integration.verbs.shapes import Made, PartitionRow, Place, Read, Refused, Stored, StoredOnce, TopicRow
 from millstream.cli.app import app
 
 
 class OverCli:
-    """Command lines, run in this process: starting Python for each would take longer than all the rest."""
+    """Runs command lines in this process, because starting Python for each takes too long."""
 
     def __init__(self, bootstrap: str, data_dir: Path) -> None:
         self._runner = CliRunner(env={"MILLSTREAM_BOOTSTRAP": bootstrap, "MILLSTREAM_CLIENT_CONFIG": "/nowhere/at/all"})
         self._data = ("--data", str(data_dir))
 
     def close(self) -> None:
-        """There is nothing that outlasts a command."""
+        """Do nothing: no resource outlives a command."""
 
     def _lines(self, *arguments: object) -> list[Any]:
         ended = self._runner.invoke(app, [*map(str, arguments), "--json"])
@@ -100,8 +100,13 @@ class OverCli:
     def put_by_hash(self, topic: str, value: str, hash: int) -> Stored:
         return self._put(topic, value, "--hash", hash)
 
-    def put_once(self, topic: str, value: str, message_id: str) -> Stored:
-        return self._put(topic, value, "--header", f"millstream.id={message_id}")
+    def put_once(self, topic: str, value: str, message_id: str) -> StoredOnce:
+        place = self._ask("put", topic, value, "--header", f"millstream.id={message_id}")
+        return StoredOnce(place["partition"], place["offset"], place["duplicate"])
+
+    def put_tombstone(self, topic: str, key: str) -> Stored:
+        place = self._ask("put", topic, "--tombstone", "--key", key)
+        return Stored(place["partition"], place["offset"])
 
     def _put(self, topic: str, value: str, *flags: object) -> Stored:
         place = self._ask("put", topic, value, *flags)
@@ -109,7 +114,9 @@ class OverCli:
 
     # Reading.
 
-    def get(self, topic: str, partition: int, offset: int, max_messages: int = 500, wait_s: float = 0) -> list[Read]:
+    def get(
+        self, topic: str, partition: int, offset: int | str, max_messages: int = 500, wait_s: float = 0
+    ) -> list[Read]:
         rows = self._lines("get", topic, "--partition", partition, "--from", offset, "--count", max_messages)
         return _read(rows)
 
@@ -120,13 +127,13 @@ class OverCli:
         found = _read(self._lines("get", topic))
         return found, found[-1].offset + 1
 
-    def subscribe(self, topic: str, count: int) -> list[Read]:
-        return _read(self._lines("tail", topic, "--from", "beginning", "--limit", count))
+    def subscribe(self, topic: str, count: int, start: str | None = None) -> list[Read]:
+        return _read(self._lines("tail", topic, *_from(start), "--limit", count))
 
     # Groups.
 
-    def read_in_group(self, topic: str, group: str, count: int) -> list[str]:
-        rows = self._lines("tail", topic, "--group", group, "--from", "beginning", "--limit", count)
+    def read_in_group(self, topic: str, group: str, count: int, start: str | None = None) -> list[str]:
+        rows = self._lines("tail", topic, "--group", group, *_from(start), "--limit", count)
         return [row["value"] for row in rows]
 
     def list_groups(self) -> dict[str, str]:
@@ -139,9 +146,13 @@ class OverCli:
     def delete_group(self, group: str) -> None:
         self._ask("group", "delete", group, "--yes")
 
+    def group_lag(self, group: str) -> dict[Place, int]:
+        rows = self._ask("group", "describe", group)["partitions"]
+        return {Place(row["topic"], row["partition"]): row["lag"] for row in rows}
+
     def group_offsets(self, group: str) -> dict[Place, int]:
         rows = self._ask("group", "describe", group)["partitions"]
-        return {Place(row["topic"], row["partition"]): row["committed"] for row in rows}
+        return {Place(row["topic"], row["partition"]): row["committed"] for row in rows if row["committed"] is not None}
 
     def commit_offsets(self, group: str, topic: str, offset: int) -> None:
         self._ask("group", "reset", group, "--topic", topic, "--to", offset, "--yes")
@@ -161,8 +172,9 @@ class OverCli:
 
     # The cluster.
 
-    def create_cluster(self, name: str, brokers: int) -> Made:
-        return _made(self._ask("cluster", "create", name, "--brokers", brokers, *self._data))
+    def create_cluster(self, name: str, brokers: int, retention: str | None = None) -> Made:
+        flags = [] if retention is None else ["--retention", retention]
+        return _made(self._ask("cluster", "create", name, "--brokers", brokers, *flags, *self._data))
 
     def list_clusters(self) -> list[str]:
         return ["default", *(row["name"] for row in self._ask("cluster", "list", *self._data))]
@@ -203,6 +215,10 @@ class OverCli:
 
     def dump(self, topic: str) -> list[Read]:
         return _read(self._lines("dump", topic))
+
+
+def _from(start: str | None) -> list[str]:
+    return [] if start is None else ["--from", start]
 
 
 def _read(rows: Sequence[Mapping[str, Any]]) -> list[Read]:

@@ -1,4 +1,4 @@
-"""The verbs as clients made from the published contract have them."""
+"""Implements the verbs with clients generated from the published gRPC contract."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from builders.gateways.grpc import failure_of
-from integration.verbs.shapes import InFlight, Made, PartitionRow, Place, Read, Refused, Stored, TopicRow
+from integration.verbs.shapes import InFlight, Made, PartitionRow, Place, Read, Refused, Stored, StoredOnce, TopicRow
 from millstream.gateway.grpc.v1 import (
     cluster_pb2,
     consumers_pb2,
@@ -25,12 +25,17 @@ from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
 from millstream.gateway.grpc.v1.topics_pb2_grpc import TopicServiceStub
 from millstream.sdk.iterating.requests import GroupIterator
 
-_EDGES = {"beginning": events_pb2.EDGE_BEGINNING, "latest": events_pb2.EDGE_LATEST}
-_BEGINNING = events_pb2.Start(edge=events_pb2.EDGE_BEGINNING)
+_EDGES = {
+    "beginning": events_pb2.EDGE_BEGINNING,
+    "earliest": events_pb2.EDGE_EARLIEST,
+    "latest": events_pb2.EDGE_LATEST,
+    "end": events_pb2.EDGE_END,
+}
+_UNKNOWN_EDGE: Any = 99
 
 
 class OverGrpc:
-    """Calls to one gateway; `cluster` is named in each that can name one."""
+    """Calls one gateway. Each request that can name a cluster names `cluster`."""
 
     def __init__(self, port: int) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
@@ -106,8 +111,15 @@ class OverGrpc:
     def put_by_hash(self, topic: str, value: str, hash: int) -> Stored:
         return self._put(topic, value, hash=hash)
 
-    def put_once(self, topic: str, value: str, message_id: str) -> Stored:
-        return self._put(topic, value, message_id=message_id.encode())
+    def put_once(self, topic: str, value: str, message_id: str) -> StoredOnce:
+        event = events_pb2.Event(value=value.encode(), message_id=message_id.encode())
+        place = self._ask(self._messages.Put, messages_pb2.PutRequest(topic=topic, event=event))
+        return StoredOnce(place.partition, place.offset, place.duplicate)
+
+    def put_tombstone(self, topic: str, key: str) -> Stored:
+        event = events_pb2.Event(key=key.encode(), tombstone=True)
+        place = self._ask(self._messages.Put, messages_pb2.PutRequest(topic=topic, event=event))
+        return Stored(place.partition, place.offset)
 
     def _put(self, topic: str, value: str, **more: Any) -> Stored:
         event = events_pb2.Event(value=value.encode(), **more)
@@ -116,11 +128,13 @@ class OverGrpc:
 
     # Reading.
 
-    def get(self, topic: str, partition: int, offset: int, max_messages: int = 0, wait_s: float = 0) -> list[Read]:
+    def get(
+        self, topic: str, partition: int, offset: int | str, max_messages: int = 0, wait_s: float = 0
+    ) -> list[Read]:
         request = messages_pb2.GetRequest(
             topic=topic,
             partition=partition,
-            start=events_pb2.Start(offset=offset),
+            start=events_pb2.Start(offset=offset) if isinstance(offset, int) else _start(offset),
             max_messages=max_messages,
             wait_ms=int(wait_s * 1000),
         )
@@ -130,21 +144,22 @@ class OverGrpc:
         return self.get(topic, 0, offset, wait_s=60)
 
     def poll(self, topic: str) -> tuple[list[Read], int]:
-        found = self._ask(self._messages.Get, messages_pb2.GetRequest(topic=topic, start=_BEGINNING))
+        found = self._ask(self._messages.Get, messages_pb2.GetRequest(topic=topic))
         return _read(found.messages), found.next.offsets[0].offset
 
-    def find_offsets(self, topic: str, at: str | int) -> dict[int, int]:
-        place = events_pb2.Start(edge=_EDGES[at]) if isinstance(at, str) else events_pb2.Start(timestamp_ms=at)
+    def find_offsets(self, topic: str, at: str | int, *, in_wrong_unit: bool = False) -> dict[int, int]:
+        at = at // 1000 if isinstance(at, int) and in_wrong_unit else at
+        place = _start(at) if isinstance(at, str) else events_pb2.Start(timestamp_ms=at)
         found = self._ask(self._messages.FindOffsets, messages_pb2.FindOffsetsRequest(topic=topic, place=place))
         return {row.partition: row.offset for row in found.offsets}
 
-    def subscribe(self, topic: str, count: int) -> list[Read]:
-        start = messages_pb2.SubscribeStart(topics=[topic], start=_BEGINNING, cluster=self.cluster)
+    def subscribe(self, topic: str, count: int, start: str | None = None) -> list[Read]:
+        first = messages_pb2.SubscribeStart(topics=[topic], start=_start(start), cluster=self.cluster)
         found: list[Read] = []
         is_read = threading.Event()
 
         def requests() -> Iterator[messages_pb2.SubscribeRequest]:
-            yield messages_pb2.SubscribeRequest(start=start)
+            yield messages_pb2.SubscribeRequest(start=first)
             is_read.wait()  # A subscription ends with its requests.
 
         call = self._messages.Subscribe(requests())
@@ -162,9 +177,10 @@ class OverGrpc:
 
     # Groups.
 
-    def read_in_group(self, topic: str, group: str, count: int) -> list[str]:
+    def read_in_group(self, topic: str, group: str, count: int, start: str | None = None) -> list[str]:
         found: list[str] = []
-        request = consumers_pb2.PollRequest(topic=topic, group=group, consumer="grpc", wait_ms=60_000)
+        edge: Any = None if start is None else _EDGES.get(start, _UNKNOWN_EDGE)
+        request = consumers_pb2.PollRequest(topic=topic, group=group, consumer="grpc", wait_ms=60_000, start=edge)
         while len(found) < count:
             found += [message.value.decode() for message in self._ask(self._consumers.Poll, request).messages]
             self._ask(self._consumers.Commit, consumers_pb2.CommitRequest(group=group, consumer="grpc"))
@@ -181,6 +197,10 @@ class OverGrpc:
     def delete_group(self, group: str) -> None:
         self._ask(self._groups.DeleteGroup, groups_pb2.DeleteGroupRequest(group=group))
 
+    def group_lag(self, group: str) -> dict[Place, int]:
+        rows = self._ask(self._groups.DescribeGroup, groups_pb2.DescribeGroupRequest(group=group)).partitions
+        return {Place(row.topic, row.partition): row.lag for row in rows}
+
     def group_offsets(self, group: str) -> dict[Place, int]:
         rows = self._ask(self._groups.GetOffsets, groups_pb2.GetOffsetsRequest(group=group)).offsets
         return {Place(row.topic, row.partition): row.offset for row in rows}
@@ -190,7 +210,7 @@ class OverGrpc:
         self._ask(self._groups.CommitOffsets, groups_pb2.CommitOffsetsRequest(group=group, offsets=rows))
 
     def reset_offsets(self, group: str, topic: str, to: str) -> dict[int, int]:
-        request = groups_pb2.ResetOffsetsRequest(group=group, topic=topic, to=events_pb2.Start(edge=_EDGES[to]))
+        request = groups_pb2.ResetOffsetsRequest(group=group, topic=topic, to=_start(to))
         return {row.partition: row.offset for row in self._ask(self._groups.ResetOffsets, request).offsets}
 
     def delete_offsets(self, group: str, topic: str) -> None:
@@ -292,6 +312,11 @@ class OverGrpc:
     def change_broker_settings(self, broker: int, chosen: Mapping[str, str]) -> None:
         request = cluster_pb2.AlterBrokerSettingsRequest(broker=broker, set=chosen)
         self._ask(self._clusters.AlterBrokerSettings, request)
+
+
+def _start(word: str | None) -> events_pb2.Start | None:
+    """The start position of a word. An unknown word becomes an unknown number."""
+    return None if word is None else events_pb2.Start(edge=_EDGES.get(word, _UNKNOWN_EDGE))
 
 
 def _refused(error: grpc.RpcError) -> Refused:

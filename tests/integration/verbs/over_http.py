@@ -1,4 +1,4 @@
-"""The verbs as whoever has `curl` has them."""
+"""Implements the verbs with plain HTTP requests."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -6,12 +6,12 @@ from typing import Any
 
 import httpx
 
-from integration.verbs.shapes import InFlight, Made, PartitionRow, Place, Read, Refused, Stored, TopicRow
+from integration.verbs.shapes import InFlight, Made, PartitionRow, Place, Read, Refused, Stored, StoredOnce, TopicRow
 from millstream.sdk.iterating.requests import GroupIterator
 
 
 class OverHttp:
-    """Requests to one gateway; `cluster` is named in each that can name one."""
+    """Sends requests to one gateway. Each request that can name a cluster names `cluster`."""
 
     def __init__(self, port: int) -> None:
         self._web = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=90)
@@ -84,8 +84,13 @@ class OverHttp:
     def put_by_hash(self, topic: str, value: str, hash: int) -> Stored:
         return self._put({"topic": topic, "value": value, "hash": hash})
 
-    def put_once(self, topic: str, value: str, message_id: str) -> Stored:
-        return self._put({"topic": topic, "value": value, "message_id": message_id})
+    def put_once(self, topic: str, value: str, message_id: str) -> StoredOnce:
+        event = {"topic": topic, "value": value, "message_id": message_id, "cluster": self.cluster}
+        place = self._ask("POST", "/events", event, named=False)
+        return StoredOnce(place["partition"], place["offset"], place["duplicate"])
+
+    def put_tombstone(self, topic: str, key: str) -> Stored:
+        return self._put({"topic": topic, "key": key, "value": None})
 
     def _put(self, event: dict[str, Any]) -> Stored:
         place = self._ask("POST", "/events", {**event, "cluster": self.cluster}, named=False)
@@ -93,7 +98,9 @@ class OverHttp:
 
     # Reading.
 
-    def get(self, topic: str, partition: int, offset: int, max_messages: int = 500, wait_s: float = 0) -> list[Read]:
+    def get(
+        self, topic: str, partition: int, offset: int | str, max_messages: int = 500, wait_s: float | str = 0
+    ) -> list[Read]:
         found = self._ask(
             "GET", "/events", topic=topic, partition=partition, offset=offset, max_messages=max_messages, wait=wait_s
         )
@@ -106,13 +113,15 @@ class OverHttp:
         found = self._ask("GET", "/events", topic=topic, partition=0)
         return _read(found["events"]), int(found["next"])
 
-    def find_offsets(self, topic: str, at: str | int) -> dict[int, int]:
+    def find_offsets(self, topic: str, at: str | int, *, in_wrong_unit: bool = False) -> dict[int, int]:
+        at = at // 1000 if isinstance(at, int) and in_wrong_unit else at
         found = self._ask("GET", f"/v1/topics/{topic}/offsets", at=at)["partitions"]
         return {int(partition): offset for partition, offset in found.items()}
 
-    def subscribe(self, topic: str, count: int) -> list[Read]:
+    def subscribe(self, topic: str, count: int, start: str | None = None) -> list[Read]:
         found: list[Any] = []
-        parameters = {"topic": topic, "offset": "beginning", "follow": "true", "cluster": self.cluster}
+        parameters = {"topic": topic, "follow": "true", "cluster": self.cluster}
+        parameters |= {} if start is None else {"offset": start}
         with self._web.stream(
             "GET", "/events", params=parameters, headers={"Accept": "application/x-ndjson"}
         ) as answer:
@@ -127,11 +136,12 @@ class OverHttp:
 
     # Groups.
 
-    def read_in_group(self, topic: str, group: str, count: int) -> list[str]:
+    def read_in_group(self, topic: str, group: str, count: int, start: str | None = None) -> list[str]:
         found: list[str] = []
         who: dict[str, Any] = {"group": group, "consumer": "http"}
+        place: dict[str, Any] = {} if start is None else {"offset": start}
         while len(found) < count:
-            events = self._ask("GET", "/events", topic=topic, wait=60, **who)["events"]
+            events = self._ask("GET", "/events", topic=topic, wait=60, **place, **who)["events"]
             found += [event["value"] for event in events]
             self._ask("POST", "/offset", {**who, "cluster": self.cluster}, named=False)
         return found
@@ -145,6 +155,10 @@ class OverHttp:
 
     def delete_group(self, group: str) -> None:
         self._ask("DELETE", f"/v1/groups/{group}")
+
+    def group_lag(self, group: str) -> dict[Place, int]:
+        rows = self._ask("GET", f"/v1/groups/{group}")["partitions"]
+        return {Place(row["topic"], row["partition"]): row["lag"] for row in rows}
 
     def group_offsets(self, group: str) -> dict[Place, int]:
         rows = self._ask("GET", f"/v1/groups/{group}/offsets")["offsets"]
@@ -188,22 +202,27 @@ class OverHttp:
         return [InFlight(row["consumer"], row["topic"], row["partition"]) for row in rows]
 
     def read_iterator(self, iterator: GroupIterator) -> list[Read]:
-        body = {"iterator": _told(iterator), "wait": 0, "cluster": self.cluster}
+        body = {"iterator": _iterator_body(iterator), "wait": 0, "cluster": self.cluster}
         return _read(self._ask("POST", "/v1/iterators/read", body, named=False)["events"])
 
     def deliver_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int) -> None:
-        self._ask("POST", f"{_consumer(group, client_id)}/deliver", {"iterator": _told(iterator), "count": count})
+        self._ask(
+            "POST", f"{_consumer(group, client_id)}/deliver", {"iterator": _iterator_body(iterator), "count": count}
+        )
 
     def commit_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int | None) -> int:
         read = {"handed": True} if count is None else {"count": count}
-        found = self._ask("POST", f"{_consumer(group, client_id)}/commit", {"iterator": _told(iterator), **read})
+        found = self._ask(
+            "POST", f"{_consumer(group, client_id)}/commit", {"iterator": _iterator_body(iterator), **read}
+        )
         position: int = found["position"]
         return position
 
     # The cluster.
 
-    def create_cluster(self, name: str, brokers: int) -> Made:
-        return _made(self._ask("POST", "/cluster", {"name": name, "brokers": brokers}, named=False))
+    def create_cluster(self, name: str, brokers: int, retention: str | None = None) -> Made:
+        body = {"name": name, "brokers": brokers, "retention_ms": retention}
+        return _made(self._ask("POST", "/cluster", body, named=False))
 
     def list_clusters(self) -> list[str]:
         names: list[str] = self._ask("GET", "/v1/clusters", named=False)["serves"]
@@ -246,7 +265,7 @@ class OverHttp:
 
 
 def _checked(answer: httpx.Response) -> Any:
-    """What it says; Refused where it is a problem."""
+    """Return the answer's JSON, or raise Refused for a problem."""
     if answer.is_error:
         problem = answer.json()
         raise Refused(problem["code"], problem.get("field"), problem["detail"])
@@ -265,10 +284,10 @@ def _owned(document: Mapping[str, Any]) -> list[Place]:
     return [Place(row["topic"], row["partition"]) for row in document["owned"]]
 
 
-def _told(iterator: GroupIterator) -> dict[str, Any]:
-    told = iterator._asdict()
-    server = told.pop("server")
-    return {**told, "token": b64encode(iterator.token).decode(), "host": server.host, "port": server.port}
+def _iterator_body(iterator: GroupIterator) -> dict[str, Any]:
+    fields = iterator._asdict()
+    server = fields.pop("server")
+    return {**fields, "token": b64encode(iterator.token).decode(), "host": server.host, "port": server.port}
 
 
 def _made(document: Mapping[str, Any]) -> Made:

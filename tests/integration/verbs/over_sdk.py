@@ -1,4 +1,4 @@
-"""The verbs as programs in Python have them."""
+"""Implements the verbs with the Python SDK."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 import millstream
-from integration.verbs.shapes import InFlight, PartitionRow, Place, Read, Refused, Stored, TopicRow
+from integration.verbs.shapes import InFlight, PartitionRow, Place, Read, Refused, Stored, StoredOnce, TopicRow
 from millstream.model.errors import MillstreamError
 from millstream.sdk.admin.group_results import CommittedOffset
 from millstream.sdk.iterating.requests import GroupIterator
@@ -30,7 +30,7 @@ def _text(data: Any) -> str:
 
 
 class OverSdk:
-    """Calls of a client that blocks, which are generated from those of the async one."""
+    """Calls a blocking client, which is generated from the asyncio one."""
 
     def __init__(self, bootstrap: str) -> None:
         self.client = millstream.connect(bootstrap)
@@ -98,13 +98,19 @@ class OverSdk:
         place = self._producer.put(topic, value, hash=hash).result()
         return Stored(place.partition, place.offset)
 
-    def put_once(self, topic: str, value: str, message_id: str) -> Stored:
+    def put_once(self, topic: str, value: str, message_id: str) -> StoredOnce:
         place = self._producer.put(topic, value, message_id=message_id).result()
+        return StoredOnce(place.partition, place.offset, place.duplicate)
+
+    def put_tombstone(self, topic: str, key: str) -> Stored:
+        place = self._producer.put(topic, None, key).result()
         return Stored(place.partition, place.offset)
 
     # Reading.
 
-    def get(self, topic: str, partition: int, offset: int, max_messages: int = 500, wait_s: float = 0) -> list[Read]:
+    def get(
+        self, topic: str, partition: int, offset: int | str, max_messages: int = 500, wait_s: float | str = 0
+    ) -> list[Read]:
         found = self.client.read(topic, partition, offset, max_messages=max_messages, wait=wait_s)
         return [Read(each.offset, _text(each.value)) for each in found.messages]
 
@@ -116,21 +122,22 @@ class OverSdk:
             found = [Read(each.offset, _text(each.value)) for each in consumer.poll(60)]
             return found, consumer.position(topic, 0) or 0
 
-    def find_offsets(self, topic: str, at: str | int) -> dict[int, int]:
-        when = at if isinstance(at, str) else at / 1000
+    def find_offsets(self, topic: str, at: str | int, *, in_wrong_unit: bool = False) -> dict[int, int]:
+        when = at if isinstance(at, str) or in_wrong_unit else at / 1000
         numbers = [row.number for row in self.client.describe_topic(topic).partitions]
         found = self.client.offsets({millstream.TopicPartition(topic, number): when for number in numbers})
         return {where.partition: listed.offset for where, listed in found.items()}
 
-    def subscribe(self, topic: str, count: int) -> list[Read]:
-        with self.client.subscription(topic, start="beginning") as subscription:
+    def subscribe(self, topic: str, count: int, start: str | None = None) -> list[Read]:
+        with self.client.subscription(topic, start=start) as subscription:
             return [Read(each.offset, _text(each.value)) for each in islice(subscription, count)]
 
     # Groups.
 
-    def read_in_group(self, topic: str, group: str, count: int) -> list[str]:
+    def read_in_group(self, topic: str, group: str, count: int, start: str | None = None) -> list[str]:
         found: list[str] = []
-        with self.client.iterators(topic, group=group) as iterators:
+        options: Any = {} if start is None else {"start": start}
+        with self.client.iterators(topic, group=group, **options) as iterators:
             while len(found) < count:
                 batch = iterators.poll(60)
                 found += [] if batch is None else [_text(message.value) for message in batch.messages]
@@ -146,6 +153,9 @@ class OverSdk:
 
     def delete_group(self, group: str) -> None:
         self.client.groups.delete(group)
+
+    def group_lag(self, group: str) -> dict[Place, int | None]:
+        return {Place(*where): row.lag for where, row in self.client.groups.lag(group).items()}
 
     def group_offsets(self, group: str) -> dict[Place, int]:
         return {Place(*where): row.offset for where, row in self.client.groups.offsets(group).items()}

@@ -1,4 +1,4 @@
-"""The verbs as they are on the wire: frames on a socket, and what their fields say."""
+"""Implements the verbs with frames of the wire protocol on a socket."""
 
 import json
 import socket
@@ -8,8 +8,8 @@ from uuid import UUID
 
 import millstream
 from builders.requests import request_frame
-from integration.verbs.shapes import InFlight, PartitionRow, Place, Read, Refused, Stored, TopicRow
-from interop.wire_alone.batches import batch, stored
+from integration.verbs.shapes import InFlight, PartitionRow, Place, Read, Refused, Stored, StoredOnce, TopicRow
+from interop.wire_alone.batches import batch, stored, tombstone
 from millstream.model.errors import ErrorCode
 from millstream.sdk.iterating.requests import GroupIterator
 from millstream.wire.framing import SIZE, read_correlation_id, read_response_header
@@ -22,7 +22,7 @@ _SET, _UNSET = 0, 1
 
 
 class OverWire:
-    """Requests on connections without a role, one at a time."""
+    """Sends requests on connections without a role, one at a time."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=90)
@@ -44,7 +44,7 @@ class OverWire:
                 return _checked(answer, good)
 
     def _ask(self, api: str, version: int, **fields: Any) -> Any:
-        """The answer; Refused where it, or the only part of it that was asked for, has an error's number."""
+        """The answer. Refused if it has an error code, on the top level or in a part."""
         return self._receive(api, version, self._send(api, version, fields))
 
     def _take(self, size_bytes: int) -> bytes:
@@ -138,21 +138,29 @@ class OverWire:
     def put_by_hash(self, topic: str, value: str, hash: int) -> Stored:
         return self._puts(topic, [value], hash=hash)[0]
 
-    def put_once(self, topic: str, value: str, message_id: str) -> Stored:
-        return self._puts(topic, [value], partition=0, ids=[message_id.encode()])[0]
+    def put_once(self, topic: str, value: str, message_id: str) -> StoredOnce:
+        records = batch(value.encode(), ids=[message_id.encode()])
+        row = self._puts_records(topic, records, partition=0, ids=[message_id.encode()])
+        known = row["known"] or ()
+        return StoredOnce(row["partition"], known[0]["offset"] if known else row["base_offset"], bool(known))
 
-    def _puts(
-        self, topic: str, values: Sequence[str], partition: int = -1, hash: int = 0, ids: list[bytes] | None = None
-    ) -> list[Stored]:
-        records = batch(*(value.encode() for value in values), ids=ids)
+    def put_tombstone(self, topic: str, key: str) -> Stored:
+        row = self._puts_records(topic, tombstone(key.encode()), partition=0)
+        return Stored(row["partition"], row["base_offset"])
+
+    def _puts(self, topic: str, values: Sequence[str], partition: int = -1, hash: int = 0) -> list[Stored]:
+        row = self._puts_records(topic, batch(*(value.encode() for value in values)), partition, hash)
+        return [Stored(row["partition"], row["base_offset"] + index) for index in range(len(values))]
+
+    def _puts_records(
+        self, topic: str, records: bytes, partition: int = -1, hash: int = 0, ids: list[bytes] | None = None
+    ) -> Any:
         entry = {"partition": partition, "hash": hash, "records": records, "message_ids": ids}
         wanted = {"acks": -1, "timeout_ms": 30_000, "topics": [{"name": topic, "entries": [entry]}]}
-        # A writer that tries again is told of its first copy so, and has what it wants.
+        # A retry gets this error with the offset of the first copy, which is a success.
         good = ErrorCode.DUPLICATE_MESSAGE_ID.number
         found = self._receive("Puts", 0, self._send("Puts", 0, wanted), good)
-        row = found["topics"][0]["entries"][0]
-        known = {each["index"]: each["offset"] for each in row["known"] or ()}
-        return [Stored(row["partition"], known.get(index, row["base_offset"] + index)) for index in range(len(values))]
+        return found["topics"][0]["entries"][0]
 
     # Reading.
 
@@ -186,7 +194,8 @@ class OverWire:
         found = self._ask("ListOffsets", 6, replica_id=-1, topics=[{"name": topic, "partitions": rows}])
         return {row["partition_index"]: row["offset"] for row in found["topics"][0]["partitions"]}
 
-    def subscribe(self, topic: str, count: int) -> list[Read]:
+    def subscribe(self, topic: str, count: int, start: str) -> list[Read]:
+        assert start == "beginning", "the wire has numbers for positions"
         partitions = [{"partition": 0, "offset": -2, "leader_epoch": -1}]
         wanted = {
             "group_id": None,
@@ -323,7 +332,7 @@ _WANTED = {"max_messages": 100, "in_flight_ms": -1, "start": -2}
 
 
 def _checked(answer: Any, good: int = 0) -> Any:
-    """The answer itself; Refused by the first error's number in it, at whatever depth it stands."""
+    """Return the answer, or raise Refused for the first error code in it, at any depth."""
     if isinstance(answer, dict):
         number = answer.get("error_code")
         if number and number != good:

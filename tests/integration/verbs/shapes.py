@@ -1,10 +1,10 @@
-"""What adapters give and raise, the same on every interface."""
+"""Defines the results and errors of adapters, the same for every interface."""
 
 from typing import NamedTuple
 
 
-class Refused(Exception):  # noqa: N818 - it is what the other side says, not what went wrong here
-    """A failure by its name in the error table; `field` is what is to blame, where the interface tells."""
+class Refused(Exception):  # noqa: N818 - it is an answer of the other side, not an error of the test
+    """An error of the table, by name. `field` is the blamed field, if the interface reports it."""
 
     def __init__(self, name: str, field: str | None = None, text: str = "") -> None:
         super().__init__(f"{name} ({field}): {text}")
@@ -32,6 +32,12 @@ class Stored(NamedTuple):
     offset: int
 
 
+class StoredOnce(NamedTuple):
+    partition: int
+    offset: int
+    duplicate: bool
+
+
 class Read(NamedTuple):
     offset: int
     value: str
@@ -49,7 +55,7 @@ class InFlight(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A cluster that was made by a call."""
+    """A local cluster."""
 
     name: str
     brokers: int

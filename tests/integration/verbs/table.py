@@ -1,7 +1,7 @@
-"""The one table of verbs: what can be asked of Millstream, and how on each interface.
+"""Defines the table of verbs: every operation of Millstream, and its name on each interface.
 
-`test_verbs` calls every verb wherever its row says that it is, `test_table` holds the rows to what there really is, and
-`scripts/verbs_page.py` makes docs/verbs.md of them. Where an interface does not have a verb, the reason stands there.
+`test_verbs` calls every verb on each interface that has it, `test_table` compares the rows with the interfaces, and
+`scripts/verbs_page.py` generates docs/verbs.md. Where an interface lacks a verb, the row has the reason.
 """
 
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from typing import NamedTuple
 
 
 class Missing(NamedTuple):
-    """An interface does not have a verb, for this reason."""
+    """The reason why an interface lacks a verb."""
 
     reason: str
 
 
 Place = str | tuple[str, ...] | Missing
-"""Where a verb is: an API, a method, a route or a command; several where it has several forms."""
+"""The name of a verb on an interface: an API, a method, a route or a command; several if it has several forms."""
 
 INTERFACES = ("wire", "sdk", "http", "grpc", "cli")
 
 
 @dataclass(frozen=True)
 class Verb:
-    """`name` is what the adapters call it; `row` is that of docs/spec-coverage.md."""
+    """One operation. `name` is the method of the adapters, `row` its row in docs/spec-coverage.md."""
 
     name: str
     row: str
@@ -41,16 +41,16 @@ class Verb:
         return not isinstance(self.at(interface), Missing)
 
     def places(self, interface: str) -> tuple[str, ...]:
-        """The names of what does it; none where it is missing."""
+        """The verb's names on an interface; empty if it is missing."""
         place = self.at(interface)
         if isinstance(place, Missing):
             return ()
         return (place,) if isinstance(place, str) else place
 
 
-_ASKED_AT_ONCE = Missing("a command ends with its answer, and so would the client's time in the group")
-_SUPERVISOR = Missing("brokers are started by a supervisor, which is reached through its gateway or on its machine")
-_IN_TOPICS = Missing("topics are told with their sizes")
+_SHORT_LIVED = Missing("a command ends after its answer, so its client could not stay in the group")
+_SUPERVISOR = Missing("a supervisor starts brokers; use its gateway or the command line on its machine")
+_IN_TOPICS = Missing("descriptions of topics include their sizes")
 
 _TOPICS = (
     Verb(
@@ -60,12 +60,12 @@ _TOPICS = (
         http="GET /v1/topics", grpc="TopicService.ListTopics", cli="topic list",
     ),
     Verb(
-        "create_topic", "T2", "Make a topic",
+        "create_topic", "T2", "Create a topic",
         wire="CreateTopics", sdk="client.create_topic", http=("POST /topic", "POST /v1/topics"),
         grpc="TopicService.CreateTopic", cli="topic create",
     ),
     Verb(
-        "add_partitions", "T2", "Let a topic have more partitions",
+        "add_partitions", "T2", "Add partitions to a topic",
         wire="CreatePartitions", sdk="admin.create_partitions", http="POST /v1/topics/{topic}/partitions",
         grpc="TopicService.AddPartitions", cli="topic alter",
     ),
@@ -76,7 +76,7 @@ _TOPICS = (
         http="GET /v1/topics/{topic}", grpc="TopicService.DescribeTopic", cli="topic describe",
     ),
     Verb(
-        "log_directories", "T3", "Show what lies in which data directory",
+        "log_directories", "T3", "Show the partitions of each data directory",
         wire="DescribeLogDirs", sdk="admin.describe_log_dirs", http=_IN_TOPICS, grpc=_IN_TOPICS, cli=_IN_TOPICS,
     ),
     Verb(
@@ -85,7 +85,7 @@ _TOPICS = (
         grpc="TopicService.DeleteTopic", cli="topic delete",
     ),
     Verb(
-        "delete_messages", "T4", "Remove a topic's oldest messages",
+        "delete_messages", "T4", "Delete messages before an offset",
         wire="DeleteRecords", sdk="admin.delete_records", http="DELETE /v1/topics/{topic}/messages",
         grpc="MessageService.DeleteMessages", cli="topic empty",
     ),
@@ -113,29 +113,34 @@ _WRITING = (
         "put_many", "W7", "Write many messages",
         wire=("Puts", "Produce"),
         sdk=(
-            "producer.put_many", "producer.room", "producer.held_bytes", "producer.max_bytes", "client.numbered_writer",
+            "producer.put_many", "producer.room", "producer.held_bytes",
+            "producer.health", "producer.max_bytes", "client.numbered_writer",
             "numbered.write", "numbered.finish", "numbered.topic",
         ),
         http="POST /events", grpc=("MessageService.PutMany", "MessageService.PutStream"), cli="put",
     ),
     Verb(
-        "put_by_hash", "W2", "Write where a hash says",
+        "put_by_hash", "W2", "Write to the partition of a hash",
         wire="Puts", sdk="producer.put", http="POST /events", grpc="MessageService.Put", cli="put",
     ),
     Verb(
-        "put_once", "W4", "Write under a message id, once",
+        "put_once", "W4", "Write once with a message id",
         wire=("Puts", "InitProducerId"), sdk="producer.put", http="POST /events", grpc="MessageService.Put", cli="put",
+    ),
+    Verb(
+        "put_tombstone", "W1", "Write a tombstone, which deletes a key",
+        wire=("Produce", "Puts"), sdk="producer.put", http="POST /events", grpc="MessageService.Put", cli="put",
     ),
 )  # fmt: skip
 
 _READING = (
     Verb(
-        "get", "R1", "Read from an offset on",
+        "get", "R1", "Read from an offset",
         wire="Fetch", sdk=("client.read", "client.read_any", "consumer.get"),
         http=("GET /events", "GET /v1/topics/{topic}/messages"), grpc="MessageService.Get", cli="get",
     ),
     Verb(
-        "poll", "R2", "Read all that is there, and know where to go on",
+        "poll", "R2", "Read all messages and get the next offset",
         wire="Fetch",
         sdk=(
             "client.consumer", "consumer.poll", "consumer.poll_batch", "consumer.poll_arrow", "consumer.batches",
@@ -146,21 +151,22 @@ _READING = (
         http="GET /events", grpc="MessageService.Get", cli="get",
     ),
     Verb(
-        "long_poll", "R3", "Wait for what is not there yet",
+        "long_poll", "R3", "Wait for new messages (long poll)",
         wire="Fetch", sdk="client.read", http="GET /events", grpc="MessageService.Get", cli="get",
     ),
     Verb(
-        "find_offsets", "R4", "Find a place by time, or an end of the log",
+        "find_offsets", "R4", "Find offsets by time, or the first and last",
         wire="ListOffsets", sdk=("client.offsets", "admin.epoch_ends"), http="GET /v1/topics/{topic}/offsets",
         grpc="MessageService.FindOffsets",
-        cli=Missing("`get` takes times and ends as they are; `topic describe` tells where partitions begin and end"),
+        cli=Missing("`get` accepts times and start words; `topic describe` shows first and last offsets"),
     ),
     Verb(
-        "subscribe", "R8", "Be sent what comes",
+        "subscribe", "R8", "Receive new messages (push or live tail)",
         wire=("Subscribe", "SubscriptionCommit", "Unsubscribe"),
         sdk=(
             "client.subscription", "subscription.poll", "subscription.poll_batch", "subscription.batches",
-            "subscription.commit", "subscription.position", "subscription.start", "subscription.topics",
+            "subscription.commit", "subscription.position",
+            "subscription.health", "subscription.start", "subscription.topics",
             "subscription.group",
         ),
         http="GET /events", grpc=("MessageService.Tail", "MessageService.Subscribe"), cli="tail",
@@ -169,14 +175,15 @@ _READING = (
 
 _GROUPS = (
     Verb(
-        "read_in_group", "R6", "Read as one of a group, and commit",
+        "read_in_group", "R6", "Consume in a group and commit",
         wire=(
-            "IteratorJoin", "GetIterator", "ReadIterator", "CommitIterator", "ConsumerGroupHeartbeat", "JoinGroup",
-            "SyncGroup", "Heartbeat", "LeaveGroup", "FindCoordinator",
+            "IteratorJoin", "GetIterator", "ReadIterator", "CommitIterator", "ConsumerGroupHeartbeat",
+            "WatchMember", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "FindCoordinator",
         ),
         sdk=(
             "consumer.group", "consumer.member_id", "consumer.commit", "client.iterators", "iterators.poll",
             "iterators.finish", "iterators.group", "iterators.topics", "iterators.client_id", "iterators.membership",
+            "iterators.health",
         ),
         http=("GET /events", "POST /offset"), grpc=("ConsumerService.Poll", "ConsumerService.Commit"), cli="tail",
     ),
@@ -195,24 +202,29 @@ _GROUPS = (
         cli="group delete",
     ),
     Verb(
-        "group_offsets", "R5", "Show how far a group is",
+        "group_lag", "R5", "Show a group's lag",
+        wire=Missing("use OffsetFetch and ListOffsets, and subtract"), sdk="groups.lag",
+        http="GET /v1/groups/{group}", grpc="GroupService.DescribeGroup", cli="group describe",
+    ),
+    Verb(
+        "group_offsets", "R5", "Show a group's committed offsets",
         wire="OffsetFetch", sdk="groups.offsets", http="GET /v1/groups/{group}/offsets",
         grpc="GroupService.GetOffsets", cli="group describe",
     ),
     Verb(
-        "commit_offsets", "R5", "Set where a group goes on",
+        "commit_offsets", "R5", "Set a group's committed offsets",
         wire="OffsetCommit", sdk="groups.commit", http="PUT /v1/groups/{group}/offsets",
         grpc="GroupService.CommitOffsets", cli="group reset",
     ),
     Verb(
-        "reset_offsets", "R5", "Take a group to the beginning, the end or a time",
-        wire=Missing("ListOffsets finds the places, and OffsetCommit sets them"),
-        sdk=Missing("`client.offsets` finds the places, and `groups.commit` sets them"),
+        "reset_offsets", "R5", "Reset a group to the beginning, the end or a time",
+        wire=Missing("use ListOffsets to find the offsets, and OffsetCommit to commit them"),
+        sdk=Missing("use `client.offsets` to find the offsets, and `groups.commit` to commit them"),
         http="POST /v1/groups/{group}/offsets",
         grpc="GroupService.ResetOffsets", cli="group reset",
     ),
     Verb(
-        "delete_offsets", "R5", "Forget where a group was in a topic",
+        "delete_offsets", "R5", "Delete a group's committed offsets of a topic",
         wire="OffsetDelete", sdk="groups.delete_offsets", http="DELETE /v1/groups/{group}/offsets",
         grpc="GroupService.DeleteOffsets",
         cli="group forget",
@@ -234,59 +246,59 @@ _ITERATORS = (
         "join_group", "R7", "Join a group of iterators",
         wire="IteratorJoin", sdk=("client.iterator_calls", "calls.join", "iterators.join"),
         http="PUT /v1/groups/{group}/consumers/{consumer}",
-        grpc="IteratorService.JoinGroup", cli=_ASKED_AT_ONCE,
+        grpc="IteratorService.JoinGroup", cli=_SHORT_LIVED,
     ),
     Verb(
-        "heartbeat", "R7", "Stay in a group of iterators",
+        "heartbeat", "R7", "Send a heartbeat in a group of iterators",
         wire="IteratorHeartbeat", sdk=("calls.heartbeat", "iterators.heartbeat"),
         http="POST /v1/groups/{group}/consumers/{consumer}/heartbeat",
         grpc="IteratorService.Heartbeat",
-        cli=_ASKED_AT_ONCE,
+        cli=_SHORT_LIVED,
     ),
     Verb(
         "leave_group", "R7", "Leave a group of iterators",
         wire="IteratorLeave", sdk=("calls.leave", "iterators.leave"),
         http="DELETE /v1/groups/{group}/consumers/{consumer}",
-        grpc=("ConsumerService.Leave", "IteratorService.LeaveGroup"), cli=_ASKED_AT_ONCE,
+        grpc=("ConsumerService.Leave", "IteratorService.LeaveGroup"), cli=_SHORT_LIVED,
     ),
     Verb(
         "get_iterator", "R7", "Get the iterator of a partition",
         wire="GetIterator", sdk=("calls.get", "iterators.get"),
         http="POST /v1/groups/{group}/consumers/{consumer}/iterators",
         grpc="IteratorService.GetIterator",
-        cli=_ASKED_AT_ONCE,
+        cli=_SHORT_LIVED,
     ),
     Verb(
-        "list_iterators", "R7", "List what a group has in flight",
+        "list_iterators", "R7", "List the iterators in flight of a group",
         wire="ListIterators", sdk=("calls.list", "iterators.list"),
         http=("GET /v1/groups/{group}/iterators", "GET /v1/groups/{group}/consumers/{consumer}/iterators"),
         grpc="IteratorService.ListIterators",
-        cli=Missing("`sql` shows how far groups are; what is in flight for seconds is for programs"),
+        cli=Missing("`sql` shows committed offsets; iterators are in flight only for seconds"),
     ),
     Verb(
-        "read_iterator", "R7", "Read with an iterator",
+        "read_iterator", "R7", "Read messages with an iterator",
         wire="ReadIterator", sdk=("calls.read", "iterators.read"),
         http="POST /v1/iterators/read",
         grpc="IteratorService.ReadIterator",
-        cli=_ASKED_AT_ONCE,
+        cli=_SHORT_LIVED,
     ),
     Verb(
-        "deliver_iterator", "R7", "Note what of an iterator was handed on",
+        "deliver_iterator", "R7", "Report what was delivered of an iterator",
         wire="DeliverIterator", sdk="calls.deliver",
         http="POST /v1/groups/{group}/consumers/{consumer}/deliver",
-        grpc="IteratorService.DeliverIterator", cli=_ASKED_AT_ONCE,
+        grpc="IteratorService.DeliverIterator", cli=_SHORT_LIVED,
     ),
     Verb(
-        "commit_iterator", "R7", "Commit what was read with an iterator",
+        "commit_iterator", "R7", "Commit an iterator",
         wire="CommitIterator", sdk=("calls.commit", "iterators.commit"),
         http="POST /v1/groups/{group}/consumers/{consumer}/commit",
-        grpc="IteratorService.CommitIterator", cli=_ASKED_AT_ONCE,
+        grpc="IteratorService.CommitIterator", cli=_SHORT_LIVED,
     ),
 )  # fmt: skip
 
 _CLUSTER = (
     Verb(
-        "create_cluster", "C1", "Make a cluster",
+        "create_cluster", "C1", "Create a cluster",
         wire=_SUPERVISOR, sdk=_SUPERVISOR, http="POST /cluster", grpc="ClusterService.CreateCluster",
         cli="cluster create",
     ),
@@ -301,31 +313,31 @@ _CLUSTER = (
         cli="cluster stop",
     ),
     Verb(
-        "start_cluster", "C1", "Start the brokers of a cluster again",
+        "start_cluster", "C1", "Start the brokers of a stopped cluster",
         wire=_SUPERVISOR, sdk=_SUPERVISOR, http="POST /v1/clusters/{name}/start", grpc="ClusterService.StartCluster",
         cli="cluster start",
     ),
     Verb(
-        "delete_cluster", "C1", "Delete a cluster with all its data",
+        "delete_cluster", "C1", "Delete a cluster and all its data",
         wire=_SUPERVISOR, sdk=_SUPERVISOR, http="DELETE /v1/clusters/{name}", grpc="ClusterService.DeleteCluster",
         cli="cluster delete",
     ),
     Verb(
-        "service_map", "C4", "Show which service runs where, and who leads what",
+        "service_map", "C4", "Show the addresses of services and the partition leaders",
         wire="ServiceMap", sdk="client.service_map", http="GET /v1/service-map", grpc="ClusterService.GetServiceMap",
         cli="cluster services",
     ),
     Verb(
-        "backup_map", "C4", "Show who has copies of what",
+        "backup_map", "C4", "Show the followers of partitions",
         wire="BackupMap", sdk="client.backup_map", http="GET /v1/backup-map", grpc="ClusterService.GetBackupMap",
         cli="cluster backups",
     ),
     Verb(
-        "query", "C5", "Ask the catalog in SQL",
+        "query", "C5", "Query the catalog with SQL",
         wire="Query", sdk="admin.query", http="POST /v1/query", grpc="ClusterService.RunQuery", cli="sql",
     ),
     Verb(
-        "info", "C7", "Show versions and clocks",
+        "info", "C7", "Show versions and clock drift",
         wire="Info", sdk=("client.info", "client.clock_drift"), http="GET /v1/info", grpc="ClusterService.GetInfo",
         cli="info",
     ),
@@ -345,11 +357,11 @@ _CLUSTER = (
         grpc="ClusterService.AlterBrokerSettings", cli=("config set", "config unset"),
     ),
     Verb(
-        "dump", "P6", "Print the log readably",
-        wire=Missing("Fetch gives the same messages, and batches as they are stored"),
-        sdk=Missing("`consumer` gives the same messages"),
-        http=Missing("`GET /events` gives the same messages"),
-        grpc=Missing("`Get` gives the same messages"),
+        "dump", "P6", "Print log files as text",
+        wire=Missing("Fetch returns the same messages, in batches as stored"),
+        sdk=Missing("`consumer` returns the same messages"),
+        http=Missing("`GET /events` returns the same messages"),
+        grpc=Missing("`Get` returns the same messages"),
         cli="dump",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The table of verbs is whole and true: whatever an interface can do has a row, and what a row says is there."""
+"""Tests that the table of verbs is complete and correct for every interface."""
 
 import re
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ _ROW = re.compile(r"^\| ([TWRLCP]\d+) \| [^|]* \| ([^|]*) \|", re.MULTILINE)
 
 
 def on_the_wire() -> set[str]:
-    """The APIs of the broker's dispatch table, which is a table in its source too."""
+    """The APIs of the broker's dispatch table, found by their table in the source."""
     sources = [
         Path(module.__file__ or "").read_text() for module in (apis, admin_apis, group_apis, iterator_apis, push_apis)
     ]
@@ -62,11 +62,13 @@ def on_the_wire() -> set[str]:
 
 
 def in_the_sdk() -> set[str]:
-    """Everything public of what a client is and makes, but for how all of it is closed."""
+    """Everything public of the client and its objects, with their base classes, except what closes them."""
     return {
         f"{face}.{name}"
         for face, kind in FACES.items()
-        for name, member in vars(kind).items()
+        for base in kind.__mro__
+        if base not in AsyncFacade.__mro__
+        for name, member in vars(base).items()
         if not name.startswith("_") and name not in vars(AsyncFacade) and not isclass(member)
     }
 
@@ -100,7 +102,7 @@ THERE = {
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-def test_whatever_an_interface_can_do_belongs_to_a_verb_and_nothing_else_is_named(interface: str) -> None:
+def test_the_table_names_everything_that_an_interface_offers_and_no_more(interface: str) -> None:
     named = {place for verb in VERBS for place in verb.places(interface)}
     there = THERE[interface]()
     attributes = {place for place in named - there if interface == "sdk" and _is_attribute(place)}
@@ -108,19 +110,19 @@ def test_whatever_an_interface_can_do_belongs_to_a_verb_and_nothing_else_is_name
 
 
 def _is_attribute(place: str) -> bool:
-    """Whether it is set by the constructor, which the class itself does not tell."""
+    """True if the constructor sets the attribute, which the class itself does not list."""
     face, _, name = place.partition(".")
     source = getsource(FACES[face])
     return re.search(rf"^ +self\.{name} = ", source, re.MULTILINE) is not None
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-def test_a_verb_can_be_called_exactly_where_its_row_says_that_it_is(interface: str) -> None:
+def test_adapters_have_exactly_the_verbs_of_their_interface(interface: str) -> None:
     called = {name for name in vars(ADAPTERS[interface]) if not name.startswith("_")} - {"close"}
     assert called == {verb.name for verb in VERBS if verb.has(interface)}
 
 
-def test_every_verb_is_called_and_by_one_name() -> None:
+def test_every_verb_has_a_unique_name_and_at_least_one_case() -> None:
     names = [verb.name for verb in VERBS]
     assert len(set(names)) == len(names)
     assert {case.verb for case in CASES} == set(names)
@@ -128,11 +130,11 @@ def test_every_verb_is_called_and_by_one_name() -> None:
 
 
 def states() -> Mapping[str, str]:
-    """What docs/spec-coverage.md says of each row."""
+    """The state of each row of docs/spec-coverage.md."""
     return dict(_ROW.findall((ROOT / "docs" / "spec-coverage.md").read_text(encoding="utf-8")))
 
 
-def test_every_row_of_what_there_shall_be_has_verbs_or_a_reason_to_have_none() -> None:
+def test_every_coverage_row_has_verbs_or_a_reason_for_none() -> None:
     found = states()
     rows = {verb.row for verb in VERBS}
     assert found.keys() == rows | PROPERTIES.keys() | LATER.keys()
@@ -142,5 +144,5 @@ def test_every_row_of_what_there_shall_be_has_verbs_or_a_reason_to_have_none() -
     assert {row for row in rows if found[row] == "not yet"} == set()
 
 
-def test_the_page_is_what_the_table_says() -> None:
+def test_the_verbs_page_matches_the_table() -> None:
     assert verbs_page.written() == verbs_page.PAGE.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Every verb, called on every interface that has it: the same answers, and the same names for the same failures."""
+"""Calls every verb on every interface that has it, and expects the same results and the same error codes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -53,7 +53,7 @@ def _in_clusters() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("verb", "interface"), list(_in_clusters()))
-def test_a_cluster_that_is_not_served_is_unknown_to_every_verb(
+def test_every_verb_refuses_an_unknown_cluster(
     verb: Verb, interface: str, adapters: Mapping[str, Any], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = next(case for case in CASES if case.verb == verb.name)

@@ -1,4 +1,4 @@
-"""What verbs are called upon: one broker with its gateway, and things in it that were made for one call."""
+"""Provides one broker with its gateway, and topics, groups and clusters made for single calls."""
 
 import itertools
 import threading
@@ -16,7 +16,7 @@ CLIENT = "somebody"
 
 
 class Owned(NamedTuple):
-    """A client of a group, with the iterator of a topic's only partition."""
+    """A client of a group, with the iterator of its topic's only partition."""
 
     group: str
     topic: str
@@ -24,6 +24,8 @@ class Owned(NamedTuple):
 
 
 class World:
+    """Makes the objects that cases need, and inspects the state after a call."""
+
     def __init__(self, broker: RealBroker, makers: Any) -> None:
         self.broker = broker
         self._makers = makers
@@ -33,18 +35,20 @@ class World:
         self._numbers = itertools.count(1)
         self._cluster = ""
         self._threads: list[threading.Thread] = []
+        self._is_enough = threading.Event()
 
     def close(self) -> None:
+        self.stop_putting()
         for thread in self._threads:
             thread.join(60)
         self.client.close()
 
     def unused(self) -> str:
-        """A name of something that is not there."""
+        """A name of something that does not exist."""
         return f"verbs-{next(self._numbers):04}"
 
     def topic(self, *values: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:
-        """A topic that has these messages in its first partition."""
+        """Create a topic with these messages in its first partition."""
         name = self.unused()
         self.client.create_topic(name, partitions=partitions, settings=settings)
         if values:
@@ -52,10 +56,28 @@ class World:
         return name
 
     def put_soon(self, topic: str, value: str) -> None:
-        """Have a message written at some moment from now on, by somebody else."""
+        """Write a message in the background."""
         thread = threading.Thread(target=lambda: self._producer.put(topic, value, partition=0).result())
         self._threads.append(thread)
         thread.start()
+
+    def growing_topic(self) -> str:
+        """Create a topic with the message "old". New messages are written to it all the time, until `stop_putting`."""
+        topic = self.topic("old")
+
+        def put() -> None:
+            while not self._is_enough.wait(0.05):
+                self._producer.put(topic, "new", partition=0).result()
+
+        self._is_enough.clear()
+        thread = threading.Thread(target=put)
+        self._threads.append(thread)
+        thread.start()
+        return topic
+
+    def stop_putting(self) -> bool:
+        self._is_enough.set()
+        return True
 
     def partitions(self, topic: str) -> int:
         return len(self.client.describe_topic(topic).partitions)
@@ -67,13 +89,17 @@ class World:
         found = self.client.read(topic, partition, "beginning").messages
         return [bytes(message.value or b"").decode() for message in found]
 
+    def keys_and_values(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+        found = self.client.read(topic, 0, "beginning").messages
+        return [(message.key, message.value) for message in found]
+
     def own_settings(self, kind: str, name: str) -> dict[str, str | None]:
         return {row.name: row.value for row in self.client.admin.describe_settings(kind, name) if row.is_own}
 
     # Groups.
 
     def group(self, topic: str, offset: int = 1) -> str:
-        """A group without members that has committed something."""
+        """Create a group without members that has a committed offset."""
         name = self.unused()
         self.client.groups.commit(name, {millstream.TopicPartition(topic, 0): CommittedOffset(offset)})
         return name
@@ -82,7 +108,7 @@ class World:
         return {Place(*where): row.offset for where, row in self.client.groups.offsets(group).items()}
 
     def member(self) -> str:
-        """A group of iterators with one client, that reads nothing yet."""
+        """Create a group of iterators with one client that reads nothing yet."""
         group = self.unused()
         self.join(group, CLIENT)
         return group
@@ -98,7 +124,7 @@ class World:
         return True
 
     def owned(self, *values: str) -> Owned:
-        """A client of a group that has a topic with these messages to itself."""
+        """Create a client of a group that owns a topic with these messages."""
         topic, group = self.topic(*values), self.member()
         given = self._calls.get(group, CLIENT, topic, 0, max_messages=100)
         return Owned(group, topic, self._calls.read(given).iterator)
@@ -113,7 +139,7 @@ class World:
     # Clusters.
 
     def cluster(self) -> str:
-        """A cluster that runs, the same for all who ask."""
+        """A running cluster that all cases share."""
         if not self._cluster:
             self._cluster = self.further_cluster()
         return self._cluster

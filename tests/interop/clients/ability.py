@@ -1,6 +1,6 @@
-"""What a client may be asked to do: the rows of the table in docs/kafka-clients.md.
+"""Defines the abilities of clients: the rows of the table in docs/kafka-clients.md.
 
-Every client is held to every row, except those that it says it cannot do at all, with the reason.
+Every client is tested for every row, except the rows that the client does not support, for which it gives a reason.
 """
 
 from enum import Enum
@@ -12,14 +12,14 @@ class Ability(Enum):
     SNAPPY = "produce with snappy"
     LZ4 = "produce with lz4"
     ZSTD = "produce with zstd"
-    PLACE = "produce to a chosen partition"
+    PLACE = "produce to a given partition"
     CONSUME = "consume from an offset"
-    TIME = "find the offset for a time"
-    GROUP = "share a group, take over when a member leaves"
-    COOPERATIVE = "keep partitions through a rebalance"
-    NEW_GROUP = "groups of the new protocol"
-    COMMIT = "commit, and resume from there"
-    RESET = "set a group back"
+    TIME = "find the offset of a timestamp"
+    GROUP = "share a classic group, take over from a member that leaves"
+    COOPERATIVE = "cooperative rebalancing in a classic group"
+    NEW_GROUP = "groups of the new protocol (KIP-848)"
+    COMMIT = "commit offsets and resume"
+    RESET = "reset a group's offsets"
     DESCRIBE_GROUP = "describe a group"
     DELETE_GROUP = "delete a group"
     DESCRIBE = "describe a topic's settings"
@@ -27,5 +27,5 @@ class Ability(Enum):
     GROW = "add partitions"
     TRIM = "delete records"
     DELETE = "delete a topic"
-    CUT = "idempotent produce while the connection is cut"
-    RESTART = "produce and consume through a restart of the broker"
+    CUT = "idempotent produce while connections fail"
+    RESTART = "produce and consume across a broker restart"

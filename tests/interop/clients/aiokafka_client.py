@@ -1,4 +1,4 @@
-"""aiokafka: the asyncio client, which speaks old versions of many requests."""
+"""Drives aiokafka, the asyncio client, which uses old versions of many requests."""
 
 import asyncio
 import time
@@ -30,16 +30,16 @@ from interop.clients.live import LoopThread, PolledMember
 T = TypeVar("T")
 
 _OWN = 1
-"""The source of a setting that the topic itself has."""
+"""The source of a setting that is set on the topic itself."""
 
 
 class AiokafkaClient(SettingsClient):
     name = "aiokafka"
     incremental = False
     cannot: ClassVar[Mapping[Ability, str]] = {
-        Ability.COOPERATIVE: "its groups always let go of everything",
-        Ability.NEW_GROUP: "it has the classic protocol only",
-        Ability.DELETE_GROUP: "it has no call for it",
+        Ability.COOPERATIVE: "it supports only eager rebalancing",
+        Ability.NEW_GROUP: "it supports only the classic group protocol",
+        Ability.DELETE_GROUP: "its admin client cannot delete groups",
     }
 
     def write(
@@ -201,7 +201,7 @@ class AiokafkaClient(SettingsClient):
         return self._administer(ask)
 
     def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """aiokafka's administrating client cannot; a consumer that assigns itself commits in the group's name."""
+        """Commit with a self-assigned consumer of the group, because aiokafka's admin client cannot set offsets."""
 
         def make() -> Any:
             return AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)

@@ -1,4 +1,4 @@
-"""What every client can be asked to do, whatever its own way of doing it: the tests are written against this."""
+"""Defines the common interface of all clients, against which the tests are written."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ TIMEOUT_S = 30.0
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 EAGER, COOPERATIVE, NEW = "eager", "cooperative", "new"
 PROTOCOLS = (EAGER, COOPERATIVE, NEW)
-"""How a group is shared out: everybody lets go and is given anew, only what moves is let go, or the broker does it."""
+"""Group protocols: eager (all partitions are revoked), cooperative (only moving ones), and the newer protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as people mean it. A client that cannot choose the time stamp leaves it None."""
+    """A message. A client that cannot choose the timestamp leaves it None."""
 
     value: bytes | None
     key: bytes | None = None
@@ -26,13 +26,13 @@ class Message:
     timestamp_ms: int | None = None
 
     def matches(self, other: "Message") -> bool:
-        """Whether `other` is this one as far as this one says."""
+        """True if `other` equals this message in all fields that this one sets."""
         return self == (other if self.timestamp_ms is not None else replace(other, timestamp_ms=None))
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A message with its place."""
+    """A message with its offset."""
 
     offset: int
     message: Message
@@ -40,7 +40,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a member of a group was given."""
+    """A message that a member of a group received."""
 
     partition: int
     offset: int
@@ -49,14 +49,14 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A group as its clients describe it; the state in small letters."""
+    """A group as its clients describe it; the state is lower case."""
 
     state: str
     members: int
 
 
 class ToldSetting(NamedTuple):
-    """A topic's setting as a client shows it; `is_own`: the topic has set it, it is nobody's default."""
+    """A topic's setting as a client reports it; `is_own` is true if it is set on the topic and not a default."""
 
     value: str | None
     is_own: bool
@@ -69,7 +69,7 @@ class ToldCluster(NamedTuple):
 
 
 class RefusedError(Exception):
-    """The broker said no; with Kafka's number of the error, as the client knows it."""
+    """The broker refused a request; has Kafka's error number, as far as the client reports it."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(f"{number}: {text}")
@@ -77,39 +77,39 @@ class RefusedError(Exception):
 
 
 class Member(ABC):
-    """A consumer of one topic in a group, which keeps polling by itself until it leaves."""
+    """A consumer of one topic in a group, which polls in the background until it leaves."""
 
     @abstractmethod
     def assigned(self) -> frozenset[int]:
-        """The partitions it has now."""
+        """Return its current partitions."""
 
     @abstractmethod
     def received(self) -> list[Received]:
-        """Everything it was given so far."""
+        """Return all messages that it received so far."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Commit what was received. A client that only commits by itself has done so when it has left."""
+        """Commit the received messages. A client with auto-commit only has committed when it has left."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Leave the group and end; leaving twice is leaving once."""
+        """Leave the group and close; a second call has no effect."""
 
 
 class Stream(ABC):
-    """An idempotent producer to partition 0 that stays open."""
+    """An open idempotent producer to partition 0."""
 
     @abstractmethod
     def send(self, messages: Sequence[Message]) -> None:
-        """Hand messages over, without waiting for any acknowledgement."""
+        """Send messages without waiting for acknowledgements."""
 
     @abstractmethod
     def close(self) -> None:
-        """Wait until everything is acknowledged, and end; RefusedError when something was not."""
+        """Wait until all messages are acknowledged, and close; RefusedError if one was refused."""
 
 
 class Client(ABC):
-    """One implementation of Kafka's protocol. Calls stand for themselves; members and streams live until ended."""
+    """One implementation of Kafka's protocol. Calls are independent; members and streams stay open until closed."""
 
     name: str
     cannot: ClassVar[Mapping[Ability, str]] = {}
@@ -118,13 +118,13 @@ class Client(ABC):
         self.bootstrap = bootstrap
 
     def at(self, bootstrap: str) -> Self:
-        """The same client, talking to another broker."""
+        """Return the same client for another broker."""
         other = copy(self)
         other.bootstrap = bootstrap
         return other
 
     def expressible(self, messages: Sequence[Message]) -> list[Message]:
-        """The messages as this client is able to write them."""
+        """Return the messages without the features that this client cannot write."""
         return list(messages)
 
     @abstractmethod
@@ -137,40 +137,42 @@ class Client(ABC):
         compression: str = "none",
         idempotent: bool = False,
     ) -> list[int]:
-        """Write with acks=all, in few batches; the offsets, as far as the client tells them."""
+        """Write with acks=all, in few batches; returns the offsets if the client reports them."""
 
     @abstractmethod
     def read(self, topic: str, partition: int, offset: int, count: int) -> list[Stored]:
-        """`count` messages from `offset` on, of an assigned partition, without a group."""
+        """Read `count` messages of an assigned partition from `offset` on, without a group."""
 
     @abstractmethod
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
-        """The earliest offset, and the next that will be given."""
+        """Return the earliest offset and the log end offset."""
 
     @abstractmethod
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """The offset of the first message that is not older; None when there is none."""
+        """Return the offset of the first message at or after this time; None if there is none."""
 
     @abstractmethod
     def topics(self) -> Mapping[str, int]:
-        """The topics with their numbers of partitions."""
+        """Return the topics with their partition counts."""
 
     @abstractmethod
     def join(self, group: str, topic: str, protocol: str = EAGER) -> Member:
-        """Begin to consume as a member of a group, from the earliest message where nothing is committed."""
+        """Start to consume as a member of a group, from the earliest message if there is no committed offset."""
 
     @abstractmethod
     def stream(self, topic: str) -> Stream:
         """Open a producer."""
 
     def close(self) -> None:
-        """Release what the client keeps between calls; most keep nothing."""
+        """Release resources that the client keeps between calls; most keep none."""
         return
 
 
 class AdminClient(Client):
-    """A client that can also administer. Every call raises RefusedError when the broker refuses; what a client has no
-    call for is in its `cannot`, and is not asked of it."""
+    """A client with admin calls, which raise RefusedError if the broker refuses.
+
+    Tests do not use the calls that the client lists in `cannot`.
+    """
 
     @abstractmethod
     def create_topic(
@@ -184,35 +186,35 @@ class AdminClient(Client):
 
     @abstractmethod
     def grow(self, topic: str, total: int) -> None:
-        """Let the topic have `total` partitions."""
+        """Increase the topic to `total` partitions."""
 
     @abstractmethod
     def settings(self, topic: str) -> Mapping[str, ToldSetting]:
-        """All settings of a topic."""
+        """Return all settings of a topic."""
 
     @abstractmethod
     def alter(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Change settings. A client that only knows the old request replaces all of them."""
+        """Change settings. A client with only the old AlterConfigs request replaces all of them."""
 
     @abstractmethod
     def delete_records(self, topic: str, partition: int, before: int) -> int | None:
-        """Delete what lies before an offset; where the partition begins then, if the client tells."""
+        """Delete records before an offset; returns the new log start offset if the client reports it."""
 
     @abstractmethod
     def groups(self) -> set[str]:
-        """The names of the groups."""
+        """Return the names of the groups."""
 
     @abstractmethod
     def describe_group(self, group: str) -> GroupView:
-        """One group."""
+        """Describe one group."""
 
     @abstractmethod
     def committed(self, group: str, topic: str) -> Mapping[int, int]:
-        """Where the group is in each partition that has a commit."""
+        """Return the group's committed offsets, by partition."""
 
     @abstractmethod
     def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Set a group without members to these offsets."""
+        """Set the committed offsets of a group without members."""
 
     @abstractmethod
     def delete_group(self, group: str) -> None:
@@ -220,7 +222,7 @@ class AdminClient(Client):
 
 
 class SettingsClient(AdminClient):
-    """A client that has both requests for settings, or only the old one, then it is not `incremental`."""
+    """A client with AlterConfigs and, if it is `incremental`, also IncrementalAlterConfigs."""
 
     incremental: bool = True
 
@@ -232,16 +234,16 @@ class SettingsClient(AdminClient):
 
     @abstractmethod
     def replace_settings(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Let the topic have these settings and no other."""
+        """Replace all settings of the topic by these."""
 
     @abstractmethod
     def change_settings(self, topic: str, settings: Mapping[str, str | None]) -> None:
-        """Set some settings; None: back to the default."""
+        """Change some settings; None resets one to its default."""
 
     @abstractmethod
     def delete_records(self, topic: str, partition: int, before: int) -> int:
-        """Delete what lies before an offset; where the partition begins then."""
+        """Delete records before an offset; returns the new log start offset."""
 
     @abstractmethod
     def cluster(self) -> ToldCluster:
-        """The brokers, and which of them is the controller."""
+        """Describe the brokers and the controller."""

@@ -1,4 +1,4 @@
-"""The clients that the tests drive, and what each of them is able to."""
+"""Lists the clients that the tests drive, with their abilities."""
 
 from collections.abc import Mapping
 
@@ -32,10 +32,10 @@ NAMES = tuple(CLIENTS)
 
 
 def able(*abilities: Ability) -> list[str]:
-    """The names of the clients that can do all of these."""
+    """Return the names of the clients with all of these abilities."""
     return [name for name, client in CLIENTS.items() if not client.cannot.keys() & set(abilities)]
 
 
 def every_client(bootstrap: str) -> Mapping[str, Client]:
-    """One of each. What needs a process starts it when it is first used."""
+    """Create one client of each kind. A client in another language starts its process at the first use."""
     return {name: client(bootstrap) for name, client in CLIENTS.items()}

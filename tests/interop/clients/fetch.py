@@ -1,7 +1,7 @@
-"""Fetches and builds the programs in other languages and environments that the tests drive, before the tests.
+"""Downloads and builds the programs in other languages that the tests drive.
 
-python -m interop.clients.fetch alone       those that need nothing installed into this environment
-python -m interop.clients.fetch generated   those whose build needs its tools
+python -m interop.clients.fetch alone       programs that need nothing from this Python environment
+python -m interop.clients.fetch generated   programs whose build needs tools of this environment
 """
 
 import sys
@@ -12,7 +12,7 @@ Build = Callable[[], object]
 
 
 def _lanes(what: str) -> Sequence[Sequence[Build]]:
-    """What can be built at the same time; Maven's repository of downloads allows one Maven at a time."""
+    """Return the builds that can run at the same time; Maven's local repository allows one Maven at a time."""
     if what == "generated":
         from interop.clients import grpc_go
 

@@ -1,4 +1,4 @@
-"""franz-go: the client in pure Go, which speaks the newest version of everything."""
+"""Drives franz-go, the client in pure Go, which uses the newest version of each request."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ class FranzGoClient(ServantClient):
 
 
 def build() -> Path:
-    """The directory with the compiled program."""
+    """Build the program and return its directory."""
     return built(ROOT / "tests" / "interop" / "go", ("go",), _make)
 
 
@@ -29,8 +29,7 @@ def _make(sources: Path, directory: Path) -> None:
 
 
 def compiler(sources: Path) -> str:
-    """A Go that is new enough for the module: the one on the path, or else the one it can fetch as a module, as Go
-    itself does it."""
+    """Return a Go compiler that is new enough: the one on the path, or one downloaded as a Go toolchain module."""
     found = re.search(r"^go (\S+)$", (sources / "go.mod").read_text(), flags=re.MULTILINE)
     assert found
     wanted = found[1]
@@ -42,7 +41,7 @@ def compiler(sources: Path) -> str:
     run("go", "mod", "download", module)
     cache = subprocess.run(["go", "env", "GOMODCACHE"], capture_output=True, text=True, check=True).stdout.strip()
     home = Path(cache) / module
-    # A module's files come without the right to be run.
+    # The files of a Go module are not executable.
     for program in (*(home / "bin").iterdir(), *(home / "pkg" / "tool").rglob("*")):
         program.chmod(0o755)
     return str(home / "bin" / "go")

@@ -1,4 +1,4 @@
-"""A client in Go that is generated from the published contract of gRPC."""
+"""Builds a Go client that is generated from the published gRPC contract."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ _FILES = ("go.mod", "go.sum", "main.go")
 
 
 def build() -> Path:
-    """The directory with the compiled program."""
+    """Build the program and return its directory."""
     return built(ROOT / "tests" / "interop" / "grpc_go", ("go",), _make, *sorted(proto.SOURCE.glob("*.proto")))
 
 

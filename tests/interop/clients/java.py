@@ -1,4 +1,4 @@
-"""Apache Kafka's own Java client."""
+"""Drives Apache Kafka's Java client."""
 
 import shutil
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from bench.peers import POM, ROOT
 
 from interop.clients.servant import ServantClient
 
-# Started often and soon over: what makes a long run fast only costs here.
+# The JVM runs often and briefly, so optimisations for long runs only cost time.
 SMALL = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -21,13 +21,13 @@ class JavaClient(ServantClient):
 
 
 def java(*arguments: str, flags: Sequence[str] = SMALL) -> list[str]:
-    """The command line of a class of Kafka's or of ours."""
+    """Return the command line of a class of Kafka or of these tests."""
     home = build()
     return ["java", *flags, "-cp", f"{home}:{home}/*", *arguments]
 
 
 def build() -> Path:
-    """The directory with Kafka's jars and the compiled programs."""
+    """Build the programs and return the directory with them and Kafka's jars."""
     return built(ROOT / "tests" / "interop" / "java", ("java", "javac", "mvn"), _make, POM)
 
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's command line tools: most run within the servant, those that stay have a process of their own."""
+"""Drives Apache Kafka's command line tools: long-running ones in their own process, the others in the servant."""
 
 import base64
 import json
@@ -37,7 +37,7 @@ _FIELD, _LINE, _NOTHING = "\x1f", "\x1e", "\x1d"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """How a tool ended, and what it said on its two ways out."""
+    """The exit code and the two output streams of a tool."""
 
     code: int
     output: str
@@ -47,7 +47,7 @@ class Said:
 class JavaToolsClient(AdminClient):
     name = "java-tools"
     cannot: ClassVar[Mapping[Ability, str]] = {
-        Ability.PLACE: "the console producer chooses the partition by the key",
+        Ability.PLACE: "the console producer selects the partition by the key",
     }
 
     def __init__(self, bootstrap: str, servant: Servant | None = None) -> None:
@@ -58,7 +58,7 @@ class JavaToolsClient(AdminClient):
         self._servant.close()
 
     def tool(self, tool: str, *arguments: str, given: bytes = b"") -> Said:
-        """Run a tool, named by its class, to its end."""
+        """Run a tool, given by its class, to its end."""
         order = {
             "do": "tool",
             "tool": tool,
@@ -70,13 +70,13 @@ class JavaToolsClient(AdminClient):
         return Said(answer["code"], output, errors)
 
     def apart(self, tool: str, *arguments: str) -> Said:
-        """Run a tool that ends its work only with its process, in a process of its own."""
+        """Run a tool that completes only at the end of its process, in a process of its own."""
         command = java(tool, "--bootstrap-server", self.bootstrap, *arguments)
         done = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIMEOUT_S, check=False)
         return Said(done.returncode, done.stdout, done.stderr)
 
     def expressible(self, messages: Sequence[Message]) -> list[Message]:
-        """No time stamps, and no header without content."""
+        """Drop timestamps and headers without a value."""
         return [
             Message(message.value, message.key, tuple((name, content or b"") for name, content in message.headers))
             for message in messages
@@ -206,7 +206,7 @@ class JavaToolsClient(AdminClient):
         return self._run("kafka.admin.ConfigCommand", "--entity-type", "topics", *arguments)
 
     def _run(self, tool: str, *arguments: str, given: bytes = b"") -> Said:
-        """The tools write of an error, and most of them then end as if there had been none."""
+        """Run a tool and raise RefusedError for an error in its output: most tools exit with 0 after an error."""
         said = self.tool(tool, *arguments, given=given)
         if said.code or "Error" in said.output + said.errors or "Exception" in said.errors:
             raise RefusedError(-1, said.output + said.errors)
@@ -214,7 +214,7 @@ class JavaToolsClient(AdminClient):
 
 
 class VerifiableMember(Member):
-    """The verifiable consumer: it tells of every event, and commits whatever it has received at once."""
+    """The verifiable consumer, which reports every event and commits received messages at once."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, protocol: str) -> None:
         where = ("--bootstrap-server", bootstrap, "--group-id", group, "--topic", topic, "--verbose")
@@ -261,7 +261,7 @@ class VerifiableMember(Member):
 
 
 class ConsoleStream(Stream):
-    """The console producer. Its own number of retries is made for a broker that is there."""
+    """The console producer. Its default number of retries assumes a broker that is up."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         where = ("--bootstrap-server", bootstrap, "--topic", topic, "--message-send-max-retries", "1000")
@@ -311,7 +311,7 @@ def _content(text: str) -> bytes | None:
 
 
 def _table(output: str) -> list[Mapping[str, str]]:
-    """The rows below a heading; columns are separated by spaces, and only the coordinator's has one within."""
+    """Parse the rows below a heading; spaces separate columns, and only the coordinator column contains one."""
     lines = [re.sub(r" +\((\S*)\)", r"_(\1)", line).split() for line in output.splitlines() if line.strip()]
     heads = next((number for number, line in enumerate(lines) if line[0] == "GROUP"), len(lines))
     return [dict(zip(lines[heads], row, strict=True)) for row in lines[heads + 1 :]]

@@ -1,4 +1,4 @@
-"""kafka-python 3: the client in pure Python."""
+"""Drives kafka-python 3, the client in pure Python."""
 
 import re
 import time
@@ -34,10 +34,10 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 class KafkaPythonClient(SettingsClient):
     name = "kafka-python"
-    cannot: ClassVar[Mapping[Ability, str]] = {Ability.NEW_GROUP: "it has the classic protocol only"}
+    cannot: ClassVar[Mapping[Ability, str]] = {Ability.NEW_GROUP: "it supports only the classic group protocol"}
 
     def expressible(self, messages: Sequence[Message]) -> list[Message]:
-        """A header's content must be there."""
+        """Drop headers without a value."""
         return [
             replace(message, headers=tuple((name, content or b"") for name, content in message.headers))
             for message in messages
@@ -225,7 +225,7 @@ class KafkaPythonMember(PolledMember):
         super().__init__()
 
     def assigned(self) -> frozenset[int]:
-        """Also while a poll is under way, since one may take long."""
+        """Return the partitions, also during a poll, because a poll may take long."""
         self._check()
         return frozenset() if self._consumer is None else self._current()
 
@@ -234,10 +234,10 @@ class KafkaPythonMember(PolledMember):
 
     def _poll(self) -> Sequence[Received]:
         try:
-            # A poll whose time is over while the group is being joined may lose what it was assigned.
+            # A poll that times out while the member joins may lose its assignment.
             answer = self._consumer.poll(timeout_ms=200 if self._assigned else 2_000)
         except KafkaError as failure:
-            # It leaves it to its user to try again.
+            # kafka-python leaves retries to its user.
             if not failure.retriable:
                 raise
             return []

@@ -1,4 +1,4 @@
-"""KafkaJS: the client in pure JavaScript, which speaks old versions of many requests."""
+"""Drives KafkaJS, the client in pure JavaScript, which uses old versions of many requests."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ from interop.clients.servant import ServantClient
 class KafkaJsClient(ServantClient):
     name = "kafkajs"
     cannot: ClassVar[Mapping[Ability, str]] = {
-        Ability.COOPERATIVE: "its groups always let go of everything",
-        Ability.NEW_GROUP: "it has the classic protocol only",
+        Ability.COOPERATIVE: "it supports only eager rebalancing",
+        Ability.NEW_GROUP: "it supports only the classic group protocol",
     }
 
     def expressible(self, messages: Sequence[Message]) -> list[Message]:
-        """Headers are an object: equal names stand together, and there is no header without content."""
+        """Group headers of the same name, and drop headers without a value, because KafkaJS uses an object."""
         return [
             replace(message, headers=tuple((name, content or b"") for name, content in message.headers))
             for message in messages
@@ -33,13 +33,13 @@ class KafkaJsClient(ServantClient):
 
 
 def build() -> Path:
-    """The directory with the program and its packages."""
+    """Install the packages and return the directory with the program."""
     return built(ROOT / "tests" / "interop" / "node", ("node", "npm"), _make)
 
 
 def _make(sources: Path, directory: Path) -> None:
     for source in sources.iterdir():
         shutil.copy(source, directory)
-    # Exact versions and no packages behind those named, so that a lock file would say nothing more.
+    # The named versions are exact and have no dependencies, so a lock file would add nothing.
     quiet = ("--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
     run("npm", "install", *quiet, cwd=directory)

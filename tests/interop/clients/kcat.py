@@ -1,4 +1,4 @@
-"""kcat: the command line over Debian's older librdkafka."""
+"""Drives kcat, the command line client, with Debian's older librdkafka."""
 
 import re
 import signal
@@ -25,7 +25,7 @@ from interop.clients.client import (
 _KEY_MARK = "\x1f"
 _LINE_MARK = "\x1e"
 _ASSIGNED = re.compile(r"\[(\d+)\]")
-_NO_ADMIN = "it only produces, consumes and lists"
+_NO_ADMIN = "it can only produce, consume and list"
 
 
 class KcatClient(Client):
@@ -40,11 +40,11 @@ class KcatClient(Client):
         Ability.RESET: _NO_ADMIN,
         Ability.DESCRIBE_GROUP: _NO_ADMIN,
         Ability.DELETE_GROUP: _NO_ADMIN,
-        Ability.NEW_GROUP: "its librdkafka has the classic protocol only",
+        Ability.NEW_GROUP: "its librdkafka supports only the classic group protocol",
     }
 
     def expressible(self, messages: Sequence[Message]) -> list[Message]:
-        """The same headers for all, no time stamps, and nothing where something is empty."""
+        """Use the same headers for all messages, and drop timestamps and empty values."""
         return [Message(message.value or None, message.key or None, (("by", b"kcat"),)) for message in messages]
 
     def write(
@@ -110,7 +110,7 @@ class KcatClient(Client):
 
 
 class KcatMember(Member):
-    """kcat commits by itself: when it ends, and before that now and then."""
+    """A kcat consumer, which commits automatically at an interval and at its end."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, protocol: str) -> None:
         strategy = "cooperative-sticky" if protocol == COOPERATIVE else "range"
@@ -170,8 +170,10 @@ class KcatMember(Member):
             self._received.append(Received(int(partition), int(offset), None if int(size) < 0 else value))
 
     def _watch(self, pipe: IO[bytes]) -> None:
-        """Follows "% Group x rebalanced (memberid y): assigned: topic [0], topic [1]", with "revoked" likewise, and
-        with "incremental assignment" and "incremental revoke" in groups that only let go of what moves."""
+        """Parse lines such as "% Group x rebalanced (memberid y): assigned: topic [0], topic [1]".
+
+        The other words are "revoked" and, in cooperative groups, "incremental assignment" and "incremental revoke".
+        """
         for line in pipe:
             text = line.decode(errors="replace")
             places = frozenset(map(int, _ASSIGNED.findall(text)))
@@ -182,7 +184,7 @@ class KcatMember(Member):
 
 
 class KcatStream(Stream):
-    """kcat reads its input by the kilobyte: the last messages leave it when more follow, or at the end."""
+    """A kcat producer. It reads its input in blocks, so it sends the last messages with later ones or at the end."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         command = ["kcat", "-E", "-b", bootstrap, "-P", "-t", topic, "-p", "0", "-X", "enable.idempotence=true"]
@@ -204,7 +206,7 @@ class KcatStream(Stream):
 
 
 def _take(data: bytes, size: int) -> tuple[bytes | None, bytes]:
-    """That many bytes, and what follows; kcat tells -1 for nothing at all."""
+    """Split off `size` bytes; kcat writes -1 as the size of a null."""
     return (None, data) if size < 0 else (data[:size], data[size:])
 
 

@@ -1,4 +1,4 @@
-"""confluent-kafka: the Python face of a current librdkafka."""
+"""Drives confluent-kafka, the Python client of a current librdkafka."""
 
 import time
 import warnings
@@ -142,7 +142,7 @@ class ConfluentClient(SettingsClient):
     def replace_settings(self, topic: str, settings: Mapping[str, str]) -> None:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, set_config=dict(settings))
         with warnings.catch_warnings():
-            # The call is on its way out, but old programs make it.
+            # The call is deprecated, but older programs use it.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._ask(lambda admin: admin.alter_configs([resource])[resource])
 
@@ -198,7 +198,7 @@ class ConfluentClient(SettingsClient):
         return ConfluentStream(self.bootstrap, topic)
 
     def _ask(self, ask: Callable[[Any], Any]) -> Any:
-        admin = self._admin()  # It must outlive what it was asked for.
+        admin = self._admin()  # Must outlive its requests.
         try:
             return ask(admin).result(TIMEOUT_S)
         except KafkaException as failure:
@@ -240,7 +240,7 @@ class ConfluentMember(PolledMember):
         found = []
         for message in self._consumer.consume(500, 0.1):
             error = message.error()
-            # Others are told of, and gone over, by the client itself; such as a broker that is not there for a while.
+            # librdkafka reports and retries other errors itself, such as a broker that is down for a while.
             if error is not None and error.fatal():
                 raise RefusedError(error.code(), error.str())
             if error is None:

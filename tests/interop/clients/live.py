@@ -1,4 +1,4 @@
-"""Members and producers that live in a thread of this process: what the Python clients share."""
+"""Runs members and producers of the Python clients in threads of this process."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ _PATIENCE_S = 2 * TIMEOUT_S
 
 
 class LoopThread:
-    """An event loop that goes on between the calls."""
+    """An event loop that keeps running between calls."""
 
     def __init__(self) -> None:
         self._loop: Future[asyncio.AbstractEventLoop] = Future()
@@ -34,14 +34,14 @@ class LoopThread:
         self._thread.join(_PATIENCE_S)
 
     def _run(self) -> None:
-        # A runner lets closed transports come to their end, which the bare loop does not.
+        # Unlike a plain loop, a runner waits for closed transports.
         with asyncio.Runner() as runner:
             self._loop.set_result(runner.get_loop())
             runner.get_loop().run_forever()
 
 
 class PolledMember(Member):
-    """Polls in a thread of its own, in which every call to the consumer is made."""
+    """A member that polls in a thread of its own, which makes all calls to the consumer."""
 
     def __init__(self) -> None:
         self._received: list[Received] = []
@@ -54,15 +54,15 @@ class PolledMember(Member):
 
     @abstractmethod
     def _open(self) -> None:
-        """Make the consumer and subscribe."""
+        """Create the consumer and subscribe."""
 
     @abstractmethod
     def _poll(self) -> Sequence[Received]:
-        """What came, waiting for it a little while."""
+        """Wait briefly for messages and return them."""
 
     @abstractmethod
     def _current(self) -> frozenset[int]:
-        """The partitions assigned at this moment."""
+        """Return the currently assigned partitions."""
 
     @abstractmethod
     def _commit(self) -> None:
@@ -88,7 +88,7 @@ class PolledMember(Member):
     def leave(self) -> None:
         self._leaving.set()
         self._thread.join(_PATIENCE_S)
-        assert not self._thread.is_alive(), "a member does not come to its end"
+        assert not self._thread.is_alive(), "a member does not end"
         self._check()
 
     def _check(self) -> None:

@@ -1,4 +1,4 @@
-"""Our own SDK, as one client among the others."""
+"""Drives the Millstream SDK like the other clients."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.wire_client import WireClient
 
 T = TypeVar("T")
-_NEW_ONLY = "it has the new protocol only"
+_NEW_ONLY = "it supports only the new group protocol"
 
 
 class MillstreamClient(AdminClient):
@@ -49,11 +49,11 @@ class MillstreamClient(AdminClient):
         compression: str = "none",
         idempotent: bool = False,
     ) -> list[int]:
-        """The SDK is idempotent in any case."""
+        """Write the messages; the SDK's producer is always idempotent."""
 
         times = [message.timestamp_ms for message in messages]
         chosen = [time_ms for time_ms in times if time_ms is not None]
-        assert len(chosen) in (0, len(messages)), "time stamps are given for all messages or for none"
+        assert len(chosen) in (0, len(messages)), "all messages or none have timestamps"
 
         async def put(client: WireClient) -> list[int]:
             async with client.producer(ProducerOptions(compression=compression, timeout_s=TIMEOUT_S)) as producer:

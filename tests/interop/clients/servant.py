@@ -1,8 +1,8 @@
-"""Clients that live in another language: one process of each takes orders on its standard input.
+"""Drives clients in other languages: one process of each executes orders from its standard input.
 
-An order is a line of JSON with the word under "do" and its operands; bytes are Base64 or null. The answer is one line,
-{"answer": ...} or {"refused": NUMBER, "text": ...}. Nothing else may be written to standard output. The process
-serves many tests, since starting it costs more than most of them, and for many brokers: each order names its own.
+An order is a line of JSON with the operation under "do" and its operands; bytes are Base64 or null. The answer is one
+line, {"answer": ...} or {"refused": NUMBER, "text": ...}. Nothing else may be written to standard output. A process
+serves many tests, because its start takes longer than most of them, and many brokers: each order names its broker.
 """
 
 import base64
@@ -30,10 +30,10 @@ _PATIENCE_S = 3 * TIMEOUT_S
 
 
 class Servant(Process):
-    """The process, which may say that it was refused something."""
+    """The process of a client; raises RefusedError for a refused order."""
 
     def ask(self, command: Sequence[str], order: Mapping[str, Any]) -> Any:
-        """Give one order; RefusedError when it was refused."""
+        """Execute one order; RefusedError if the broker refused it."""
         answer = self.give(command, order, _PATIENCE_S)
         if "refused" in answer:
             raise RefusedError(answer["refused"], answer["text"])
@@ -41,7 +41,7 @@ class Servant(Process):
 
 
 class ServantClient(AdminClient):
-    """All that a client in another language needs on this side is its name and how to start it."""
+    """A client in another language, defined by its name and the command that starts it."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
@@ -49,7 +49,7 @@ class ServantClient(AdminClient):
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """The command line of the process."""
+        """Return the command line of the process."""
 
     def ask(self, do: str, **operands: Any) -> Any:
         return self.servant.ask(self.command(), {"do": do, "bootstrap": self.bootstrap, **operands})

@@ -1,4 +1,4 @@
-"""What is asked of both brokers: one row a request."""
+"""Defines a compared request: one row is sent to both brokers."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ Ask = Callable[[World], dict[str, Any]]
 
 
 class Case(NamedTuple):
-    """A request; its fields may depend on the broker, which gives out ids of its own."""
+    """A request; its fields may depend on the broker, which assigns its own ids."""
 
     name: str
     api: str

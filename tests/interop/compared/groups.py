@@ -1,4 +1,4 @@
-"""Requests about groups, and in the name of their members."""
+"""Lists compared requests about groups and their members."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _STRANGER: dict[str, Any] = {"generation_id_or_member_epoch": 3, "member_id": "n
 
 
 def _member(**others: Any) -> Ask:
-    """The fields that name the member of CLASSIC, with some of them otherwise."""
+    """Build the fields that identify the member of CLASSIC, with some of them changed."""
     return lambda world: {"group_id": CLASSIC, "generation_id": world.generation, "member_id": world.member} | others
 
 
@@ -238,6 +238,6 @@ BEATEN = [
     _beat_as_member("of an epoch to come", member_epoch=99),
     _beat_as_member("to leave as an unknown member", member_id="nobody", member_epoch=-1),
     _beat_as_member("with an unknown assignor, as a member", server_assignor="chance"),
-    # The last: it makes the group one of the new protocol.
+    # Must be last: it converts the group to the newer protocol.
     _heartbeat("into a classic group", group_id=CLASSIC),
 ]

@@ -1,4 +1,4 @@
-"""Requests about messages and offsets."""
+"""Lists compared requests about messages and offsets."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ PRODUCED = [
     _produce("to an empty name", "", GOOD),
     _produce("with two acknowledgements", PLAIN, GOOD, acks=2),
     _produce("with less than all acknowledgements", PLAIN, GOOD, acks=-2),
-    # Kafka never answers records that are null.
+    # Kafka does not answer a Produce request with null records.
     _produce("no bytes", PLAIN, b""),
     _produce("a damaged batch", PLAIN, bytes(damaged(bytearray(GOOD)))),
     _produce("half a batch", PLAIN, GOOD[:-3]),

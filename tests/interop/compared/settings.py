@@ -1,4 +1,4 @@
-"""Requests about settings, and others that administer."""
+"""Lists compared requests about settings, and other admin requests."""
 
 from typing import Any
 

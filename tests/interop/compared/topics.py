@@ -1,4 +1,4 @@
-"""Requests about topics and their settings."""
+"""Lists compared requests about topics and their settings."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A broker with some topics and groups on it: the same on both sides of a comparison, as far as names go."""
+"""Prepares a broker with topics and groups of the same names on both sides of a comparison."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,14 +14,17 @@ UNKNOWN_ID = UUID(int=99)
 LONG_MS = 300_000
 UNKNOWN_MEMBER_ID = 25
 SUBSCRIPTION = b"\0\0" + b"\0\0\0\1" + b"\0\x05plain" + b"\xff\xff\xff\xff"
-"""Version 0, one topic, nothing else: Kafka never answers a member whose subscription cannot be read."""
+"""A subscription of version 0 with one topic. It must be valid: Kafka does not answer a member with an invalid one."""
 ASSIGNMENT = b"\0\0" + b"\0\0\0\1" + b"\0\x05plain" + b"\0\0\0\1" + b"\0\0\0\0" + b"\xff\xff\xff\xff"
 PROTOCOLS = [{"name": "range", "metadata": SUBSCRIPTION}]
 
 
 class World:
-    """PLAIN has two partitions, with three messages in the first. RESTING has a commit and no members, CLASSIC and
-    MODERN a member each, of the protocol that the name says."""
+    """A prepared broker.
+
+    The topic PLAIN has two partitions, with three messages in the first. The group RESTING has a commit and no members.
+    CLASSIC has a member of the classic protocol, MODERN one of the newer protocol.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
@@ -49,7 +52,7 @@ class World:
         return topic_id
 
     def stay_in_modern(self) -> None:
-        """Say that the member is still there, or join when it is not."""
+        """Send a heartbeat for the member of MODERN, or join again if it was removed."""
         answer = self._heartbeat()
         if answer["error_code"] == UNKNOWN_MEMBER_ID:
             self.modern_epoch = 0
@@ -104,7 +107,7 @@ def join_fields(group: str) -> dict[str, Any]:
 
 
 def commit(group: str, *, topic: str = PLAIN, partition: int = 0, **others: Any) -> dict[str, Any]:
-    """The fields of an OffsetCommit; those of the partition and of the group by name."""
+    """Build the fields of an OffsetCommit; `others` replaces fields of the partition or of the group by name."""
     row = {"partition_index": partition, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
     row |= {name: value for name, value in others.items() if name in row}
     rest = {name: value for name, value in others.items() if name not in row}

@@ -111,7 +111,7 @@ func groups(within context.Context, order *Order) (any, error) {
 	})
 }
 
-// describeGroup asks as new groups are described, and, where the group is not one, as classic ones are.
+// describeGroup describes a group of the newer protocol or, if it is not one, a classic group.
 func describeGroup(within context.Context, order *Order) (any, error) {
 	return administer(order, func(admin *kadm.Client) (any, error) {
 		shown, err := admin.DescribeConsumerGroups(within, order.Group)

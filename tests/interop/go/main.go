@@ -1,4 +1,4 @@
-// franz-go as a servant of the tests: an order a line on standard input, an answer a line on standard output.
+// Drives franz-go for the tests: one order per line on standard input, one answer per line on standard output.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 const patience = 60 * time.Second
 
-// Order has the operands of every order; each uses its own few. Bytes are Base64 in JSON, nil is null.
+// Order has the operands of all orders; each order uses some of them. Bytes are Base64 in JSON, nil is null.
 type Order struct {
 	Do          string
 	Bootstrap   string
@@ -39,7 +39,7 @@ type Order struct {
 	Messages    []Message
 }
 
-// Message is one to be written, or one that was read.
+// Message is a message to write, or one that was read.
 type Message struct {
 	Offset    int64    `json:"offset"`
 	Timestamp *int64   `json:"timestamp"`

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Member is a consumer in a group, polled until it leaves.
+// Member is a consumer in a group, which polls until it leaves.
 type Member struct {
 	client   *kgo.Client
 	stop     context.CancelFunc
@@ -36,7 +36,7 @@ func join(_ context.Context, order *Order) (any, error) {
 	case "cooperative":
 		balancer = kgo.CooperativeStickyBalancer()
 	case "new":
-		// franz-go does this on request only.
+		// franz-go does this only if configured.
 		base = context.WithValue(base, "opt_in_kafka_next_gen_balancer_beta", true) //nolint:staticcheck
 		balancer = kgo.CooperativeStickyBalancer()
 	}

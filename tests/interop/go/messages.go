@@ -15,7 +15,7 @@ var codecs = map[string]kgo.CompressionCodec{
 	"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
 }
 
-// Stream is a producer that stays open, with the first failure it met.
+// Stream is an open producer, with its first failure.
 type Stream struct {
 	client  *kgo.Client
 	topic   string
@@ -146,7 +146,7 @@ func ends(within context.Context, order *Order) (any, error) {
 	})
 }
 
-// offsetForTime knows by the missing time stamp that kadm answers with the end, where nothing is as young.
+// offsetForTime detects by the missing timestamp that kadm returned the log end, because no message is that new.
 func offsetForTime(within context.Context, order *Order) (any, error) {
 	return administer(order, func(admin *kadm.Client) (any, error) {
 		found, err := admin.ListOffsetsAfterMilli(within, order.Timestamp, order.Topic)

@@ -1,5 +1,5 @@
-// A client in Go, generated from the published contract and nothing else: it does what a first program would do, and
-// tells what came of it as one JSON object on standard output.
+// A client in Go, generated from the published contract only: it does what a first program would do, and prints the
+// results as one JSON object on standard output.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const patience = 60 * time.Second
 
-// Failure is an error as its details name it.
+// Failure is an error as its gRPC details describe it.
 type Failure struct {
 	Code   string
 	Reason string
@@ -68,7 +68,7 @@ func put(within context.Context, connection *grpc.ClientConn, topic string) []in
 	return []int64{int64(first.Partition), first.Offset, int64(again.Partition), again.Offset}
 }
 
-// stream writes ten batches before it reads what became of the first.
+// stream writes ten batches before it reads the result of the first.
 func stream(within context.Context, connection *grpc.ClientConn, topic string) []int64 {
 	writer := must(millstream.NewMessageServiceClient(connection).PutStream(within))
 	for number := range int64(10) {

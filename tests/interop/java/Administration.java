@@ -22,7 +22,7 @@ import org.apache.kafka.common.config.ConfigResource;
 final class Administration {
     private static final long TIMEOUT_S = 30;
 
-    /** A call to the administrating client. */
+    /** A call of the admin client. */
     private interface Call {
         Object make(Admin admin, JsonNode order) throws Exception;
     }

@@ -16,7 +16,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** Members of groups, each polled by a thread of its own until it is told to leave. */
+/** Members of groups, each polled by a thread of its own until it leaves. */
 final class Members {
     private static final long PATIENCE_S = 60;
     private static final Map<Integer, Member> MEMBERS = new HashMap<>();

@@ -82,7 +82,7 @@ final class Reading {
     private static KafkaConsumer<byte[], byte[]> consumer(JsonNode order) {
         Properties settings = Servant.common(order);
         settings.put("enable.auto.commit", "false");
-        // Closing waits for the fetch that is under way.
+        // Closing waits for the fetch in flight.
         settings.put("fetch.max.wait.ms", "20");
         settings.put("auto.offset.reset", "none");
         return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());

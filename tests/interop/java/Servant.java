@@ -12,11 +12,11 @@ import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.protocol.Errors;
 
-/** Kafka's own client and tools, as a servant of the tests: an order a line, an answer a line, both in JSON. */
+/** Drives Kafka's client and tools for the tests: one JSON order per line, one JSON answer per line. */
 public final class Servant {
     private static final ObjectMapper JSON = new ObjectMapper();
 
-    /** What can be done for one word. */
+    /** The implementation of one operation. */
     interface Order {
         Object obey(JsonNode order) throws Exception;
     }
@@ -33,7 +33,7 @@ public final class Servant {
     public static void main(String[] arguments) throws Exception {
         PrintStream out = System.out;
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        // The tools write to standard output, which is for answers only.
+        // Redirected, because the tools write to standard output, which is reserved for answers.
         System.setOut(System.err);
         Servant servant = new Servant();
         for (String line = in.readLine(); line != null; line = in.readLine()) {
@@ -54,7 +54,7 @@ public final class Servant {
         return said;
     }
 
-    /** The consumer has an exception of its own for what the broker calls OFFSET_OUT_OF_RANGE. */
+    /** The consumer has an exception of its own for OFFSET_OUT_OF_RANGE. */
     private static short code(Throwable cause) {
         boolean outOfRange = cause instanceof OffsetOutOfRangeException;
         return outOfRange ? Errors.OFFSET_OUT_OF_RANGE.code() : Errors.forException(cause).code();

@@ -10,9 +10,9 @@ import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.utils.Exit;
 
-/** Kafka's command line tools, run within this process: each start of Java saved is a second or more. */
+/** Runs Kafka's command line tools within this process, because each start of Java takes a second or more. */
 final class Tools {
-    /** Thrown where a tool would end the process; some catch it, so that only the first end counts. */
+    /** Thrown instead of ending the process. Some tools catch it and exit again, so only the first exit counts. */
     private static final class Ended extends RuntimeException {
         private static final long serialVersionUID = 1L;
     }
@@ -48,7 +48,7 @@ final class Tools {
         System.setIn(new ByteArrayInputStream(order.get("input").binaryValue()));
         try {
             main(order.get("tool").asText(), arguments.toArray(new String[0]));
-            // Some tools finish their work only when the process ends.
+            // Some tools complete their work only in a shutdown hook.
             listen();
             hooks.forEach(Runnable::run);
             System.out.flush();
@@ -78,7 +78,7 @@ final class Tools {
         System.setErr(new PrintStream(errors, true));
     }
 
-    /** What a tool says between its first end and its last is about our way of ending it. */
+    /** Keeps the first exit code, and discards later output, which only reports the exception above. */
     private void ended(int number) {
         if (code < 0) {
             code = number;

@@ -13,7 +13,7 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Producers: for one call, or open for a while. */
+/** Producers: for one call, or open until closed. */
 final class Writing {
     private static final long TIMEOUT_S = 30;
     private static final Map<Integer, Stream> STREAMS = new HashMap<>();

@@ -1,4 +1,4 @@
-// KafkaJS brings gzip along and takes other compressions from elsewhere.
+// KafkaJS contains gzip; other codecs must be registered.
 "use strict";
 
 const { CompressionCodecs, CompressionTypes } = require("kafkajs");
@@ -6,7 +6,7 @@ const lz4 = require("lz4-napi");
 const snappy = require("snappyjs");
 const zstd = require("@bokuweb/zstd-wasm");
 
-// Java's snappy comes in a frame of its own: a mark of 16 bytes, then blocks behind their sizes.
+// Java's snappy has a framing of its own: a header of 16 bytes, then blocks with their sizes in front.
 const FRAME_MARK = Buffer.from([0x82, 0x53, 0x4e, 0x41, 0x50, 0x50, 0x59, 0]);
 
 function unframed(buffer) {

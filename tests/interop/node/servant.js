@@ -1,4 +1,4 @@
-// KafkaJS as a servant of the tests: an order a line on standard input, an answer a line on standard output.
+// Drives KafkaJS for the tests: one order per line on standard input, one answer per line on standard output.
 "use strict";
 
 const { createInterface } = require("node:readline");
@@ -42,7 +42,7 @@ function row(message) {
   return { offset: +offset, timestamp: +timestamp, key: text(message.key), value: text(message.value), headers };
 }
 
-// Connect, work and disconnect, whatever happens.
+// Connects, works, and disconnects in any case.
 async function using(thing, work) {
   await thing.connect();
   try {
@@ -65,7 +65,7 @@ async function write(order) {
   });
 }
 
-// KafkaJS has no consumer without a group: this one is in a group of its own, and is moved to the place.
+// KafkaJS has no consumer without a group: this one has a group of its own and seeks to the offset.
 async function read(order) {
   const { topic, partition, count } = order;
   const consumer = client(order).consumer({ groupId: `reader-${process.hrtime.bigint()}`, maxWaitTimeInMs: 100 });
@@ -99,7 +99,7 @@ async function ends(order) {
   return [Number(found.low), Number(found.high)];
 }
 
-// Where nothing is as young, KafkaJS answers with the end.
+// If no message is that new, KafkaJS returns the log end.
 async function time(order) {
   const offsets = await asAdmin(order, (admin) => admin.fetchTopicOffsetsByTimestamp(order.topic, order.timestamp));
   return Number(offsets.find((one) => one.partition === order.partition).offset);
@@ -148,7 +148,7 @@ async function openStream(order) {
   return streams.push({ producer, topic: order.topic, sent: Promise.resolve() }) - 1;
 }
 
-// An idempotent producer of KafkaJS keeps its order only when it is given one thing after the other.
+// An idempotent producer of KafkaJS keeps the order only if its sends are sequential.
 async function send(order) {
   const stream = streams[order.stream];
   const messages = order.messages.map((message) => record(message, 0));
@@ -219,7 +219,7 @@ const ORDERS = {
     }),
   "delete records": (order) =>
     asAdmin(order, async (admin) => {
-      // It deletes only where it knows the leader, and looks for that only when it asks for offsets.
+      // KafkaJS deletes records only if it knows the leader, which it looks up only for an offset request.
       await admin.fetchTopicOffsets(order.topic);
       const partitions = [{ partition: order.partition, offset: String(order.before) }];
       return admin.deleteTopicRecords({ topic: order.topic, partitions });
@@ -245,7 +245,7 @@ const ORDERS = {
   "delete group": (order) => asAdmin(order, (admin) => admin.deleteGroups([order.group])),
 };
 
-// The number is with the error, with one that it wraps, or with the single topics, partitions or groups.
+// The error number is in the error, in a wrapped error, or in the errors of single topics, partitions or groups.
 function numberOf(error) {
   if (!error) return -1;
   if (typeof error.code === "number") return error.code;

@@ -1,4 +1,4 @@
-"""Record batches, version 2, uncompressed: written and read with nothing but `struct` and a checksum."""
+"""Encodes and decodes uncompressed record batches of version 2, with only `struct` and a checksum."""
 
 import struct
 import time
@@ -8,7 +8,7 @@ from crc32c import crc32c
 
 from interop.wire_alone.fields import Source, varint
 
-_HEAD = struct.Struct(">qiibI")  # Base offset, length, leader epoch, magic, checksum of all behind it.
+_HEAD = struct.Struct(">qiibI")  # Base offset, length, leader epoch, magic, checksum of everything after it.
 _BODY = struct.Struct(">hiqqqhii")  # Attributes, last delta, first and last time, producer, epoch, sequence, count.
 ID_HEADER = b"millstream.id"
 
@@ -20,12 +20,20 @@ class Stored(NamedTuple):
 
 
 def batch(*values: bytes, ids: list[bytes] | None = None, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:
-    """A batch of these values; `producer` is its id, its epoch and the sequence number of the first of them."""
+    """Encode a batch of these values; `producer` is its id, its epoch and the first sequence number."""
+    return _batch([_record(delta, value, ids[delta] if ids else None) for delta, value in enumerate(values)], producer)
+
+
+def tombstone(key: bytes) -> bytes:
+    """Encode a batch of one record with this key and a null value."""
+    content = b"\0" + _zigzag(0) + _zigzag(0) + _sized(key) + _zigzag(-1) + _zigzag(0)
+    return _batch([_sized(content)], (-1, -1, -1))
+
+
+def _batch(records: list[bytes], producer: tuple[int, int, int]) -> bytes:
     now_ms = int(time.time() * 1000)
-    last = len(values) - 1
-    records = b"".join(_record(delta, value, ids[delta] if ids else None) for delta, value in enumerate(values))
-    body = _BODY.pack(0, last, now_ms, now_ms, *producer, len(values)) + records
-    # The length counts everything behind itself: leader epoch, magic and checksum have 9 bytes.
+    body = _BODY.pack(0, len(records) - 1, now_ms, now_ms, *producer, len(records)) + b"".join(records)
+    # The length counts everything after itself: leader epoch, magic and checksum have 9 bytes.
     return _HEAD.pack(0, len(body) + 9, -1, 2, crc32c(body)) + body
 
 
@@ -44,7 +52,7 @@ def _zigzag(number: int) -> bytes:
 
 
 def stored(data: bytes | None) -> list[Stored]:
-    """The records of whole batches, whose checksums must be right."""
+    """Decode the records of whole batches, and assert their checksums."""
     found: list[Stored] = []
     source = Source(data or b"")
     while source.at < len(source.data):

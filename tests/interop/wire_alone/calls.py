@@ -1,4 +1,4 @@
-"""The calls that these tests make, each as a client's author would write it down from docs/wire.md."""
+"""Defines the requests of these tests, as an author of a client would write them from docs/wire.md."""
 
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ _GIVEN: dict[str, Kind] = {
     "handed": "i",
 }
 
-# Kafka's.
+# Requests of Kafka's protocol.
 PRODUCE = Call(
     0,
     9,
@@ -164,7 +164,7 @@ INIT_PRODUCER_ID = Call(
     {"throttle_ms": "i", "error_code": "h", "producer_id": "q", "epoch": "h"},
 )
 
-# Millstream's.
+# Millstream's own requests.
 INFO = Call(
     1000,
     0,
@@ -295,6 +295,7 @@ COMMIT_ITERATOR = Call(
     {**_MEMBER, "iterator": "bytes", "count": "i"},
     {**_FAILURE, "position": "q", "given": (_GIVEN,)},
 )
+WATCH_MEMBER = Call(1018, 0, {"group_id": "str", "member_id": "str"}, _FAILURE)
 ITER_HAND = Call(1017, 0, {**_MEMBER, "iterator": "bytes", "count": "i"}, {**_FAILURE, "left_ms": "i"})
 SUBSCRIBE = Call(
     1020,
@@ -352,7 +353,7 @@ UNSUBSCRIBE = Call(1022, 0, {"subscription_id": "i"}, _FAILURE)
 
 
 def fetch_from(topic: str, partition: int = 0, offset: int = 0) -> dict[str, Any]:
-    """The fields of a Fetch of one partition, which waits for nothing."""
+    """Build the fields of a Fetch of one partition that does not wait."""
     wanted = {
         "partition": partition,
         "leader_epoch": -1,

@@ -1,4 +1,4 @@
-"""A client written against the wire alone: a socket, frames, the calls of `calls`, and nothing of Millstream."""
+"""Implements a client from the wire protocol alone: a socket, frames and `calls`, without Millstream's code."""
 
 import itertools
 import socket
@@ -17,7 +17,7 @@ Fields = dict[str, Any]
 
 
 class Broker(Protocol):
-    """What these tests need of a broker's process."""
+    """The part of a broker process's interface that these tests need."""
 
     port: int
 
@@ -26,7 +26,7 @@ class Broker(Protocol):
 
 
 class Connection:
-    """One connection; answers are told apart by their correlation ids, and those for others kept."""
+    """One connection; answers are matched by correlation id, and answers to other requests are kept."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
@@ -42,7 +42,7 @@ class Connection:
         self._socket.close()
 
     def send(self, call: Call, fields: Fields) -> int:
-        """Send a request without waiting; its correlation id."""
+        """Send a request without waiting, and return its correlation id."""
         correlation_id = next(self._ids)
         head = struct.pack(">hhih", call.key, call.version, correlation_id, -1) + b"\0"  # No client id, no tags.
         body = head + encode(call.request, fields)
@@ -50,7 +50,7 @@ class Connection:
         return correlation_id
 
     def receive(self, call: Call, correlation_id: int) -> Fields:
-        """The next answer with this id; ConnectionError when the broker hangs up instead."""
+        """Return the next answer with this correlation id; ConnectionError if the broker closes the connection."""
         while True:
             for place, (found, frame) in enumerate(self._kept):
                 if found == correlation_id:
@@ -63,7 +63,7 @@ class Connection:
         return self.receive(call, self.send(call, fields))
 
     def has_kept(self, correlation_id: int) -> bool:
-        """Whether an answer with this id came before one that was waited for."""
+        """True if an answer with this correlation id arrived while another one was awaited."""
         return any(found == correlation_id for found, _ in self._kept)
 
     def _take(self, size_bytes: int) -> bytes:
@@ -75,10 +75,10 @@ class Connection:
             data += piece
         return data
 
-    # What most of these tests do.
+    # Operations that most tests need.
 
     def create_topic(self, partitions: int = 1) -> str:
-        """A topic that no other test uses."""
+        """Create a topic with a unique name."""
         name = f"alone-{next(_names)}"
         wanted = {"name": name, "partitions": partitions, "replicas": -1, "assignments": [], "settings": []}
         answer = self.ask(CREATE_TOPICS, topics=[wanted], timeout_ms=30_000, validate_only=False)
@@ -94,7 +94,7 @@ class Connection:
         ids: list[bytes] | None = None,
         producer: tuple[int, int, int] = (-1, -1, -1),
     ) -> Fields:
-        """Puts one batch; what the broker says of it."""
+        """Put one batch and return its result."""
         records = batch(*values, ids=ids, producer=producer)
         entry = {"partition": partition, "hash": by_hash, "records": records, "message_ids": ids}
         topics = [{"name": topic, "entries": [entry]}]
@@ -103,7 +103,7 @@ class Connection:
         return result
 
     def stored(self, topic: str, partition: int = 0) -> list[Stored]:
-        """All that a partition has."""
+        """Return all records of a partition."""
         found: list[Stored] = []
         while True:
             answer = self.ask(FETCH, **fetch_from(topic, partition, len(found)))
@@ -120,5 +120,5 @@ def _answer(call: Call, frame: bytes) -> Fields:
     if call.has_tags_in_header:
         source.skip_tags()
     fields: Fields = source.value(call.response)
-    assert source.at == len(frame), "the answer has more than its fields"
+    assert source.at == len(frame), "the answer has extra bytes"
     return fields

@@ -1,7 +1,7 @@
-"""Kafka's flexible encoding in one page: fields of a message as bytes, and back.
+"""Encodes and decodes messages in Kafka's flexible encoding.
 
 A kind is a letter of `struct` (one number), "str", "bytes" or "uuid" (texts and bytes may be None), `[kind]` for an
-array, `{name: kind, ...}` for a struct, or `({...},)` for one that may be None.
+array, `{name: kind, ...}` for a struct, or `({...},)` for a struct that may be None.
 """
 
 import struct
@@ -11,7 +11,7 @@ Kind = Any
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first."""
+    """Encode a varint: seven bits per byte, the lowest first."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -34,7 +34,7 @@ def encode(kind: Kind, value: Any) -> bytes:
 
 
 class Source:
-    """Reads what `encode` wrote."""
+    """Decodes fields from bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -1,4 +1,4 @@
-"""Iterators: a group shares a topic, its coordinator says who may read what, and nobody else can."""
+"""Tests iterators: a group shares a topic, and only the client with the coordinator's iterator can read and commit."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,6 +17,7 @@ from interop.wire_alone.calls import (
     LIST_ITERATORS,
     READ_ITERATOR,
     ROLE,
+    WATCH_MEMBER,
 )
 from interop.wire_alone.client import Broker, Connection, Fields
 
@@ -67,7 +68,7 @@ class Client:
         )
 
     def iterator(self, partition: int = 0, max_messages: int = 100) -> bytes:
-        """The iterator of a partition that it owns."""
+        """Request the iterator of a partition that the client owns."""
         answer = self.get(partition, max_messages)
         assert answer["error_code"] == 0, answer
         iterator: bytes = answer["given"]["iterator"]
@@ -85,6 +86,13 @@ class Client:
     def own_iterators(self) -> list[Fields]:
         given: list[Fields] = self.connection.ask(LIST_ITERATORS, **self.names)["given"]
         return given
+
+    def watch(self) -> int:
+        """Opens a watch; the id of its further frame."""
+        names = {"group_id": self.names["group_id"], "member_id": f"iterators/{self.names['client_id']}"}
+        watch = self.connection.send(WATCH_MEMBER, names)
+        assert self.connection.receive(WATCH_MEMBER, watch)["error_code"] == 0
+        return watch
 
     def owned(self) -> set[int]:
         return {number for topic in self.heartbeat()["assignment"] for number in topic["partitions"]}
@@ -124,12 +132,12 @@ def values(first: int, end: int) -> list[bytes]:
 
 
 def read_values(answer: Fields) -> list[bytes]:
-    """The messages that are the iterator's; batches are not cut, so there may be others around them."""
+    """Return the values in the iterator's range; the answer has whole batches with further messages around it."""
     assert answer["error_code"] == 0, answer
     return [each.value for each in stored(answer["records"]) if answer["offset"] <= each.offset < answer["end_offset"]]
 
 
-def test_a_partition_is_read_with_iterators_that_are_each_committed(group: Group) -> None:
+def test_a_partition_is_read_with_committed_iterators(group: Group) -> None:
     client = group.joined("a")
     given = client.get(max_messages=4)["given"]
     assert (given["port"], given["offset"], given["max_messages"]) == (group.port, BEGINNING, 4)
@@ -144,13 +152,13 @@ def test_a_partition_is_read_with_iterators_that_are_each_committed(group: Group
     assert read_values(client.read(given["iterator"])) == []
 
 
-def test_the_server_hands_out_the_next_iterator_by_itself(group: Group) -> None:
+def test_a_read_returns_the_next_iterator(group: Group) -> None:
     client = group.joined("a")
     answer = client.read(client.iterator(max_messages=4))
     assert read_values(client.read(answer["next"])) == values(4, 8)
 
 
-def test_a_group_goes_on_behind_what_was_really_read(group: Group) -> None:
+def test_a_group_continues_after_a_partial_commit(group: Group) -> None:
     client = group.joined("a")
     answer = client.read(client.iterator())
     assert client.commit(answer["iterator"], 3)["position"] == 3
@@ -159,7 +167,7 @@ def test_a_group_goes_on_behind_what_was_really_read(group: Group) -> None:
     assert read_values(other.read(other.iterator())) == values(3, 10)
 
 
-def test_iters_lists_what_is_in_flight(group: Group) -> None:
+def test_list_iterators_returns_the_iterators_in_flight(group: Group) -> None:
     client = group.joined("a")
     iterators = {0: client.iterator(0), 1: client.iterator(1)}
     assert {each["partition"]: each["iterator"] for each in client.own_iterators()} == iterators
@@ -167,7 +175,7 @@ def test_iters_lists_what_is_in_flight(group: Group) -> None:
     assert {(each["client_id"], each["iterator"]) for each in everybodys} == {("a", None)}
 
 
-def test_what_was_handed_on_is_told_and_committed_over_another_connection(group: Group, stack: ExitStack) -> None:
+def test_delivered_messages_can_be_committed_over_another_connection(group: Group, stack: ExitStack) -> None:
     client = group.joined("a")
     answer = client.read(client.iterator())
     assert client.commit(answer["iterator"], HANDED)["error_code"] == NOTHING_HANDED
@@ -179,14 +187,14 @@ def test_what_was_handed_on_is_told_and_committed_over_another_connection(group:
     assert read_values(other.read(handed["iterator"]))[: handed["handed"]] == values(0, 4)
     committed = other.commit(handed["iterator"], HANDED)
     assert (committed["position"], committed["given"]["handed"]) == (4, 0)
-    assert other.commit(handed["iterator"], HANDED)["position"] == 4, "a commit whose answer was lost may be repeated"
+    assert other.commit(handed["iterator"], HANDED)["position"] == 4, "a commit may be repeated if its answer was lost"
 
 
-def test_a_second_client_takes_over_once_the_first_has_finished_what_it_had(group: Group) -> None:
+def test_a_second_client_takes_over_after_the_first_has_committed(group: Group) -> None:
     first = group.joined("a")
     iterators = {number: first.iterator(number, max_messages=4) for number in (0, 1)}
     second = group.joined("b")
-    # Its first request starts the rebalance; what is in flight stays with its owner until that commits.
+    # The first request starts the rebalance; iterators in flight stay with their owner until it commits.
     assert {second.get(number)["error_code"] for number in (0, 1)} == {NOT_OWNER}
     for number, iterator in iterators.items():
         answer = first.read(iterator)
@@ -201,17 +209,17 @@ def test_a_second_client_takes_over_once_the_first_has_finished_what_it_had(grou
     assert first.read(iterators[moved])["error_code"] == FENCED_ITERATOR
 
 
-def test_an_iterator_that_was_settled_is_not_settled_again(group: Group) -> None:
+def test_a_committed_iterator_is_not_committed_with_another_count(group: Group) -> None:
     client = group.joined("a")
     first = client.read(client.iterator(max_messages=4))["iterator"]
     next_one = client.commit(first, 4)["given"]["iterator"]
     again = client.commit(first, 4)
-    assert again["given"]["iterator"] == next_one, "a commit whose answer was lost may be repeated"
+    assert again["given"]["iterator"] == next_one, "a commit may be repeated if its answer was lost"
     assert client.commit(first, 2)["error_code"] == ITERATOR_SETTLED
 
 
 @pytest.mark.parametrize("place", [0, 20, -1])
-def test_an_iterator_that_no_broker_has_signed_is_good_for_nothing(place: int, group: Group) -> None:
+def test_a_forged_iterator_is_refused(place: int, group: Group) -> None:
     client = group.joined("a")
     forged = bytearray(client.iterator())
     forged[place] ^= 1
@@ -221,19 +229,19 @@ def test_an_iterator_that_no_broker_has_signed_is_good_for_nothing(place: int, g
 
 
 @pytest.mark.parametrize("others", [{"client_id": "b"}, {"group_id": "other"}])
-def test_an_iterator_of_somebody_else_cannot_be_committed(others: dict[str, str], group: Group) -> None:
+def test_an_iterator_of_another_client_cannot_be_committed(others: dict[str, str], group: Group) -> None:
     client = group.joined("a")
     assert client.commit(client.iterator(), 0, **others)["error_code"] == FOREIGN_ITERATOR
 
 
 @pytest.mark.parametrize("ask", [Client.heartbeat, Client.get, Client.leave])
-def test_who_is_not_in_the_group_has_to_join(ask: Any, group: Group) -> None:
+def test_a_client_outside_of_the_group_is_refused(ask: Any, group: Group) -> None:
     client = group.joined("a")
     assert client.leave()["error_code"] == 0
     assert ask(client)["error_code"] == UNKNOWN_MEMBER_ID
 
 
-def test_an_iterator_past_its_time_is_issued_again(millstream_broker: BrokerWithClock, stack: ExitStack) -> None:
+def test_an_expired_iterator_is_issued_again(millstream_broker: BrokerWithClock, stack: ExitStack) -> None:
     client = Group(millstream_broker.port, stack).joined("a")
     iterator = client.iterator(max_messages=4)
     answer = client.read(iterator)
@@ -244,11 +252,11 @@ def test_an_iterator_past_its_time_is_issued_again(millstream_broker: BrokerWith
     assert client.commit(answer["iterator"], 4)["error_code"] == ITERATOR_SETTLED
 
 
-def test_a_killed_broker_knows_who_has_which_iterator(millstream_process: Broker, stack: ExitStack) -> None:
+def test_a_killed_broker_restores_the_owners_of_iterators(millstream_process: Broker, stack: ExitStack) -> None:
     group = Group(millstream_process.port, stack)
     first = group.joined("a")
     while first.get(max_messages=4)["error_code"] == NOT_OWNER:
-        pass  # This broker gathers members for a moment before it shares out.
+        pass  # The coordinator waits a moment for further members before it assigns partitions.
     iterator = first.iterator()
     millstream_process.kill()
     millstream_process.start()
@@ -259,3 +267,17 @@ def test_a_killed_broker_knows_who_has_which_iterator(millstream_process: Broker
     while client.heartbeat()["error_code"] == COORDINATOR_LOAD_IN_PROGRESS:
         pass
     assert client.commit(answer["iterator"], 4)["position"] == 4
+
+
+def test_a_member_watch_is_answered_when_another_client_leaves_its_partitions(group: Group) -> None:
+    first, second = group.joined("a"), group.joined("b")
+    first.get()
+    second.get()
+    while first.owned() | second.owned() != {0, 1} or not (first.owned() and second.owned()):
+        pass
+    watch = second.watch()
+    assert len(second.owned()) == 1
+    assert not second.connection.has_kept(watch)
+    first.leave()
+    assert second.connection.receive(WATCH_MEMBER, watch)["error_code"] == 0
+    assert second.owned() == {0, 1}

@@ -1,4 +1,4 @@
-"""What a cluster tells of itself: what runs where, who leads and follows what, and SQL over its catalog."""
+"""Tests the description of a cluster: service map, backup map, and SQL queries of its catalog."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def connection(millstream_bootstrap: str) -> Iterator[Connection]:
 
 
 def pages(connection: Connection, call: Call, topics: list[str], partitions_max: int) -> Iterator[Fields]:
-    """Answers, each of which goes on where the last one ended."""
+    """Yield the pages of an answer, each starting at the cursor of the last one."""
     cursor = None
     while True:
         answer = connection.ask(call, topics=topics, partitions_max=partitions_max, cursor=cursor)
@@ -32,9 +32,7 @@ def pages(connection: Connection, call: Call, topics: list[str], partitions_max:
 
 @pytest.mark.parametrize("partitions_max", [1, 2, 100])
 @pytest.mark.parametrize("call", [SERVICE_MAP, BACKUP_MAP], ids=["service map", "backup map"])
-def test_every_partition_is_told_of_once_whatever_fits_into_an_answer(
-    call: Call, partitions_max: int, connection: Connection
-) -> None:
+def test_pages_list_every_partition_once(call: Call, partitions_max: int, connection: Connection) -> None:
     topic = connection.create_topic(PARTITIONS)
     found = [
         (row["partition"], row["leader_id"])
@@ -45,14 +43,14 @@ def test_every_partition_is_told_of_once_whatever_fits_into_an_answer(
     assert found == [(number, 1) for number in range(PARTITIONS)]
 
 
-def test_the_service_map_says_where_this_very_listener_is(connection: Connection, millstream_bootstrap: str) -> None:
+def test_the_service_map_has_the_address_of_this_listener(connection: Connection, millstream_bootstrap: str) -> None:
     answer = connection.ask(SERVICE_MAP, topics=[], partitions_max=1, cursor=None)
     (kafka,) = [service for service in answer["services"] if service["kind"] == "kafka"]
     assert f"{kafka['host']}:{kafka['port']}" == millstream_bootstrap
     assert answer["topics"] == []
 
 
-def test_the_backup_map_says_that_a_broker_alone_has_no_backups(connection: Connection) -> None:
+def test_the_backup_map_of_a_single_broker_has_no_followers(connection: Connection) -> None:
     topic = connection.create_topic()
     connection.put(topic, b"a", b"b")
     answer = connection.ask(BACKUP_MAP, topics=[topic], partitions_max=100, cursor=None)
@@ -62,14 +60,14 @@ def test_the_backup_map_says_that_a_broker_alone_has_no_backups(connection: Conn
 
 
 @pytest.mark.parametrize("call", [SERVICE_MAP, BACKUP_MAP], ids=["service map", "backup map"])
-def test_a_topic_that_is_not_there_is_told_so(call: Call, connection: Connection) -> None:
+def test_a_missing_topic_is_reported(call: Call, connection: Connection) -> None:
     answer = connection.ask(call, topics=["nowhere"], partitions_max=100, cursor=None)
     assert [(each["name"], each["error_code"]) for each in answer["topics"]] == [
         ("nowhere", UNKNOWN_TOPIC_OR_PARTITION)
     ]
 
 
-def test_the_catalog_is_read_with_sql_and_never_written(connection: Connection) -> None:
+def test_the_catalog_can_be_queried_with_sql_and_not_written(connection: Connection) -> None:
     topic = connection.create_topic(PARTITIONS)
     answer = connection.ask(QUERY, sql=f"select name from topics where name = '{topic}'", rows_max=10, timeout_ms=5000)
     assert (answer["columns"], [json.loads(row) for row in answer["rows"]]) == (["name"], [[topic]])

@@ -1,4 +1,4 @@
-"""A push subscription: messages come by themselves, as far as what came before is committed."""
+"""Tests push subscriptions: the broker sends messages within the window, and more after commits."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ ROLE_IS_FINAL = 1008
 
 
 class Subscriber:
-    """One partition's subscription on a connection that only consumes."""
+    """A subscription of one partition on a connection with the consumer role."""
 
     def __init__(
         self, connection: Connection, topic: str, *, share_percent: int, group: str | None, offset: int
@@ -38,7 +38,7 @@ class Subscriber:
         self.position = answer["partitions"][0]["position"]
 
     def receive(self, count: int) -> None:
-        """Take deliveries until so many messages have come in all."""
+        """Receive deliveries until there are `count` messages in all."""
         while len(self.values) < count:
             for row in self.connection.receive(SUBSCRIBE, self.id)["partitions"]:
                 assert row["error_code"] == 0
@@ -59,7 +59,7 @@ class Subscriber:
         return error
 
     def is_held_back(self) -> bool:
-        """Whether the broker, which goes on to answer, has sent no more messages."""
+        """True if the broker sends no more messages, although it still answers requests."""
         for _ in range(3):
             assert self.connection.ask(INFO, client_version=None)["error_code"] == 0
         return not self.connection.has_kept(self.id)
@@ -80,7 +80,7 @@ def producer(millstream_bootstrap: str) -> Iterator[Connection]:
 
 
 def write(producer: Connection, topic: str, count: int) -> list[bytes]:
-    """One batch for each, since batches are not cut."""
+    """Write one batch per message, because the broker delivers whole batches."""
     values = [b"%d" % number for number in range(count)]
     for value in values:
         assert producer.put(topic, value)["error_code"] == 0
@@ -88,7 +88,7 @@ def write(producer: Connection, topic: str, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("share_percent", [1, 50, 100])
-def test_no_more_than_the_window_is_sent_until_the_share_of_it_is_committed(
+def test_deliveries_pause_at_a_full_window_until_share_percent_of_it_is_committed(
     share_percent: int, producer: Connection, consumer: Connection
 ) -> None:
     topic = producer.create_topic()
@@ -109,7 +109,7 @@ def test_no_more_than_the_window_is_sent_until_the_share_of_it_is_committed(
     assert subscriber.values == values
 
 
-def test_what_is_written_later_comes_by_itself(producer: Connection, consumer: Connection) -> None:
+def test_later_messages_are_pushed(producer: Connection, consumer: Connection) -> None:
     topic = producer.create_topic()
     subscriber = Subscriber(consumer, topic, share_percent=50, group=None, offset=-1)
     assert subscriber.is_held_back()
@@ -118,7 +118,7 @@ def test_what_is_written_later_comes_by_itself(producer: Connection, consumer: C
     assert subscriber.values == values
 
 
-def test_more_than_was_delivered_cannot_be_committed(producer: Connection, consumer: Connection) -> None:
+def test_a_commit_after_the_delivered_messages_is_refused(producer: Connection, consumer: Connection) -> None:
     topic = producer.create_topic()
     write(producer, topic, 2 * WINDOW)
     subscriber = Subscriber(consumer, topic, share_percent=50, group=None, offset=-2)
@@ -127,14 +127,14 @@ def test_more_than_was_delivered_cannot_be_committed(producer: Connection, consu
     assert subscriber.is_held_back()
 
 
-def test_a_connection_with_a_subscription_cannot_become_a_producers(millstream_bootstrap: str) -> None:
+def test_a_connection_with_a_subscription_cannot_become_a_producer(millstream_bootstrap: str) -> None:
     with Connection(int(millstream_bootstrap.rpartition(":")[2])) as connection:
         topic = connection.create_topic()
         Subscriber(connection, topic, share_percent=50, group=None, offset=0)
         assert connection.ask(ROLE, role=1, producer_group=None)["error_code"] == ROLE_IS_FINAL
 
 
-def test_commits_of_a_group_are_where_its_next_subscription_begins(producer: Connection, consumer: Connection) -> None:
+def test_a_subscription_starts_at_the_groups_committed_offset(producer: Connection, consumer: Connection) -> None:
     topic = producer.create_topic()
     write(producer, topic, WINDOW)
     first = Subscriber(consumer, topic, share_percent=50, group=f"group of {topic}", offset=-3)

@@ -1,4 +1,4 @@
-"""Put by hash, and message ids: under one, a message is stored once, whoever sends it again and whenever."""
+"""Tests puts by hash and message ids: a message is stored once under its id, for any retry of any client."""
 
 import pytest
 
@@ -10,7 +10,7 @@ PARTITIONS = 5
 
 
 @pytest.mark.parametrize("by_hash", [0, 1, 4, 5, 123_456_789, -1, -5, -7, 2**63 - 1, -(2**63)])
-def test_the_hash_decides_the_partition_by_its_remainder(by_hash: int, millstream_bootstrap: str) -> None:
+def test_a_hash_chooses_the_partition_by_its_remainder(by_hash: int, millstream_bootstrap: str) -> None:
     with Connection(int(millstream_bootstrap.rpartition(":")[2])) as connection:
         topic = connection.create_topic(PARTITIONS)
         result = connection.put(topic, b"v", partition=-1, by_hash=by_hash)
@@ -25,19 +25,19 @@ def producer_id(connection: Connection) -> int:
 
 
 def crash(broker: Broker) -> None:
-    """As kill -9 does, and up again."""
+    """Kill the broker like `kill -9` and start it again."""
     broker.kill()
     broker.start()
 
 
 def first_places(result: Fields) -> dict[int, int]:
-    """Where the messages are that were stored before, by their places in the batch."""
+    """Return the offsets of messages that were stored before, by their index in the batch."""
     assert result["error_code"] == DUPLICATE_MESSAGE_ID
     return {known["index"]: known["offset"] for known in result["known"]}
 
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["same broker", "killed broker"])
-def test_a_retry_under_a_natural_id_is_told_the_first_place(crashes: bool, millstream_process: Broker) -> None:
+def test_a_retry_under_a_natural_id_returns_the_first_offset(crashes: bool, millstream_process: Broker) -> None:
     with Connection(millstream_process.port) as first:
         topic = first.create_topic()
         first.put(topic, b"before")
@@ -58,7 +58,7 @@ def test_a_retry_under_a_natural_id_is_told_the_first_place(crashes: bool, mills
 
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["same broker", "killed broker"])
-def test_a_retry_under_a_made_id_is_told_where_the_message_is(crashes: bool, millstream_process: Broker) -> None:
+def test_a_retry_under_a_made_id_returns_the_first_offset(crashes: bool, millstream_process: Broker) -> None:
     with Connection(millstream_process.port) as first:
         topic = first.create_topic()
         writer = producer_id(first)
@@ -71,14 +71,14 @@ def test_a_retry_under_a_made_id_is_told_where_the_message_is(crashes: bool, mil
 
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["same broker", "killed broker"])
-def test_a_retry_under_a_made_id_keeps_the_attempt_that_it_repeats_from_ever_being_stored(
+def test_a_first_attempt_is_fenced_after_its_retry_by_made_id_was_stored(
     crashes: bool, millstream_process: Broker
 ) -> None:
     with Connection(millstream_process.port) as first, Connection(millstream_process.port) as second:
         topic = first.create_topic()
         writer = producer_id(first)
         first.put(topic, b"before", producer=(writer, 0, 0))
-        # The second attempt overtakes the first, which is still on its way.
+        # The retry arrives before the first attempt.
         made = b"~%d.0.0.1.0" % writer
         assert second.put(topic, b"late", ids=[made])["base_offset"] == 1
         if not crashes:

@@ -1,6 +1,8 @@
-"""A driver of its own on a cluster of Spark, which takes orders: there is one session in a process.
+"""Runs a driver on a Spark cluster in a process of its own, because a process has only one session.
 
 python -m spark.cluster.driver MASTER ARCHIVE
+
+It executes calls that it receives from the test.
 """
 
 import sys
@@ -24,28 +26,30 @@ Options = Mapping[str, str]
 
 
 class Driver:
+    """The operations that a test can call."""
+
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._query: StreamingQuery | None = None
 
     def read(self, options: Options) -> list[int]:
-        """The values of a table, as numbers in order."""
+        """Returns the values of a table as sorted numbers."""
         return numbers(self._spark.read.format("millstream").options(**options).load())
 
     def count(self, options: Options) -> Mapping[str, int]:
-        """Rows by their keys: of all tasks, so executors hand rows to each other."""
+        """Returns the number of rows per key. The shuffle makes executors exchange rows."""
         rows = self._spark.read.format("millstream").options(**options).load()
         return {bytes(row["key"]).decode(): row["count"] for row in rows.groupBy("key").count().collect()}
 
     def tasks(self) -> list[int]:
-        """How many have been done so far by each executor that has done any."""
+        """Returns the number of finished tasks of each executor that has finished any."""
         context: Any = self._spark.sparkContext._jsc
         found = context.sc().statusStore().executorList(False)
         each = [found.apply(number) for number in range(found.size())]
         return [one.completedTasks() for one in each if one.id() != "driver" and one.completedTasks()]
 
     def archive(self, topic: str, to: str, bootstrap: str) -> int:
-        """How many rows were added to a topic's archive; it is then compared with the topic."""
+        """Updates a topic's archive and verifies it; returns the number of added rows."""
         rows = archive(self._spark, topic, to, bootstrap=bootstrap, once=True).rows
         (verdict,) = verify(self._spark, to, bootstrap=bootstrap)
         assert verdict.behind == 0
@@ -53,7 +57,7 @@ class Driver:
         return rows
 
     def run(self, file: str, bootstrap: str) -> list[tuple[str, int]]:
-        """A pipeline that is a file, as the command runs it: its queries, with how many rows each has read."""
+        """Runs a pipeline file as the command does; returns its queries, with the number of rows that each has read."""
         path = Path(file)
         pipeline = Pipeline(self._spark, file=path)
         try:
@@ -65,13 +69,13 @@ class Driver:
         return [(state.name, state.rows) for state in pipeline.watch.states()]
 
     def start(self, options: Options, to: Options, checkpoint: str) -> None:
-        """A stream from topic to topic."""
+        """Starts a stream from topic to topic."""
         rows = self._spark.readStream.format("millstream").options(**options).load().select("key", "value")
         writer = rows.writeStream.format("millstream").options(**to).option("checkpointLocation", checkpoint)
         self._query = writer.trigger(availableNow=True).start()
 
     def finish(self) -> list[int]:
-        """Wait for the end of the stream; its batches' sizes."""
+        """Waits for the end of the stream and returns the sizes of its batches."""
         assert self._query is not None
         assert self._query.awaitTermination(LONG_S)
         return list(batch_sizes(self._query))

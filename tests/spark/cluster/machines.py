@@ -1,7 +1,7 @@
-"""A cluster of Spark on this machine, from the package of pip and on the Java that pip brings: a master and workers.
+"""Runs a Spark cluster on this machine: a master and workers, from the pip packages of Spark and of Java.
 
-Workers know nothing of Millstream: the environment that their executors are to use comes with the application, as it
-does where they are other machines.
+The workers' environment has no Millstream. The executors' environment is shipped with the application, as it is to
+other machines.
 """
 
 import os
@@ -28,14 +28,16 @@ _POLL_S = 0.02
 
 
 class Cluster:
+    """A master and its workers."""
+
     def __init__(self, directory: Path, workers: int) -> None:
         self._directory = directory
         self._size = workers
         self.workers: list[int] = []
-        """The numbers of all that were started."""
+        """Process numbers of all workers that were started."""
         self._started: list[subprocess.Popen[bytes]] = []
         self.master = ""
-        """Where it is, as Spark is told."""
+        """URL of the master."""
 
     def __enter__(self) -> Self:
         try:
@@ -55,20 +57,20 @@ class Cluster:
 
     @property
     def sessions(self) -> list[int]:
-        """Each worker's processes, its executors too, are in a session of their own."""
+        """Process session ids of the workers; a worker's executors run in its session."""
         return [self._started[number].pid for number in self.workers]
 
     def add_worker(self) -> None:
-        """Start one; Spark takes it as soon as it is there."""
+        """Starts a worker. Spark uses it as soon as it has registered."""
         where = ("--work-dir", str(self._directory / f"work-{len(self._started)}"))
         self.workers.append(self._start("worker.Worker", *where, "--cores", "1", "--memory", "512m", self.master))
 
     def uses_of_python(self) -> int:
-        """By how many executors the packed Python was started."""
+        """Returns the number of executors that have started the packed Python."""
         return len(list(self._directory.glob(f"work-*/*/*/{USED}")))
 
     def kill_worker(self, number: int) -> None:
-        """As when its machine is lost: its executors go with it."""
+        """Kills a worker with its executors, as if its machine were lost."""
         _kill(self._started[number])
 
     def _start(self, name: str, *arguments: str) -> int:
@@ -97,7 +99,7 @@ class Cluster:
         return number
 
     def _found(self, number: int, wanted: re.Pattern[str]) -> str:
-        """What a process says of itself."""
+        """Waits for a line in the log of a process, and returns the matched text."""
         until_s = time.monotonic() + _READY_S
         while (found := wanted.search(said := self._log(number).read_text())) is None:
             is_late = self._started[number].poll() is not None or time.monotonic() > until_s
@@ -114,15 +116,18 @@ class Cluster:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """With all that it has started; whoever is asked for a second time is gone already."""
+    """Kills a process and everything that it has started. Repeated calls have no effect."""
     if process.returncode is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def packed(directory: Path, python: str) -> Path:
-    """An archive with a Python at `bin/python`, as those have it that are made of whole environments. It starts the one
-    that is there, since packing that would take long, and leaves a mark where it was started."""
+    """Creates an environment archive with a Python at `bin/python`, like that of a complete environment.
+
+    That Python starts the interpreter of this machine, since packing one would take long, and leaves a mark in the
+    directory where it was started.
+    """
     script = directory / "python"
     script.write_text(f'#!/bin/sh\ntouch {USED}\nexec "{python}" "$@"\n')
     script.chmod(0o755)

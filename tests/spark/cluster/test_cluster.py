@@ -1,4 +1,4 @@
-"""The format "millstream" on a cluster of Spark: a master and two workers, and a driver that is none of them."""
+"""Tests the format "millstream" on a Spark cluster: a master, two workers, and a separate driver."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servant]:
-    """Runs on what the executors are sent, in a directory that looks like theirs."""
+    """A driver with the same environment as the executors, in a directory like theirs."""
     here = tmp_path_factory.mktemp("driver")
     archive = packed(here, sys.executable)
     with tarfile.open(archive) as file:
@@ -58,7 +58,7 @@ def fill(client: Client, topic: str, rows: int) -> None:
             producer.put(topic, b"%d" % number, key=b"%d" % (number % 10), partition=number % PARTITIONS)
 
 
-def test_all_workers_read_a_topic_and_hand_rows_to_each_other(
+def test_all_workers_read_a_topic_and_exchange_rows(
     broker: EmbeddedBroker, client: Client, cluster: Cluster, driver: Servant, topic: str
 ) -> None:
     fill(client, topic, 1_000)
@@ -94,7 +94,7 @@ writer.format("millstream").option("bootstrap", bootstrap).option("topic", "TOPI
 """
 
 
-def test_functions_of_a_pipeline_that_is_a_file_run_on_the_workers(
+def test_functions_of_a_pipeline_file_run_on_the_workers(
     broker: EmbeddedBroker, client: Client, driver: Servant, topic: str, tmp_path: Path
 ) -> None:
     fill(client, topic, 100)
@@ -105,7 +105,7 @@ def test_functions_of_a_pipeline_that_is_a_file_run_on_the_workers(
     assert values(client, f"{topic}-halves") == sorted(number // 2 for number in range(100))
 
 
-def test_a_stream_is_stored_once_although_a_worker_is_lost(
+def test_a_stream_is_stored_once_when_workers_are_lost(
     broker: EmbeddedBroker, client: Client, cluster: Cluster, driver: Servant, topic: str, tmp_path: Path
 ) -> None:
     rows, batch = 20_000, 2_000

@@ -1,4 +1,6 @@
-"""The comparison of two commits: names from pyproject.toml, ratios, spread, verdicts, and reuse of compiled modules."""
+"""Tests the comparison of two commits: names from pyproject.toml, ratios, spread, verdicts, and reuse of compiled
+modules.
+"""
 
 import os
 import time
@@ -60,7 +62,7 @@ def test_a_pyproject_without_a_usable_command_is_an_error(text: str, reason: str
         read_project(text)
 
 
-def test_ratios_pair_the_rounds_that_both_sides_completed() -> None:
+def test_ratios_use_only_rounds_that_both_sides_completed() -> None:
     found = Comparison("ready", "", "ms", {0: 10.0, 1: 20.0, 3: 40.0}, {1: 22.0, 2: 9.0, 3: 30.0})
     assert found.ratios == [1.1, 0.75]
 
@@ -85,7 +87,7 @@ def test_the_spread_is_the_interquartile_range() -> None:
         ([], False, Verdict.NOT_MEASURED),
     ],
 )
-def test_a_verdict_needs_a_large_difference_and_a_spread_without_one(
+def test_the_verdict_is_unclear_when_the_spread_of_the_ratios_includes_one(
     ratios: list[float], higher_is_better: bool, expected: Verdict
 ) -> None:
     assert judge(ratios, higher_is_better=higher_is_better) is expected

@@ -1,4 +1,4 @@
-"""The growth bench's tables: what is compared with what, and what counts as met; and its samples, which are kept."""
+"""Tests the tables of the growth bench, their verdicts, and the stored samples."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from bench.restarting import CLEAN, KILLED, Restart
 TEN_GB = 10_000_000_000
 
 
-def test_growth_is_the_median_of_what_rounds_side_by_side_say_and_flat_within_a_tenth_is_met() -> None:
+def test_growth_targets_are_met_up_to_ten_percent_of_the_median_ratio() -> None:
     little = [Cost("groups", "produce", 1, cpu_us) for cpu_us in (2.0, 4.0, 4.0)]
     much = [Cost("groups", "produce", 1000, cpu_us) for cpu_us in (2.2, 4.4, 9.0)]
 
@@ -29,13 +29,13 @@ def test_growth_is_the_median_of_what_rounds_side_by_side_say_and_flat_within_a_
     assert growth_table([*little, *dearer])[2].endswith("| 1.50 | ≤ 1.1: **missed** |")
 
 
-def test_memory_is_told_for_each_of_what_grew() -> None:
+def test_the_standing_table_shows_memory_per_unit_of_growth() -> None:
     standing = [Standing("idle connections", 0, 40.0, 20.0), Standing("idle connections", 5000, 65.0, 21.0)]
 
     assert standing_table(standing)[2:] == ["| idle connections | 0, 5,000 | 40 | 65 | 5 | 20 | 21 |"]
 
 
-def test_starts_are_held_to_the_limit_of_the_way_in_which_the_broker_ended() -> None:
+def test_restart_limits_depend_on_how_the_broker_ended() -> None:
     found = [Restart("case", CLEAN, TEN_GB, 0.9, 1.6), Restart("case", KILLED, TEN_GB, 1.5, 1.6)]
 
     assert restart_table(found)[2:] == [
@@ -44,7 +44,7 @@ def test_starts_are_held_to_the_limit_of_the_way_in_which_the_broker_ended() -> 
     ]
 
 
-def test_parts_that_ran_one_at_a_time_are_kept_beside_one_another(tmp_path: Path) -> None:
+def test_keep_replaces_the_samples_of_one_part_and_keeps_the_others(tmp_path: Path) -> None:
     cost, restart = Cost("groups", "produce", 1, 2.5), Restart("case", KILLED, TEN_GB, 1.5, 1.6)
     standing = Standing("groups", 1, 40.0, 20.0)
     before, first, second = (

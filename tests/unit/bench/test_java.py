@@ -1,4 +1,4 @@
-"""Kafka's own tools: what is read from what they print."""
+"""Tests the parsers for the output of Kafka's own tools."""
 
 import pytest
 from bench.java import consumed, echoed, produced
@@ -18,18 +18,18 @@ Percentiles: 50th = 1, 99th = 8, 99.9th = 13
 """
 
 
-def test_a_producers_last_line_counts() -> None:
+def test_a_producers_figures_come_from_its_last_line() -> None:
     assert produced(PRODUCED, size=100) == {"messages": 2000, "bytes": 200_000, "seconds": 4.0}
 
 
-def test_a_consumers_time_is_that_in_which_records_came() -> None:
+def test_a_consumers_time_is_its_fetch_time() -> None:
     assert consumed(CONSUMED) == {"messages": 3000, "bytes": 2 * 1024 * 1024, "seconds": 0.5}
 
 
-def test_the_mean_of_an_echo_is_finer_than_its_percentiles() -> None:
+def test_the_mean_of_the_end_to_end_latency_tool_is_parsed_in_microseconds() -> None:
     assert echoed(ECHOED, messages=10, size=100)["mean_us"] == pytest.approx(1940.1)
 
 
-def test_a_tool_that_says_something_else_is_an_error_that_shows_it() -> None:
+def test_unexpected_tool_output_is_an_error_that_shows_it() -> None:
     with pytest.raises(RuntimeError, match="no such topic"):
         produced("no such topic", size=100)

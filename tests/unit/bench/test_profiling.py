@@ -1,4 +1,4 @@
-"""Profiles: what is kept of the stacks that a sampler saw."""
+"""Tests the summary of the stacks that a profiler sampled."""
 
 from bench.profiling import summary
 
@@ -6,7 +6,7 @@ WORKER = "ThreadWorkers._work (/usr/lib/python3.11/site-packages/millstream/seam
 FLUSH = "LocalFile.flush (/here/src/millstream/seams/local_disk.py)"
 
 
-def test_a_profile_names_the_functions_at_work_most_often_first_and_what_they_are_within() -> None:
+def test_a_profile_ranks_functions_by_own_time_and_by_total_time() -> None:
     lines = summary(
         [
             "main (a.py);handle (a.py);append (b.py) 6",
@@ -33,7 +33,7 @@ def test_a_profile_names_the_functions_at_work_most_often_first_and_what_they_ar
     ]
 
 
-def test_a_profile_leaves_out_threads_that_wait_for_events_or_for_work() -> None:
+def test_a_profile_ignores_threads_that_wait_for_events_or_work() -> None:
     lines = summary(
         [
             "main (a.py);epoll_pwait (libc.so.6) 50",
@@ -45,9 +45,9 @@ def test_a_profile_leaves_out_threads_that_wait_for_events_or_for_work() -> None
     assert lines[5] == " 100.0%  100.0%  fdatasync (libc.so.6)"
 
 
-def test_a_profile_names_files_from_their_package_on() -> None:
+def test_a_profile_shows_file_paths_relative_to_their_package_root() -> None:
     assert summary([f"{FLUSH} 1"])[-1].endswith("LocalFile.flush (millstream/seams/local_disk.py)")
 
 
-def test_a_function_that_calls_itself_counts_once_in_a_sample() -> None:
+def test_a_recursive_function_counts_once_per_sample() -> None:
     assert summary(["walk (a.py);walk (a.py) 2"])[-1] == " 100.0%  100.0%  walk (a.py)"

@@ -1,4 +1,4 @@
-"""What becomes of samples: ratios, verdicts, the floors, and the plots."""
+"""Tests how samples become results: ratios, verdicts, floors, and plots."""
 
 import xml.etree.ElementTree as ElementTree
 
@@ -17,7 +17,7 @@ def sample(peer: str, figure: float, metric: str = "CPU-s per million", workload
 
 
 def busy(peer: str, rate: float, cpu_s: float) -> Sample:
-    """A run of one second in which the broker worked for `cpu_s`."""
+    """Returns a sample of one second in which the broker used `cpu_s` of CPU."""
     usage = Usage(cpu_s, cpu_s, 0.0, 0, 0, 0, 0)
     return Sample(LABEL, peer, {"M messages/s": rate}, usage, {"seconds": 1.0})
 
@@ -32,7 +32,7 @@ def busy(peer: str, rate: float, cpu_s: float) -> Sample:
         ("p50 µs", 1.0, 1.0, None),
     ],
 )
-def test_a_target_bounds_the_ratio_of_the_medians_one_way(
+def test_a_bench_target_is_judged_by_the_ratio_of_the_medians(
     metric: str, kafka: float, millstream: float, is_met: bool | None
 ) -> None:
     samples = [sample("Kafka", figure, metric) for figure in (kafka, kafka / 10, kafka * 10)]
@@ -40,26 +40,26 @@ def test_a_target_bounds_the_ratio_of_the_medians_one_way(
     assert row.is_met is is_met
 
 
-def test_without_kafka_the_figures_stand_alone_and_nothing_is_judged() -> None:
+def test_without_kafka_figures_are_shown_without_verdicts() -> None:
     alone = [sample("Millstream", 0.5)]
     assert comparison(alone)[2:] == [f"| {LABEL} | CPU-s per million |  | 0.5 |  |"]
     assert "nothing to compare with" in verdicts(alone)[0]
 
 
-def test_verdicts_count_what_is_met_and_show_the_spread_of_the_rounds() -> None:
+def test_verdicts_count_met_targets_and_show_the_spread_of_the_rounds() -> None:
     found = verdicts([sample("Kafka", 4.0), sample("Kafka", 2.0), sample("Kafka", 3.0), sample("Millstream", 0.3)])
     assert found[0] == "**1 of 1 targets met.**"
     assert found[-1] == f"| {LABEL} | CPU-s per million | 3 (2 to 4) | 0.3 | 0.10 | ≤ 0.5 | met |"
 
 
-def test_a_rate_that_the_client_limits_is_missed_but_said_to_be_the_clients() -> None:
+def test_a_missed_rate_target_is_the_clients_limit_when_both_brokers_are_idle() -> None:
     limited = verdicts([busy("Kafka", 1.0, cpu_s=0.4), busy("Millstream", 1.0, cpu_s=0.1)])
     assert limited[-1].endswith("**missed**; client's limit, brokers busy 40% and 10% |")
     its_own = verdicts([busy("Kafka", 1.0, cpu_s=0.9), busy("Millstream", 1.0, cpu_s=0.1)])
     assert its_own[-1].endswith("**missed** |")
 
 
-def test_floors_show_how_many_times_the_bare_loop_each_broker_costs() -> None:
+def test_the_floor_table_shows_broker_costs_as_multiples_of_the_floor_servers_cost() -> None:
     metric, workload = "CPU-s per GB", "consume 1 KB, raw"
     found = floor_table(
         [
@@ -73,7 +73,7 @@ def test_floors_show_how_many_times_the_bare_loop_each_broker_costs() -> None:
     assert floor_table([sample("Kafka", 0.6, metric)]) == []
 
 
-def test_a_plot_of_ratios_is_whole_svg_and_the_same_for_the_same_figures() -> None:
+def test_a_plot_of_ratios_is_valid_svg_and_deterministic() -> None:
     chosen = rows([sample("Kafka", 2.0), sample("Kafka", 4.0), sample("Millstream", 1.0), sample("Millstream", 1.5)])
     plot = ratios("A < B", chosen)
     assert plot == ratios("A < B", chosen)

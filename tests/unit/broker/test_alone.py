@@ -1,4 +1,4 @@
-"""What a broker that is alone, and asks nobody for a password, answers to those who expect more of it."""
+"""Tests the responses of a single broker without logins to APIs for ACLs, elections, reassignments and quotas."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ ACL = {
 
 
 @for_each("version", range(1, 4))
-def test_rights_can_neither_be_seen_nor_changed_because_none_are_checked(version: int, tmp_path: Path) -> None:
+def test_acl_requests_are_answered_with_security_disabled(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         described = await peer.ask("DescribeAcls", version, ACL_FILTER)
@@ -44,7 +44,7 @@ def test_rights_can_neither_be_seen_nor_changed_because_none_are_checked(version
 
 
 @for_each("version", range(3))
-def test_no_election_is_needed_for_a_partition_that_is_there(version: int, tmp_path: Path) -> None:
+def test_an_election_of_an_existing_partition_is_not_needed(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -66,7 +66,7 @@ def test_no_election_is_needed_for_a_partition_that_is_there(version: int, tmp_p
 
 @for_each("version", [1, 2])
 @pytest.mark.parametrize(("kind", "code"), [(1, ErrorCode.NONE), (2, ErrorCode.INVALID_REQUEST)])
-def test_elections_are_of_two_types(version: int, kind: int, code: ErrorCode, tmp_path: Path) -> None:
+def test_an_unknown_election_type_is_refused(version: int, kind: int, code: ErrorCode, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         fields = {"election_type": kind, "topic_partitions": [{"topic": "events", "partitions": [0]}]}
@@ -92,7 +92,7 @@ def test_elections_are_of_two_types(version: int, kind: int, code: ErrorCode, tm
         ("unknown", 0, [NODE_ID], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_a_partition_can_only_stay_where_it_is(
+def test_only_the_current_replicas_can_be_assigned(
     topic: str, number: int, replicas: list[int] | None, code: ErrorCode, version: int, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -108,7 +108,7 @@ def test_a_partition_can_only_stay_where_it_is(
 
 
 @pytest.mark.parametrize("topics", [None, [{"name": "events", "partition_indexes": [0]}]])
-def test_no_partition_is_ever_on_its_way(topics: list[dict[str, Any]] | None, tmp_path: Path) -> None:
+def test_no_reassignment_is_ever_in_progress(topics: list[dict[str, Any]] | None, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         answer = await (await broker.peer()).ask("ListPartitionReassignments", 0, {"topics": topics})
@@ -134,7 +134,9 @@ def component(entity: str = "user", kind: int = 0, match: str | None = "alice") 
         ([component(), component(match="bob")], ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_there_are_no_quotas(components: list[dict[str, Any]], code: ErrorCode, version: int, tmp_path: Path) -> None:
+def test_quota_filters_are_checked_and_find_nothing(
+    components: list[dict[str, Any]], code: ErrorCode, version: int, tmp_path: Path
+) -> None:
     async def story(broker: ServedBroker) -> None:
         answer = await (await broker.peer()).ask("DescribeClientQuotas", version, {"components": components})
         assert (answer["error_code"], answer["entries"]) == (code.number, None if code.number else [])
@@ -142,7 +144,7 @@ def test_there_are_no_quotas(components: list[dict[str, Any]], code: ErrorCode, 
     serve(tmp_path, story)
 
 
-def test_nobody_has_credentials(tmp_path: Path) -> None:
+def test_scram_credentials_are_never_found(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         nobodies: tuple[list[Any] | None, ...] = (None, [])

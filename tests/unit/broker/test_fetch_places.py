@@ -1,4 +1,4 @@
-"""Fetch for readers on the broker's own machine: they are told where records lie, instead of being sent them."""
+"""Tests Fetch for readers on the broker's machine, which receive file positions instead of records."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ HERE = "this machine"
 
 @pytest.fixture
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the kernel can tell of it: only what is in memory is left where it is."""
+    """Treat all data as cached, also if the kernel cannot report it."""
     monkeypatch.setattr(LocalPart, "is_cached", lambda part: True)
 
 
@@ -40,7 +40,7 @@ def in_file(place: FilePlace) -> bytes:
 
 
 async def filled(broker: ServedBroker, batches: int, *, partitions: int = 1) -> tuple[RawPeer, Topic]:
-    """Partitions with so many batches of 10 kB, each of ten messages."""
+    """Create partitions with this many batches of 10 kB, each with ten messages."""
     topic = await broker.topic(partitions=partitions)
     peer = await broker.peer()
     for partition in range(partitions):
@@ -50,9 +50,7 @@ async def filled(broker: ServedBroker, batches: int, *, partitions: int = 1) -> 
 
 
 @pytest.mark.parametrize(("asks", "served"), [("", HERE), ("another", HERE), ("", ""), (HERE, "")])
-def test_who_is_on_another_machine_or_says_nothing_is_sent_the_records(
-    tmp_path: Path, in_memory: None, asks: str, served: str
-) -> None:
+def test_a_remote_reader_receives_the_records(tmp_path: Path, in_memory: None, asks: str, served: str) -> None:
     async def story(broker: ServedBroker) -> None:
         peer, _ = await filled(broker, 20)
         fetched = await fetch_one(peer, "events", 0, machine=asks)
@@ -64,9 +62,7 @@ def test_who_is_on_another_machine_or_says_nothing_is_sent_the_records(
 
 @for_each("version", EVERY_VERSION)
 @pytest.mark.parametrize("offset", [0, 15])
-def test_who_is_on_the_same_machine_is_told_where_the_records_lie(
-    version: int, offset: int, tmp_path: Path, in_memory: None
-) -> None:
+def test_a_local_reader_receives_file_positions(version: int, offset: int, tmp_path: Path, in_memory: None) -> None:
     async def story(broker: ServedBroker) -> None:
         peer, made = await filled(broker, 20)
         topic = topic_ref(made, version)
@@ -83,7 +79,7 @@ def test_who_is_on_the_same_machine_is_told_where_the_records_lie(
 
 
 @pytest.mark.parametrize(("batches", "is_cached"), [(2, True), (20, False)])
-def test_few_bytes_and_what_is_not_in_memory_are_sent_to_everybody(
+def test_small_and_uncached_data_is_sent_as_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int, is_cached: bool
 ) -> None:
     monkeypatch.setattr(LocalPart, "is_cached", lambda part: is_cached)
@@ -96,7 +92,7 @@ def test_few_bytes_and_what_is_not_in_memory_are_sent_to_everybody(
     serve(tmp_path, story, disk=LocalDisk(), machine=HERE)
 
 
-def test_so_much_more_is_told_the_place_of_and_no_more(tmp_path: Path, in_memory: None) -> None:
+def test_file_positions_may_exceed_max_bytes_up_to_near_ratio(tmp_path: Path, in_memory: None) -> None:
     limit = 20_000
 
     async def story(broker: ServedBroker) -> None:
@@ -111,7 +107,7 @@ def test_so_much_more_is_told_the_place_of_and_no_more(tmp_path: Path, in_memory
     serve(tmp_path, story, disk=LocalDisk(), machine=HERE)
 
 
-def test_a_file_whose_place_cannot_be_told_is_sent_as_to_anybody(
+def test_data_without_a_file_position_is_sent_as_records(
     tmp_path: Path, in_memory: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LocalPart, "place", lambda part: None)
@@ -126,7 +122,7 @@ def test_a_file_whose_place_cannot_be_told_is_sent_as_to_anybody(
     serve(tmp_path, story, disk=LocalDisk(), machine=HERE)
 
 
-def test_a_session_tells_places_too(tmp_path: Path, in_memory: None) -> None:
+def test_a_fetch_session_returns_file_positions_too(tmp_path: Path, in_memory: None) -> None:
     async def story(broker: ServedBroker) -> None:
         peer, _ = await filled(broker, 10, partitions=2)
         wants = [("events", [FetchPartition(number, 0, 1_000_000) for number in range(2)])]

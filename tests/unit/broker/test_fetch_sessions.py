@@ -1,4 +1,4 @@
-"""Fetch sessions: only what changes is named, only what is new is told, and nobody can fill the cache."""
+"""Tests fetch sessions: requests name only changes, responses contain only news, and the cache is bounded."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +35,7 @@ def asking(
 
 
 @for_each("version", VERSIONS)
-def test_a_session_tells_what_is_new_and_forgets_on_request(version: int, tmp_path: Path) -> None:
+def test_a_session_returns_changes_and_forgets_partitions_on_request(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         made = await broker.topic(partitions=3)
         topic: TopicRef = made.topic_id if version >= 13 else made.name
@@ -74,7 +74,7 @@ def test_a_session_tells_what_is_new_and_forgets_on_request(version: int, tmp_pa
     ("session_id", "epoch", "code"),
     [(12345, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND), (None, 7, ErrorCode.INVALID_FETCH_SESSION_EPOCH)],
 )
-def test_a_session_that_cannot_go_on_is_told(
+def test_a_wrong_session_id_or_epoch_is_refused(
     session_id: int | None, epoch: int, code: ErrorCode, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -87,7 +87,7 @@ def test_a_session_that_cannot_go_on_is_told(
     serve(tmp_path, story)
 
 
-def test_names_and_ids_do_not_mix_in_one_session(tmp_path: Path) -> None:
+def test_a_session_begun_with_topic_names_refuses_requests_with_topic_ids(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -111,7 +111,7 @@ def test_the_last_request_of_a_session_ends_it(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_when_answers_are_full_every_partition_gets_its_turn(tmp_path: Path) -> None:
+def test_every_partition_gets_its_turn_when_responses_are_full(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=3)
         peer = await broker.peer()
@@ -144,7 +144,7 @@ class Cache:
         return self.sessions.begin(asking(*map(want, range(partitions))), uses_ids=False)
 
 
-def test_a_full_cache_refuses_new_sessions_until_an_old_one_is_unused() -> None:
+def test_a_full_cache_refuses_sessions_until_one_has_been_unused() -> None:
     cache = Cache(sessions_max=3)
     old = [cache.begin() for _ in range(3)]
     assert cache.begin() is None
@@ -158,14 +158,14 @@ def test_a_full_cache_refuses_new_sessions_until_an_old_one_is_unused() -> None:
         cache.sessions.go_on(asking(session_id=old[1].id, epoch=1), uses_ids=False)
 
 
-def test_partitions_of_all_sessions_together_are_bounded() -> None:
+def test_the_partitions_of_all_sessions_are_limited() -> None:
     cache = Cache(sessions_max=1000, partitions_max=100)
     assert cache.begin(60) is not None
     assert cache.begin(60) is None
     assert cache.begin(101) is None
     small = cache.begin(10)
     assert small is not None
-    # A session that grows beyond what all may have is served once more and then forgotten.
+    # A session that grows beyond the limit of all sessions is served once more and then removed.
     grown = cache.sessions.go_on(asking(*map(want, range(60)), session_id=small.id, epoch=1), uses_ids=False)
     assert grown is small
     assert len(cache.sessions) == 1
@@ -180,7 +180,7 @@ def test_a_new_session_of_the_same_reader_replaces_its_old_one() -> None:
     assert len(cache.sessions) == 1
 
 
-def test_a_session_that_forgot_everything_ends() -> None:
+def test_a_session_without_partitions_ends() -> None:
     cache = Cache()
     session = cache.begin()
     assert session is not None
@@ -188,7 +188,7 @@ def test_a_session_that_forgot_everything_ends() -> None:
     assert len(cache.sessions) == 0
 
 
-def test_epochs_begin_again_at_one_when_they_run_out() -> None:
+def test_the_session_epoch_wraps_to_one() -> None:
     cache = Cache()
     session = cache.begin()
     assert session is not None
@@ -197,7 +197,7 @@ def test_epochs_begin_again_at_one_when_they_run_out() -> None:
     assert session.epoch == 1
 
 
-def test_an_error_is_told_every_time_and_its_end_as_well() -> None:
+def test_a_session_repeats_a_partition_error_and_reports_its_end_once() -> None:
     cache = Cache()
     session = cache.begin()
     assert session is not None

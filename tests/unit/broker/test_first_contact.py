@@ -1,4 +1,4 @@
-"""What a client asks first: ApiVersions, INFO, a coordinator, a producer id."""
+"""Tests the first requests of a client: ApiVersions, Info, FindCoordinator and InitProducerId."""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from builders.loops import for_each
+from builders.partitions import CLUSTER, HOST
 from builders.requests import framed
-from builders.served import CLUSTER, HOST, ServedBroker, serve
+from builders.served import ServedBroker, serve
 from millstream.model.errors import ErrorCode
 from millstream.model.roles import Role
 from millstream.wire.framing import read_correlation_id
@@ -30,19 +31,19 @@ SERVED = {
     # Our own
     1000: (0, 0), 1001: (0, 0), 1002: (0, 0),
     1003: (0, 0),
-    **dict.fromkeys(range(1010, 1018), (0, 0)),
+    **dict.fromkeys(range(1010, 1019), (0, 0)),
 }  # fmt: skip
 
 
 @for_each("version", range(5))
-def test_api_versions_tells_what_is_served(version: int, tmp_path: Path) -> None:
+def test_api_versions_lists_the_served_apis(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         fields = {"client_software_name": "test", "client_software_version": "1"} if version >= 3 else {}
         answer = await (await broker.peer()).ask("ApiVersions", version, fields)
         told = {row["api_key"]: (row["min_version"], row["max_version"]) for row in answer["api_keys"]}
         assert told == SERVED
         assert answer["error_code"] == 0
-        # Nothing is promised that is not there: no transactions, no telemetry.
+        # Missing features are not advertised: no transactions, no telemetry.
         assert not answer["supported_features"]
         assert not answer["finalized_features"]
         # aiokafka asserts this of every key.
@@ -67,7 +68,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: in
     serve(tmp_path, story)
 
 
-def test_every_row_of_the_table_fits_its_schema(tmp_path: Path) -> None:
+def test_every_row_of_the_dispatch_table_matches_key_and_versions_of_its_schema(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         for row in broker.table.rows.values():
             schema = load(f"{row.api}Request")
@@ -93,7 +94,7 @@ def test_every_row_of_the_table_fits_its_schema(tmp_path: Path) -> None:
         ("1.99999999999999999999", False),
     ],
 )
-def test_info_tells_versions_time_and_who_it_is(client: str | None, is_within: bool, tmp_path: Path) -> None:
+def test_info_returns_versions_time_and_identity(client: str | None, is_within: bool, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         answer = await (await broker.peer()).ask("Info", 0, {"client_version": client})
         assert (answer["broker_version"], answer["cluster_id"], answer["node_id"]) == ("1.5.0", CLUSTER, 1)
@@ -112,7 +113,7 @@ def test_info_tells_versions_time_and_who_it_is(client: str | None, is_within: b
 
 @for_each("version", range(7))
 @pytest.mark.parametrize("key_type", [0, 1])
-def test_this_broker_is_every_coordinator(version: int, key_type: int, tmp_path: Path) -> None:
+def test_a_single_broker_is_every_coordinator(version: int, key_type: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         fields: dict[str, Any] = {"key_type": key_type}
         fields |= {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
@@ -120,13 +121,13 @@ def test_this_broker_is_every_coordinator(version: int, key_type: int, tmp_path:
         rows = answer["coordinators"] if version >= 4 else [answer]
         assert len(rows) == (2 if version >= 4 else 1)
         for row in rows:
-            assert (row["node_id"], row["host"], row["port"]) == (1, HOST, broker.identity.port)
+            assert (row["node_id"], row["host"], row["port"]) == (1, HOST, broker.port)
             assert row["error_code"] == 0
 
     serve(tmp_path, story)
 
 
-def test_an_unknown_kind_of_coordinator_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_coordinator_type_is_refused(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         fields = {"key_type": 9, "coordinator_keys": ["a"]}
         (row,) = (await (await broker.peer()).ask("FindCoordinator", 4, fields))["coordinators"]
@@ -146,7 +147,7 @@ def test_every_producer_gets_an_id_of_its_own(version: int, tmp_path: Path) -> N
     serve(tmp_path, story)
 
 
-def test_a_transactional_producer_is_told_that_there_are_no_transactions(tmp_path: Path) -> None:
+def test_a_transactional_producer_gets_unsupported_version(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         answer = await (await broker.peer()).ask("InitProducerId", 0, {"transactional_id": "mine"})
         assert (answer["error_code"], answer["producer_id"]) == (ErrorCode.UNSUPPORTED_VERSION.number, -1)
@@ -154,7 +155,7 @@ def test_a_transactional_producer_is_told_that_there_are_no_transactions(tmp_pat
     serve(tmp_path, story)
 
 
-def test_a_producer_id_is_noted_as_that_of_the_declared_producer_group(tmp_path: Path) -> None:
+def test_a_producer_id_belongs_to_the_declared_producer_group(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         grouped, other = await broker.peer(), await broker.peer()
         await grouped.ask("Role", 0, {"role": Role.PRODUCER.value, "producer_group": "shop"})

@@ -1,7 +1,7 @@
-"""Mutated requests against the real dispatch table: whatever comes is answered or cut off, quickly, and leaves nothing.
+"""Sends mutated requests to the real dispatch table: each gets a response or a close, quickly, and leaves nothing.
 
-Runs for a few seconds over the same seeds every time; MILLSTREAM_FUZZ_SECONDS makes it longer, and then it begins at
-MILLSTREAM_FUZZ_SEED or at a seed of its own choice. A failure names its seed.
+The test runs for a few seconds over fixed seeds. MILLSTREAM_FUZZ_SECONDS makes it longer; it then begins at
+MILLSTREAM_FUZZ_SEED or at a random seed. A failure names its seed.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ NASTY = (b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff", b"\xff\x
 
 
 class Sink(asyncio.Transport):
-    """The other end: takes everything, and knows when it was hung up on."""
+    """The client's side of a connection: accepts all data and records whether it was closed."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("fuzzer", 1)})
@@ -71,7 +71,7 @@ class Sink(asyncio.Transport):
 
 
 def seeds_of_frames() -> list[bytes]:
-    """Good requests of every API, to be made bad."""
+    """Yield valid requests of every API, as the basis of mutations."""
     topics = {"topics": [{"name": "events"}, {"name": "other"}]}
     frames = [request_frame("Metadata", version, topics) for version in (1, 9, 12)]
     frames += [request_frame("ApiVersions", version) for version in (0, 3, 4)]
@@ -97,12 +97,13 @@ def seeds_of_frames() -> list[bytes]:
     frames.append(request_frame("SubscriptionCommit", 0, {"subscription_id": 1, "topics": places}))
     page = {"topics": ["events", "x"], "cursor": {"topic_name": "events", "partition_index": 1}}
     frames += [request_frame(api, 0, page) for api in ("ServiceMap", "BackupMap")]
+    frames.append(request_frame("WatchMember", 0, {"group_id": "g", "member_id": "m"}))
     frames.append(request_frame("Unsubscribe", 0, {"subscription_id": 1}))
     return frames
 
 
 def mutated(random: Random, frame: bytes) -> bytes:
-    """The frame with some of its bytes changed, cut or doubled; mostly with a size that fits again."""
+    """Return the frame with some bytes changed, removed or repeated, mostly with a matching size."""
     data = bytearray(frame[4:])
     for _ in range(random.randint(1, 4)):
         at = random.randrange(len(data)) if data else 0
@@ -133,7 +134,7 @@ def feed(connection: ClientConnection, data: bytes) -> None:
 
 
 async def attack(broker: ServedBroker, seed: int, frames: list[bytes]) -> float:
-    """One connection with a few mutated frames; gives the longest time that one of them held the loop."""
+    """Send a few mutated frames on one connection. Returns the longest time that one of them blocked the loop."""
     random = Random(f"millstream/fuzz/{seed}")
     connection, transport, slowest = ClientConnection(broker.listener.shared), Sink(), 0.0
     connection.connection_made(transport)
@@ -151,7 +152,7 @@ async def attack(broker: ServedBroker, seed: int, frames: list[bytes]) -> float:
 
 
 @pytest.mark.timeout(SECONDS + 120)
-def test_mutated_requests_are_answered_or_cut_off_and_leave_nothing(
+def test_mutated_requests_get_a_response_or_a_close_and_leave_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(broker: ServedBroker) -> None:

@@ -1,4 +1,4 @@
-"""Batches that a topic wants opened: keys, compression and times are as it says, and order is as they came."""
+"""Tests batches that are decoded before they are stored: keys, compression, timestamps and order."""
 
 import asyncio
 from pathlib import Path
@@ -10,11 +10,12 @@ from builders.loops import for_each
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import LONG_S, ServedBroker, produce, serve
-from millstream.broker.append_requests import AppendRequest
 from millstream.broker.dispatch.request import BrokerRequest, Work
 from millstream.broker.handlers.produce import ProduceHandler
 from millstream.model.errors import ErrorCode
+from millstream.partition.appender import Appender
 from millstream.partition.opened_batches import BatchOpener
+from millstream.partition.pending_appends import AppendDeadlines
 from millstream.records.batch import encode_batch, seal
 from millstream.records.compression import Compression
 from millstream.records.header import HEADER_BYTES, BatchHeader, read_header
@@ -26,14 +27,14 @@ COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 async def stored(broker: ServedBroker) -> tuple[list[BatchHeader], list[Record]]:
-    """The headers and the records of the topic's only partition."""
+    """Return the headers and the records of the topic's only partition."""
     partition = broker.partitions.get("events", 0)
     assert partition is not None
-    return list(partition.log.headers_from(0)), await read_all(partition)
+    return list(partition.log.scan.headers_from(0)), await read_all(partition)
 
 
 @for_each("version", [3, 7, 8, 9, 13])
-def test_a_compacted_topic_takes_no_record_without_a_key_and_says_which_one(version: int, tmp_path: Path) -> None:
+def test_a_compacted_topic_refuses_and_names_records_without_a_key(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic(cleanup_policy="compact")
         peer, ref = await broker.peer(), topic.topic_id if version >= 13 else "events"
@@ -54,7 +55,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key_and_says_which_one(vers
 
 @pytest.mark.parametrize("sent", COMPRESSIONS)
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"])
-def test_batches_are_stored_with_the_compression_that_the_topic_wants(sent: str, wanted: str, tmp_path: Path) -> None:
+def test_batches_are_stored_with_the_compression_of_the_topic(sent: str, wanted: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(compression_type=wanted)
         peer = await broker.peer()
@@ -71,7 +72,7 @@ def test_batches_are_stored_with_the_compression_that_the_topic_wants(sent: str,
     serve(tmp_path, story)
 
 
-def test_the_level_of_the_topics_compression_is_used(tmp_path: Path) -> None:
+def test_batches_are_recompressed_with_the_compression_level_of_the_topic(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic("fast", compression_type="zstd", compression_zstd_level="1")
         await broker.topic("small", compression_type="zstd", compression_zstd_level="19")
@@ -86,7 +87,7 @@ def test_the_level_of_the_topics_compression_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_pipelined_batches_of_an_idempotent_producer_are_appended_in_their_order(acks: int, tmp_path: Path) -> None:
+def test_pipelined_batches_of_an_idempotent_producer_stay_in_order(acks: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(cleanup_policy="compact", compression_type="gzip")
         await broker.topic("others")
@@ -109,7 +110,7 @@ def test_pipelined_batches_of_an_idempotent_producer_are_appended_in_their_order
     serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
 
 
-def test_batches_behind_others_that_are_being_opened_wait_though_the_topic_changed_its_mind(tmp_path: Path) -> None:
+def test_batches_stay_in_order_when_compression_is_switched_off_between_them(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(compression_type="zstd")
         await broker.topic("plain")
@@ -125,7 +126,7 @@ def test_batches_behind_others_that_are_being_opened_wait_though_the_topic_chang
     serve(tmp_path, story)
 
 
-def test_each_records_time_is_held_to_the_topics_rules(tmp_path: Path) -> None:
+def test_the_timestamp_of_each_record_is_checked(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(cleanup_policy="compact", message_timestamp_before_max_ms="60000")
         now_ms = broker.clock.wall_ms()
@@ -138,7 +139,7 @@ def test_each_records_time_is_held_to_the_topics_rules(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [b"nonsense", b""])
-def test_a_batch_that_cannot_be_opened_is_refused(body: bytes, tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_decoded_is_refused(body: bytes, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(cleanup_policy="compact")
         header = read_header(batch(b"one", keys=[b"k"]))
@@ -148,7 +149,7 @@ def test_a_batch_that_cannot_be_opened_is_refused(body: bytes, tmp_path: Path) -
     serve(tmp_path, story)
 
 
-def test_a_write_that_wants_no_answer_and_cannot_be_taken_ends_the_connection(tmp_path: Path) -> None:
+def test_a_refused_write_with_acks_0_closes_the_connection(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(cleanup_policy="compact")
         peer = await broker.peer()
@@ -162,12 +163,15 @@ def test_a_write_that_wants_no_answer_and_cannot_be_taken_ends_the_connection(tm
     serve(tmp_path, story)
 
 
-def test_a_write_that_nobody_waits_for_any_longer_does_not_hold_up_those_behind_it(tmp_path: Path) -> None:
+def test_a_cancelled_write_does_not_block_later_ones(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(cleanup_policy="compact")
-        handler = ProduceHandler(broker.partitions, AppendRequest())
+        handler = ProduceHandler(broker.partitions, Appender(), AppendDeadlines())
         body = write_produce_request(9, [("events", [(0, batch(b"v", keys=[b"k"]))])], acks=0, timeout_ms=1000)
-        works = [handler(BrokerRequest(9, 1, memoryview(bytearray().join(body)), 0)) for _ in range(3)]
+        works = [
+            handler(BrokerRequest(9, correlation_id=1, frame=memoryview(bytearray().join(body)), body=0))
+            for _ in range(3)
+        ]
         first, second, third = (asyncio.ensure_future(work.run) for work in works if isinstance(work, Work))
         await asyncio.sleep(0)
         second.cancel()

@@ -1,4 +1,4 @@
-"""The tables of groups, in every catalog: changes are written whole, once or twice, and can be begun anew."""
+"""Tests the tables of groups on every catalog: writing, writing twice, and clearing."""
 
 import asyncio
 import json
@@ -12,20 +12,21 @@ import pytest
 from millstream.catalog.projection import GroupRow, GroupTables, MemberRow, OffsetPlace, OffsetRow, ShardRows
 from millstream.catalog.projection_memory import MemoryGroupTables
 from millstream.catalog.sqlite import SqliteCatalog
+from millstream.model.ids import LeaderEpoch, Offset, TopicId
 from millstream.model.names import PartitionKey
 from millstream.seams.clock import SystemClock
 from millstream.seams.entropy import SystemEntropy
 from millstream.seams.workers import ThreadWorkers
 
-KEY = PartitionKey(UUID(int=9), 3)
+KEY = PartitionKey(TopicId(UUID(int=9)), 3)
 MEMBER = MemberRow("member-1", None, "client", "/host", {"events": (0, 1)})
 GROUP = GroupRow("classic", "Stable", "consumer", "range", 7, (MEMBER,))
 PLACE = OffsetPlace("readers", "events", 0)
-OFFSET = OffsetRow(42, 3, "note", 1_700_000_000_000)
+OFFSET = OffsetRow(Offset(42), LeaderEpoch(3), "note", 1_700_000_000_000)
 
 TableStory = Callable[[GroupTables, Callable[[], "Content"]], Awaitable[None]]
 Content = tuple[dict[str, tuple[object, ...]], dict[tuple[str, str, int], int]]
-"""Groups with their members, and offsets."""
+"""Groups with the number of their members, and offsets."""
 
 
 def in_memory(story: TableStory, _: Path) -> None:
@@ -74,10 +75,10 @@ BOTH = pytest.mark.parametrize("tell", [in_memory, in_sqlite])
 
 
 @BOTH
-def test_changes_are_told_and_how_far_they_go(tell: Callable[[TableStory, Path], None], tmp_path: Path) -> None:
+def test_changes_and_the_projected_offset_are_stored(tell: Callable[[TableStory, Path], None], tmp_path: Path) -> None:
     async def story(tables: GroupTables, content: Callable[[], Content]) -> None:
         assert await tables.projected() == {}
-        rows = ShardRows(KEY, 17, {"readers": GROUP}, {PLACE: OFFSET})
+        rows = ShardRows(KEY, Offset(17), {"readers": GROUP}, {PLACE: OFFSET})
         for _ in range(2):
             await tables.project([rows])
             assert content() == (
@@ -90,12 +91,16 @@ def test_changes_are_told_and_how_far_they_go(tell: Callable[[TableStory, Path],
 
 
 @BOTH
-def test_what_is_gone_is_taken_out(tell: Callable[[TableStory, Path], None], tmp_path: Path) -> None:
+def test_rows_of_removed_groups_and_offsets_are_deleted(
+    tell: Callable[[TableStory, Path], None], tmp_path: Path
+) -> None:
     async def story(tables: GroupTables, content: Callable[[], Content]) -> None:
-        await tables.project([ShardRows(KEY, 17, {"readers": GROUP}, {PLACE: OFFSET})])
-        await tables.project([ShardRows(KEY, 18, {"readers": GROUP._replace(members=(), state="Empty")})])
+        await tables.project([ShardRows(KEY, Offset(17), {"readers": GROUP}, {PLACE: OFFSET})])
+        await tables.project([ShardRows(KEY, Offset(18), {"readers": GROUP._replace(members=(), state="Empty")})])
         assert content()[0] == {"readers": ("classic", "Empty", "consumer", "range", 7, 0)}
-        await tables.project([ShardRows(KEY, 19, {"readers": None}, {PLACE: None, OffsetPlace("no", "such", 1): None})])
+        await tables.project(
+            [ShardRows(KEY, Offset(19), {"readers": None}, {PLACE: None, OffsetPlace("no", "such", 1): None})]
+        )
         assert content() == ({}, {})
         assert await tables.projected() == {KEY: 19}
 
@@ -103,9 +108,9 @@ def test_what_is_gone_is_taken_out(tell: Callable[[TableStory, Path], None], tmp
 
 
 @BOTH
-def test_the_tables_can_be_begun_anew(tell: Callable[[TableStory, Path], None], tmp_path: Path) -> None:
+def test_clear_removes_all_rows_and_projected_offsets(tell: Callable[[TableStory, Path], None], tmp_path: Path) -> None:
     async def story(tables: GroupTables, content: Callable[[], Content]) -> None:
-        await tables.project([ShardRows(KEY, 17, {"readers": GROUP}, {PLACE: OFFSET})])
+        await tables.project([ShardRows(KEY, Offset(17), {"readers": GROUP}, {PLACE: OFFSET})])
         await tables.clear()
         assert content() == ({}, {})
         assert await tables.projected() == {}
@@ -113,11 +118,11 @@ def test_the_tables_can_be_begun_anew(tell: Callable[[TableStory, Path], None], 
     tell(story, tmp_path)
 
 
-def test_people_can_read_the_rows(tmp_path: Path) -> None:
+def test_the_rows_in_sqlite_are_human_readable(tmp_path: Path) -> None:
     async def story(tables: GroupTables, _: Callable[[], Content]) -> None:
         unknown = MemberRow("member-2", "node-2", "client", "/host", None)
         group = GROUP._replace(members=(MEMBER, unknown))
-        await tables.project([ShardRows(KEY, 17, {"readers": group}, {PLACE: OFFSET})])
+        await tables.project([ShardRows(KEY, Offset(17), {"readers": group}, {PLACE: OFFSET})])
         reader = sqlite3.connect(f"file:{tmp_path / 'catalog.db'}?mode=ro", uri=True)
         try:
             members = reader.execute("SELECT instance_id, assignment FROM group_members ORDER BY member_id").fetchall()

@@ -1,4 +1,4 @@
-"""Queries of anybody: they read, and do nothing else, for a bounded time and to a bounded size."""
+"""Tests user queries: they can only read, and are limited in time and size."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ import pytest
 from millstream.catalog.queries import ANSWER_BYTES_MAX, ROWS_MAX
 from millstream.catalog.sqlite import SqliteCatalog
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import BrokerId
 from millstream.seams.clock import SystemClock
 from millstream.seams.entropy import SystemEntropy
 from millstream.seams.workers import ThreadWorkers
@@ -24,7 +25,7 @@ def with_catalog(path: Path, story: Callable[[SqliteCatalog], Awaitable[None]]) 
         catalog = SqliteCatalog(path / "catalog.db", workers=workers, clock=SystemClock(), entropy=SystemEntropy())
         try:
             await catalog.open()
-            await catalog.create_topic("orders", 3, {}, [[1]] * 3)
+            await catalog.create_topic("orders", 3, {}, [[BrokerId(1)]] * 3)
             await story(catalog)
         finally:
             await catalog.close()
@@ -37,15 +38,19 @@ def counting(what: str = "i", rows: int | None = None) -> str:
     return COUNTING.format(what=what, bound="" if rows is None else f" WHERE i < {rows - 1}")
 
 
-def test_rows_come_as_json(tmp_path: Path) -> None:
+def test_rows_are_returned_as_json_arrays(tmp_path: Path) -> None:
     async def story(catalog: SqliteCatalog) -> None:
-        found = await catalog.query("SELECT name, partitions, NULL, 1.5, x'00ff' AS b FROM topics", 10, LONG_MS)
+        found = await catalog.query(
+            "SELECT name, partitions, NULL, 1.5, x'00ff' AS b FROM topics", rows_max=10, timeout_ms=LONG_MS
+        )
         assert found.columns == ("name", "partitions", "NULL", "1.5", "b")
         assert (found.rows, found.truncated) == (('["orders", 3, null, 1.5, "00ff"]',), False)
-        strange = await catalog.query("SELECT 9e999, 'ü \"quoted\"'", 10, LONG_MS)
+        strange = await catalog.query("SELECT 9e999, 'ü \"quoted\"'", rows_max=10, timeout_ms=LONG_MS)
         assert [json.loads(row) for row in strange.rows] == [["inf", 'ü "quoted"']]
-        assert (await catalog.query("SELECT 1 WHERE 0", 10, LONG_MS)).rows == ()
-        assert (await catalog.query("SELECT name FROM sqlite_schema WHERE name = 'topics'", 10, LONG_MS)).rows
+        assert (await catalog.query("SELECT 1 WHERE 0", rows_max=10, timeout_ms=LONG_MS)).rows == ()
+        assert (
+            await catalog.query("SELECT name FROM sqlite_schema WHERE name = 'topics'", rows_max=10, timeout_ms=LONG_MS)
+        ).rows
 
     with_catalog(tmp_path, story)
 
@@ -68,13 +73,13 @@ def test_rows_come_as_json(tmp_path: Path) -> None:
         "WITH gone AS (SELECT 1) DELETE FROM topics",
     ],
 )
-def test_whatever_does_more_than_read_is_refused(sql: str, tmp_path: Path) -> None:
+def test_a_statement_that_does_more_than_read_is_refused(sql: str, tmp_path: Path) -> None:
     async def story(catalog: SqliteCatalog) -> None:
         with pytest.raises(MillstreamError) as error:
-            await catalog.query(sql, 10, LONG_MS)
+            await catalog.query(sql, rows_max=10, timeout_ms=LONG_MS)
         assert error.value.code is ErrorCode.INVALID_REQUEST
-        assert "queries only read" in error.value.detail
-        assert (await catalog.query("SELECT count(*) FROM topics", 10, LONG_MS)).rows == ("[1]",)
+        assert "queries can only read" in error.value.detail
+        assert (await catalog.query("SELECT count(*) FROM topics", rows_max=10, timeout_ms=LONG_MS)).rows == ("[1]",)
 
     with_catalog(tmp_path, story)
     assert sorted(path.name for path in tmp_path.glob("*.db")) == ["catalog.db"]
@@ -89,11 +94,11 @@ def test_whatever_does_more_than_read_is_refused(sql: str, tmp_path: Path) -> No
         "WITH s AS (SELECT * FROM secrets) SELECT length(secret) FROM s",
     ],
 )
-def test_no_query_reads_what_brokers_keep_secret(sql: str, tmp_path: Path) -> None:
+def test_no_query_can_read_the_secrets_of_the_brokers(sql: str, tmp_path: Path) -> None:
     async def story(catalog: SqliteCatalog) -> None:
         await catalog.secret("iterators")
         with pytest.raises(MillstreamError) as error:
-            await catalog.query(sql, 10, LONG_MS)
+            await catalog.query(sql, rows_max=10, timeout_ms=LONG_MS)
         assert error.value.code is ErrorCode.INVALID_REQUEST
 
     with_catalog(tmp_path, story)
@@ -112,41 +117,41 @@ def test_no_query_reads_what_brokers_keep_secret(sql: str, tmp_path: Path) -> No
         ("SELECT 'a\0b'", ""),
     ],
 )
-def test_a_bad_query_is_told_what_is_wrong_with_it(sql: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_query_is_refused_with_its_reason(sql: str, said: str, tmp_path: Path) -> None:
     async def story(catalog: SqliteCatalog) -> None:
         with pytest.raises(MillstreamError) as error:
-            await catalog.query(sql, 10, LONG_MS)
+            await catalog.query(sql, rows_max=10, timeout_ms=LONG_MS)
         assert error.value.code is ErrorCode.INVALID_REQUEST
         assert said in error.value.detail
 
     with_catalog(tmp_path, story)
 
 
-def test_a_query_ends_when_its_time_is_over(tmp_path: Path) -> None:
+def test_a_query_is_stopped_at_its_timeout(tmp_path: Path) -> None:
     async def story(catalog: SqliteCatalog) -> None:
-        endless = [catalog.query(counting("count(*)"), 10, 50) for _ in range(3)]
+        endless = [catalog.query(counting("count(*)"), rows_max=10, timeout_ms=50) for _ in range(3)]
         for ended in await asyncio.gather(*endless, return_exceptions=True):
             assert isinstance(ended, MillstreamError)
             assert ended.code is ErrorCode.REQUEST_TIMED_OUT
-        assert (await catalog.query("SELECT 1", 10, LONG_MS)).rows == ("[1]",)
+        assert (await catalog.query("SELECT 1", rows_max=10, timeout_ms=LONG_MS)).rows == ("[1]",)
 
     with_catalog(tmp_path, story)
 
 
 @pytest.mark.parametrize(("wanted", "given"), [(0, 0), (5, 5), (-3, 0), (10**9, ROWS_MAX)])
-def test_no_more_rows_come_than_are_wanted_or_allowed(wanted: int, given: int, tmp_path: Path) -> None:
+def test_the_number_of_rows_is_limited_by_request_and_maximum(wanted: int, given: int, tmp_path: Path) -> None:
     async def story(catalog: SqliteCatalog) -> None:
-        found = await catalog.query(counting(rows=ROWS_MAX + 1), wanted, LONG_MS)
+        found = await catalog.query(counting(rows=ROWS_MAX + 1), rows_max=wanted, timeout_ms=LONG_MS)
         assert (len(found.rows), found.truncated) == (given, True)
-        exactly = await catalog.query(counting(rows=3), 3, LONG_MS)
+        exactly = await catalog.query(counting(rows=3), rows_max=3, timeout_ms=LONG_MS)
         assert (len(exactly.rows), exactly.truncated) == (3, False)
 
     with_catalog(tmp_path, story)
 
 
-def test_an_answer_has_a_largest_size(tmp_path: Path) -> None:
+def test_the_size_of_an_answer_is_limited(tmp_path: Path) -> None:
     async def story(catalog: SqliteCatalog) -> None:
-        found = await catalog.query(counting("hex(zeroblob(200000))", rows=100), 100, LONG_MS)
+        found = await catalog.query(counting("hex(zeroblob(200000))", rows=100), rows_max=100, timeout_ms=LONG_MS)
         assert found.truncated
         assert 0 < sum(map(len, found.rows)) <= ANSWER_BYTES_MAX
 

@@ -1,4 +1,4 @@
-"""What only the SQLite catalog can get wrong: its file, its owner, its versions."""
+"""Tests the parts that only the SQLite catalog has: its file, its lock, its schema versions."""
 
 import asyncio
 import json
@@ -14,6 +14,7 @@ from millstream.catalog.projection import GroupRow, MemberRow, OffsetPlace, Offs
 from millstream.catalog.schema import MIGRATIONS
 from millstream.catalog.sqlite import SqliteCatalog
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import BrokerId, LeaderEpoch, Offset, ProducerId
 from millstream.model.names import PartitionKey
 from millstream.seams.clock import SystemClock
 from millstream.seams.entropy import SystemEntropy
@@ -39,7 +40,7 @@ def _with_workers(work: Callable[[Callable[[], SqliteCatalog]], Awaitable[None]]
     asyncio.run(run())
 
 
-def test_a_second_owner_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+def test_a_second_owner_is_refused_until_the_first_has_closed_the_catalog(tmp_path: Path) -> None:
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         first, second = new(), new()
         await first.open()
@@ -52,26 +53,26 @@ def test_a_second_owner_is_refused_until_the_first_is_gone(tmp_path: Path) -> No
     _with_workers(work, tmp_path / "catalog.db")
 
 
-def test_anybody_may_read_the_tables_while_the_broker_runs(tmp_path: Path) -> None:
+def test_other_programs_can_read_the_tables_while_the_broker_runs(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
 
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         catalog = new()
         await catalog.open()
-        await catalog.create_topic("orders", 1, {"retention.ms": "5"}, [[1]])
+        await catalog.create_topic("orders", 1, {"retention.ms": "5"}, [[BrokerId(1)]])
         reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         try:
             reader.execute("BEGIN")
             query = "SELECT name, state, leader, replicas FROM topics JOIN partitions USING (topic_id)"
             assert reader.execute(query).fetchall() == [("orders", "creating", 1, "[1]")]
-            await catalog.create_topic("more", 1, {}, [[1]])  # A reader in mid-transaction holds nobody up.
+            await catalog.create_topic("more", 1, {}, [[BrokerId(1)]])  # An open read transaction blocks no writer.
         finally:
             reader.close()
 
     _with_workers(work, path)
 
 
-def test_the_queries_of_the_documentation_work(tmp_path: Path) -> None:
+def test_the_queries_in_the_documentation_work(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
     text = (Path(__file__).parents[3] / "docs" / "catalog.md").read_text()
     (block,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
@@ -80,15 +81,17 @@ def test_the_queries_of_the_documentation_work(tmp_path: Path) -> None:
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         catalog = new()
         await catalog.open()
-        topic = await catalog.create_topic("orders", 1, {"retention.ms": "5", "segment.ms": "6"}, [[1, 2]])
+        topic = await catalog.create_topic(
+            "orders", 1, {"retention.ms": "5", "segment.ms": "6"}, [[BrokerId(1), BrokerId(2)]]
+        )
         await catalog.set_ready(topic.topic_id)
-        await catalog.register_broker(1, "localhost", 9092)
-        await catalog.next_producer_ids(1000, 1)
-        await catalog.bind_producer(7, "shop", 1)
+        await catalog.register_broker(BrokerId(1), "localhost", 9092)
+        await catalog.next_producer_ids(1000, BrokerId(1))
+        await catalog.bind_producer(ProducerId(7), "shop", BrokerId(1))
         member = MemberRow("member-1", None, "client", "/host", {"orders": (0,)})
         group = GroupRow("classic", "Stable", "consumer", "range", 1, (member,))
-        rows = ShardRows(PartitionKey(topic.topic_id, 0), 3, {"readers": group})
-        rows.offsets[OffsetPlace("readers", "orders", 0)] = OffsetRow(7, 0, "", 0)
+        rows = ShardRows(PartitionKey(topic.topic_id, 0), Offset(3), {"readers": group})
+        rows.offsets[OffsetPlace("readers", "orders", 0)] = OffsetRow(Offset(7), LeaderEpoch(0), "", 0)
         await catalog.group_tables.project([rows])
         reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         try:
@@ -110,7 +113,7 @@ def test_the_queries_of_the_documentation_work(tmp_path: Path) -> None:
     _with_workers(work, path)
 
 
-def test_a_change_is_on_stable_storage_before_the_call_returns(tmp_path: Path) -> None:
+def test_the_connection_uses_wal_and_full_synchronous_mode(tmp_path: Path) -> None:
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         catalog = new()
         await catalog.open()
@@ -131,7 +134,7 @@ def test_a_change_is_on_stable_storage_before_the_call_returns(tmp_path: Path) -
     ],
     ids=["garbage", "another program's", "another program's, empty", "another application id"],
 )
-def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+def test_a_file_of_another_program_is_refused_and_not_changed(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     path = tmp_path / "catalog.db"
     spoil(path)
 
@@ -144,7 +147,7 @@ def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, spoil
     assert b"cluster_id" not in path.read_bytes()
 
 
-def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+def test_a_file_with_a_newer_schema_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
 
     async def work(new: Callable[[], SqliteCatalog]) -> None:
@@ -159,13 +162,13 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     _with_workers(work, path)
 
 
-def test_a_topic_whose_partitions_somebody_took_out_by_hand_is_still_told(tmp_path: Path) -> None:
+def test_a_topic_without_partition_rows_is_still_listed(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
 
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         catalog = new()
         await catalog.open()
-        await catalog.create_topic("orders", 2, {}, [[1], [1]])
+        await catalog.create_topic("orders", 2, {}, [[BrokerId(1)], [BrokerId(1)]])
         await catalog.close()
         by_hand = sqlite3.connect(path)
         by_hand.execute("DELETE FROM partitions")
@@ -179,11 +182,11 @@ def test_a_topic_whose_partitions_somebody_took_out_by_hand_is_still_told(tmp_pa
     _with_workers(work, path)
 
 
-def test_a_transaction_goes_on_when_its_caller_goes_away(tmp_path: Path) -> None:
+def test_a_transaction_completes_when_its_caller_is_cancelled(tmp_path: Path) -> None:
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         catalog = new()
         await catalog.open()
-        caller = asyncio.create_task(catalog.create_topic("orders", 1, {}, [[1]]))
+        caller = asyncio.create_task(catalog.create_topic("orders", 1, {}, [[BrokerId(1)]]))
         await asyncio.sleep(0)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -193,7 +196,7 @@ def test_a_transaction_goes_on_when_its_caller_goes_away(tmp_path: Path) -> None
     _with_workers(work, tmp_path / "catalog.db")
 
 
-def test_after_close_calls_are_refused(tmp_path: Path) -> None:
+def test_calls_to_a_catalog_that_is_not_open_are_refused(tmp_path: Path) -> None:
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         catalog = new()
         with pytest.raises(MillstreamError) as error:
@@ -203,7 +206,7 @@ def test_after_close_calls_are_refused(tmp_path: Path) -> None:
     _with_workers(work, tmp_path / "catalog.db")
 
 
-def test_a_failing_database_is_an_error_of_the_table(tmp_path: Path) -> None:
+def test_a_failing_statement_raises_storage_error_and_is_rolled_back(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
 
     async def work(new: Callable[[], SqliteCatalog]) -> None:
@@ -211,9 +214,11 @@ def test_a_failing_database_is_an_error_of_the_table(tmp_path: Path) -> None:
         await catalog.open()
         _execute(path, "DROP TABLE producers")
         with pytest.raises(MillstreamError, match="producers") as error:
-            await catalog.next_producer_ids(10, 1)
+            await catalog.next_producer_ids(10, BrokerId(1))
         assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-        await catalog.create_topic("orders", 1, {}, [[1]])  # The failed transaction was rolled back and holds nothing.
+        await catalog.create_topic(
+            "orders", 1, {}, [[BrokerId(1)]]
+        )  # The failed transaction was rolled back and holds no lock.
 
     _with_workers(work, path)
 
@@ -227,13 +232,15 @@ def _execute(path: Path, statement: str) -> None:
         connection.close()
 
 
-def test_producer_ids_belong_to_their_group_and_only_the_newest_are_remembered(tmp_path: Path) -> None:
+def test_only_the_newest_producer_ids_of_groups_are_remembered(tmp_path: Path) -> None:
     async def work(new: Callable[[], SqliteCatalog]) -> None:
         catalog = new()
         await catalog.open()
-        ids = ProducerIds(catalog, 1, block=10, bound_max=5)
+        ids = ProducerIds(catalog, BrokerId(1), block=10, bound_max=5)
         given = [await ids.next("shop" if number % 2 else None) for number in range(21)]
-        found = await catalog.query("SELECT producer_id, producer_group FROM producer_groups ORDER BY 1", 100, 1_000)
+        found = await catalog.query(
+            "SELECT producer_id, producer_group FROM producer_groups ORDER BY 1", rows_max=100, timeout_ms=1_000
+        )
         bound = [(producer_id, "shop") for number, producer_id in enumerate(given) if number % 2]
         assert [tuple(json.loads(row)) for row in found.rows] == bound[-5:]
         await catalog.close()

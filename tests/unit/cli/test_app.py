@@ -1,4 +1,4 @@
-"""The command line as far as it can be seen without a broker."""
+"""Tests the command line without a broker."""
 
 import json
 import socket
@@ -72,16 +72,16 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 def shell(line: str) -> "subprocess.CompletedProcess[str]":
-    """A real process, where it matters what its standard streams are."""
+    """Runs a command in a real process, with the standard streams that the line asks for."""
     return subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     assert run("--version") == (0, f"millstream {__version__}\n", "")
 
 
 @pytest.mark.parametrize("command", [(), ("serve",), *((name,) for name in GROUPS), *CLIENT_COMMANDS])
-def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
+def test_every_command_has_a_help_text(command: tuple[str, ...]) -> None:
     code, output, _ = run(*command[:2] if command[:1] and command[0] in GROUPS else command[:1], "--help")
     assert code == 0
     assert "Usage" in output
@@ -93,9 +93,9 @@ def every_command(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
         yield from every_command(below, *names, name)
 
 
-# The broker's flags are as long as its settings' names; half a screen is not enough for them.
+# `serve` is left out, because the flags of some settings are longer than half a screen.
 @pytest.mark.parametrize("command", sorted(set(every_command(get_command(app))) - {("serve",)}), ids=" ".join)
-def test_no_help_is_cut_on_a_narrow_screen(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_is_not_truncated_on_a_narrow_screen(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     code, output, _ = run(*command, "--help")
     assert code == 0
@@ -104,7 +104,7 @@ def test_no_help_is_cut_on_a_narrow_screen(command: tuple[str, ...], monkeypatch
 
 
 @pytest.mark.parametrize("command", CLIENT_COMMANDS)
-def test_without_a_broker_a_command_says_what_to_do_and_exits_with_5(command: tuple[str, ...]) -> None:
+def test_an_unreachable_broker_is_reported_with_a_hint_and_exit_code_5(command: tuple[str, ...]) -> None:
     code, _, errors = run(*command, "--bootstrap", NOBODY)
     assert code == 5
     assert f"{NOBODY} cannot be reached: connection refused" in errors
@@ -113,7 +113,7 @@ def test_without_a_broker_a_command_says_what_to_do_and_exits_with_5(command: tu
 
 
 @pytest.mark.parametrize("command", CLIENT_COMMANDS)
-def test_programs_get_the_same_as_json(command: tuple[str, ...]) -> None:
+def test_an_unreachable_broker_is_reported_as_json(command: tuple[str, ...]) -> None:
     code, _, errors = run(*command, "--bootstrap", NOBODY, "--json")
     assert code == 5
     document = json.loads(errors)
@@ -122,11 +122,11 @@ def test_programs_get_the_same_as_json(command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(("seeds", "each"), [(1, "1"), (2, "0.5")])
-def test_silent_brokers_share_the_time_and_it_is_told_in_round_numbers(seeds: int, each: str) -> None:
+def test_silent_brokers_share_the_timeout(seeds: int, each: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         names = ["127.0.0.1", "localhost"][:seeds]
-        code, _, errors = run("topic", "list", "--timeout", "1", "-b", ",".join(f"{name}:{port}" for name in names))
+        code, _, errors = run("topic", "list", "--timeout", "1s", "-b", ",".join(f"{name}:{port}" for name in names))
     assert code == 5
     assert f"127.0.0.1:{port} did not answer in {each} s" in errors
 
@@ -138,7 +138,7 @@ def test_the_bootstrap_list_can_come_from_the_environment(monkeypatch: pytest.Mo
     assert "127.0.0.1:2 " in errors
 
 
-def test_info_tells_about_this_machine_without_a_broker() -> None:
+def test_info_shows_the_local_installation_without_a_broker() -> None:
     code, output, _ = run("info", "--json", "--bootstrap", NOBODY)
     document = json.loads(output)
     assert document["local"]["millstream"] == __version__
@@ -167,7 +167,7 @@ def test_info_tells_about_this_machine_without_a_broker() -> None:
         (("dump", "t", "--from", "yesterday"), "--from"),
         (("dump", "t", "--count", "0"), "--count"),
         (("dump", "--offline", "/no/such/place"), "/no/such/place"),
-        (("dump", "--offline", __file__), "no segment file"),
+        (("dump", "--offline", __file__), "not a segment file"),
         (("dump", "--offline", "/", "--from", "1h"), "--from"),
         (("get", "t", "--raw", "--json"), "--raw"),
         (("get", "t", "--raw", "--verbose"), "--raw"),
@@ -196,7 +196,7 @@ def test_info_tells_about_this_machine_without_a_broker() -> None:
         (("tail", "t", "--json", "--verbose"), "--verbose"),
         (("config", "set", "topic", "t", "retention.ms"), "NAME=VALUE"),
         (("config", "list", "broker", "first"), "first"),
-        (("config", "describe", "broker"), "which broker"),
+        (("config", "describe", "broker"), "NAME"),
         (("config", "list", "shelf", "t"), "shelf"),
         (("sql",), "--file"),
         (("sql", "SELECT 1", "--file", "f"), "--file"),
@@ -207,9 +207,11 @@ def test_info_tells_about_this_machine_without_a_broker() -> None:
         (("topic", "list", "--timeout", "nan"), "--timeout"),
         (("topic", "list", "--timeout", "inf"), "--timeout"),
         (("topic", "list", "--timeout", "-1"), "--timeout"),
+        (("topic", "list", "--timeout", "soon"), "30s, 5m"),
+        (("topic", "list", "--timeout", "1w 1d"), "--timeout"),
     ],
 )
-def test_a_mistake_in_the_flags_is_named_and_exits_with_2(arguments: tuple[str, ...], named: str) -> None:
+def test_a_usage_error_names_the_option_and_exits_with_2(arguments: tuple[str, ...], named: str) -> None:
     code, _, errors = run(*arguments, *(() if "--bootstrap" in arguments else ("--bootstrap", NOBODY)))
     assert code == 2
     assert named in errors
@@ -226,9 +228,7 @@ def test_a_mistake_in_the_flags_is_named_and_exits_with_2(arguments: tuple[str, 
         (("get", "t", "--from", "yesterday"), "--from", ""),
     ],
 )
-def test_a_mistake_in_the_flags_is_one_json_document_where_json_is_asked_for(
-    arguments: tuple[str, ...], named: str, helping: str
-) -> None:
+def test_a_usage_error_with_json_is_one_json_document(arguments: tuple[str, ...], named: str, helping: str) -> None:
     code, output, errors = run(*arguments, "--json")
     assert (code, output) == (2, "")
     document = json.loads(errors)
@@ -237,13 +237,13 @@ def test_a_mistake_in_the_flags_is_one_json_document_where_json_is_asked_for(
     assert helping in document["hint"]
 
 
-def test_a_message_that_looks_like_a_flag_does_not_make_errors_json() -> None:
+def test_a_message_that_equals_the_json_flag_does_not_make_errors_json() -> None:
     code, _, errors = run("put", "t", "--partition", "x", "--", "--json")
     assert code == 2
     assert not errors.startswith("{")
 
 
-def test_all_settings_that_a_topic_can_have_are_told_without_a_topic_or_a_broker() -> None:
+def test_config_describe_topic_lists_all_topic_settings_without_a_broker() -> None:
     code, output, _ = run("config", "describe", "topic", "--bootstrap", NOBODY)
     assert code == 0
     assert "retention.ms = 604800000\n    long, default\n    " in output
@@ -252,16 +252,16 @@ def test_all_settings_that_a_topic_can_have_are_told_without_a_topic_or_a_broker
 
 
 @pytest.mark.parametrize("time", ["@-5", "soon", "17", "latest"])
-def test_what_a_timestamp_can_be_is_told_and_nothing_else(time: str) -> None:
+def test_an_invalid_timestamp_is_refused_with_the_accepted_forms(time: str) -> None:
     code, _, errors = run("put", "t", "m", "--timestamp", time)
     assert code == 2
-    assert f"--timestamp '{time}': expected a time such as 2025-01-31T12:00" in errors
+    assert f"--timestamp: '{time}' is not a time (use a time such as 2025-01-31T12:00" in errors
     assert "an offset" not in errors
 
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[BrokerSettings]:
-    """What a broker would have been started with."""
+    """Returns the list of settings with which brokers would have been started."""
     started: list[BrokerSettings] = []
 
     def remember(settings: BrokerSettings) -> int:
@@ -272,7 +272,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[BrokerSettings]:
     return started
 
 
-def test_serve_hands_its_flags_to_the_broker(given: list[BrokerSettings], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_passes_its_flags_to_the_broker(given: list[BrokerSettings], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_NODE_ID", "7")
     flags = ("--data", "a,b", "--kafka-port", "0", "--flush", "os", "--retention-ms", "1h", "--auto-create", "no")
     code, _, errors = run("serve", *flags)
@@ -290,7 +290,7 @@ def test_serve_reads_a_settings_file(given: list[BrokerSettings], tmp_path: Path
     assert (given[0].flush, given[0].kafka_port) == ("interval", 4321)
 
 
-def test_serve_ends_with_the_brokers_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_exits_with_the_brokers_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_serve, "run", lambda settings: 3)
     assert run("serve")[0] == 3
 
@@ -304,20 +304,20 @@ def test_serve_ends_with_the_brokers_exit_code(monkeypatch: pytest.MonkeyPatch) 
         ("--auto-create", "perhaps"),
     ],
 )
-def test_a_wrong_setting_is_named_and_exits_with_2(arguments: tuple[str, str]) -> None:
+def test_an_invalid_setting_is_named_and_exits_with_2(arguments: tuple[str, str]) -> None:
     code, _, errors = run("serve", *arguments)
     assert code == 2
     assert arguments[1] in errors
 
 
 def test_every_setting_of_the_broker_has_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")  # Where there is less room, long flags are cut.
+    monkeypatch.setenv("COLUMNS", "160")  # Long flags are truncated in narrower output.
     _, output, _ = run("serve", "--help")
     for field in FIELDS.values():
         assert field.flag in output
 
 
-def test_the_command_line_loads_nothing_it_does_not_need() -> None:
+def test_the_command_line_imports_no_heavy_modules() -> None:
     heavy = ["millstream.sdk", "millstream.broker", "kafka", "rich", "uvloop", "cramjam", "sqlite3"]
     program = f"import sys, millstream.cli.app; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
@@ -327,21 +327,21 @@ def test_the_command_line_loads_nothing_it_does_not_need() -> None:
 RECORD = Record(5, 1_700_000_000_123, b"k", b"v\n", (("h", b"\xff"), ("n", None)))
 
 
-def test_values_are_printed_as_they_are(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_message_values_are_printed_unchanged_one_per_line(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     MessagePrinter("t", as_json=False, verbose=False).write(
         0, [RECORD, RECORD._replace(value=b"\xff"), RECORD._replace(value=None)]
     )
     assert capfdbinary.readouterr().out == b"v\n\n\xff\n\n"
 
 
-def test_a_verbose_line_shows_time_place_key_and_headers(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_a_verbose_line_shows_time_partition_offset_key_and_headers(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     MessagePrinter("t", as_json=False, verbose=True).write(2, [RECORD._replace(value=b"v", key=None)])
     line = capfdbinary.readouterr().out.decode()
     assert "2:5  -  v h=\\xff n=-\n" in line
     assert "20.123" in line
 
 
-def test_a_verbose_line_has_escapes_for_what_a_terminal_might_obey(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_a_verbose_line_escapes_control_characters(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     hostile = b"\x1b[31mRED\x07"
     MessagePrinter("t", verbose=True).write(2, [Record(5, -1, hostile, hostile, ((hostile.decode(), hostile),))])
     escaped = r"\x1b[31mRED\x07"
@@ -349,14 +349,14 @@ def test_a_verbose_line_has_escapes_for_what_a_terminal_might_obey(capfdbinary: 
 
 
 @pytest.mark.parametrize("timestamp_ms", [1_700_000_000_000_000, 2**63 - 1])
-def test_a_time_beyond_the_calendar_is_shown_as_a_number(
+def test_a_timestamp_beyond_the_calendar_is_shown_as_a_number(
     timestamp_ms: int, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     MessagePrinter("t", as_json=False, verbose=True).write(2, [RECORD._replace(timestamp=timestamp_ms)])
     assert capfdbinary.readouterr().out.startswith(f"@{timestamp_ms}  2:5  k".encode())
 
 
-def test_json_keeps_bytes_that_are_no_text_in_base64(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_json_shows_bytes_that_are_not_utf8_as_base64(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     MessagePrinter("t", as_json=True, verbose=False).write(2, [RECORD._replace(value=b"\xff\x00")])
     assert json.loads(capfdbinary.readouterr().out) == {
         "topic": "t",
@@ -378,20 +378,20 @@ def test_bytes_are_text_or_base64(data: bytes | None, expected: dict[str, str | 
 
 
 @pytest.mark.parametrize("command", CLIENT_COMMANDS)
-def test_a_command_without_an_output_is_refused_before_it_does_anything(command: tuple[str, ...]) -> None:
+def test_a_command_with_closed_output_fails_before_it_does_anything(command: tuple[str, ...]) -> None:
     ended = shell(f"{COMMAND} {' '.join(command)} --bootstrap {NOBODY} >&-")
     assert (ended.returncode, ended.stderr) == (1, "millstream: standard output is closed; nothing was done\n")
 
 
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_do_not_end_in_a_traceback(closed: str) -> None:
+def test_closed_streams_cause_no_traceback(closed: str) -> None:
     ended = shell(f"{COMMAND} get t --bootstrap {NOBODY} {closed}")
     assert ended.returncode == (1 if " >&-" in closed else 5)
     assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize("debug", ["", "1"])
-def test_what_nobody_foresaw_is_one_line_and_a_traceback_only_where_asked_for(debug: str) -> None:
+def test_an_unexpected_exception_shows_a_traceback_only_in_debug_mode(debug: str) -> None:
     program = (
         "from millstream.cli import app, main\n"
         "def broken(**given): raise LookupError('unforeseen')\n"

@@ -1,4 +1,4 @@
-"""Named clusters: which brokers a command asks, and what becomes of the file."""
+"""Tests contexts: which brokers a command connects to, and how the file is read and written."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from millstream.cli import contexts
 from millstream.cli.app import app
 from millstream.model.errors import MillstreamError
+from millstream.process.contexts import Contexts, file_path, read_contexts
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ def told(*arguments: str) -> str:
 
 
 def asked(*arguments: str) -> str:
-    """The brokers a command tries to reach; nobody listens at any of them."""
+    """Returns the error of a command, which names the brokers that it tried. No broker listens at any of them."""
     code, _, errors = run("topic", "list", "--json", *arguments)
     assert code == 5
     message: str = json.loads(errors)["message"]
@@ -59,13 +60,13 @@ def test_contexts_are_set_listed_used_and_deleted() -> None:
     ]
 
 
-def test_a_new_context_can_be_made_the_current_one_at_once() -> None:
+def test_set_with_use_makes_a_new_context_the_current_one() -> None:
     told("context", "set", "a", "-b", "127.0.0.1:2")
     told("context", "set", "b", "-b", "127.0.0.1:3", "--use")
     assert "127.0.0.1:3" in asked()
 
 
-def test_the_flag_beats_the_environment_and_that_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_flag_overrides_the_environment_which_overrides_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
     told("context", "set", "current", "-b", "127.0.0.1:2")
     told("context", "set", "other", "-b", "127.0.0.1:3")
     told("context", "set", "third", "-b", "127.0.0.1:4")
@@ -78,14 +79,14 @@ def test_the_flag_beats_the_environment_and_that_the_context(monkeypatch: pytest
     assert "127.0.0.1:6" in asked("--context", "third", "--bootstrap", "127.0.0.1:6")
 
 
-def test_a_context_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_an_unknown_context_is_reported_with_the_existing_ones() -> None:
     told("context", "set", "home", "-b", "127.0.0.1:2")
     code, _, errors = run("topic", "list", "--context", "hom")
     assert code == 2
     assert "home" in errors
 
 
-def test_every_command_that_asks_a_broker_can_be_given_a_context() -> None:
+def test_every_command_that_connects_to_a_broker_accepts_a_context() -> None:
     told("context", "set", "home", "-b", "127.0.0.1:2")
     for command in (["get", "t"], ["group", "list"], ["cluster", "info"], ["sql", "SELECT 1"], ["info"]):
         assert "--context" in told(*command[:2] if command[0] in ("group", "cluster") else command[:1], "--help")
@@ -105,7 +106,7 @@ def test_every_command_that_asks_a_broker_can_be_given_a_context() -> None:
         (("set", "name"), "--bootstrap"),
     ],
 )
-def test_a_mistake_is_named_and_changes_nothing(file: Path, arguments: tuple[str, ...], named: str) -> None:
+def test_a_usage_error_is_reported_and_changes_nothing(file: Path, arguments: tuple[str, ...], named: str) -> None:
     code, output, errors = run("context", *arguments)
     assert (code, output) == (2, "")
     assert named in errors
@@ -115,14 +116,14 @@ def test_a_mistake_is_named_and_changes_nothing(file: Path, arguments: tuple[str
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("current = ", "cannot be understood"),
+        ("current = ", "is invalid"),
         ('colour = "red"', "colour"),
         ("[contexts.a]\nbootstrap = 7", "'a'"),
         ('[contexts.a]\nbootstrap = "h:1"\nuser = "me"', "'a'"),
         ("current = 7", "current"),
     ],
 )
-def test_a_file_that_cannot_be_understood_says_why_and_is_left_alone(file: Path, text: str, named: str) -> None:
+def test_an_invalid_file_is_reported_with_the_reason_and_not_changed(file: Path, text: str, named: str) -> None:
     file.parent.mkdir()
     file.write_text(text)
     for command in (("context", "list"), ("context", "set", "b", "-b", "h:1"), ("topic", "list")):
@@ -132,7 +133,7 @@ def test_a_file_that_cannot_be_understood_says_why_and_is_left_alone(file: Path,
     assert file.read_text() == text
 
 
-def test_a_current_context_that_is_not_there_is_shown_and_can_be_mended(file: Path) -> None:
+def test_a_missing_current_context_is_reported_and_can_be_replaced(file: Path) -> None:
     file.parent.mkdir()
     file.write_text('current = "gone"\n[contexts.a]\nbootstrap = "127.0.0.1:2"\n')
     for command in (("topic", "list"), ("context", "show")):
@@ -146,19 +147,19 @@ def test_a_current_context_that_is_not_there_is_shown_and_can_be_mended(file: Pa
         {"name": "a", "bootstrap": "127.0.0.1:2", "current": False},
         {"name": "gone", "bootstrap": None, "current": True},
     ]
-    assert "not there" in told("context", "list")
+    assert "missing" in told("context", "list")
     told("context", "use", "a")
     assert "127.0.0.1:2" in asked()
     assert [row["name"] for row in json.loads(told("context", "list", "--json"))] == ["a"]
 
 
-def test_a_broken_file_does_not_matter_where_brokers_are_named(file: Path) -> None:
+def test_an_invalid_file_is_ignored_when_brokers_are_named(file: Path) -> None:
     file.parent.mkdir()
     file.write_text("?")
     assert "127.0.0.1:2" in asked("--bootstrap", "127.0.0.1:2")
 
 
-def test_the_file_is_replaced_whole_or_not_at_all(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told("context", "set", "a", "-b", "127.0.0.1:2")
     before = file.read_bytes()
 
@@ -167,12 +168,12 @@ def test_the_file_is_replaced_whole_or_not_at_all(file: Path, monkeypatch: pytes
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(OSError, match="No space left"):
-        contexts.write_contexts(contexts.Contexts())
+        contexts.write_contexts(Contexts())
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_a_file_that_is_a_link_stays_one(file: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_a_symbolic_link_stays_one(file: Path, tmp_path: Path) -> None:
     real = tmp_path / "real.toml"
     file.parent.mkdir()
     file.symlink_to(real)
@@ -185,20 +186,23 @@ def test_a_file_that_is_a_link_stays_one(file: Path, tmp_path: Path) -> None:
     ("home", "expected"),
     [("/settings", "/settings/millstream/config.toml"), ("relative", "/me/.config/millstream/config.toml")],
 )
-def test_the_file_is_where_the_user_keeps_settings(monkeypatch: pytest.MonkeyPatch, home: str, expected: str) -> None:
+def test_the_file_is_in_the_users_configuration_directory(
+    monkeypatch: pytest.MonkeyPatch, home: str, expected: str
+) -> None:
     monkeypatch.delenv("MILLSTREAM_CLIENT_CONFIG")
     monkeypatch.setenv("HOME", "/me")
     monkeypatch.setenv("XDG_CONFIG_HOME", home)
-    assert str(contexts.file_path()) == expected
+    assert str(file_path()) == expected
 
 
-def test_names_and_brokers_survive_being_written() -> None:
-    made = contexts.Contexts().with_context("ümlaut.1_x-y", "[::1]:9092").with_context("b", "h").using("b")
+def test_contexts_are_read_back_as_they_were_written() -> None:
+    first = contexts.with_context(Contexts(), "ümlaut.1_x-y", "[::1]:9092")
+    made = contexts.with_context(first, "b", "h").using("b")
     contexts.write_contexts(made)
-    assert contexts.read_contexts() == made
+    assert read_contexts() == made
 
 
 @pytest.mark.parametrize("name", ["", "a b", 'a"b', "a\nb", "x" * 65])
-def test_a_name_that_could_not_be_typed_is_refused(name: str) -> None:
+def test_an_invalid_context_name_is_refused(name: str) -> None:
     with pytest.raises(MillstreamError):
-        contexts.Contexts().with_context(name, "h:1")
+        contexts.with_context(Contexts(), name, "h:1")

@@ -1,4 +1,4 @@
-"""What commands print, on wide and narrow screens and into pipes."""
+"""Tests the output of commands: sizes, escapes, tables and suggestions."""
 
 import pytest
 
@@ -21,12 +21,12 @@ from millstream.model.errors import ErrorCode, MillstreamError
         (5000 * 2**40, "5000.0 TiB"),
     ],
 )
-def test_sizes_have_as_many_digits_as_people_read(size_bytes: int, text: str) -> None:
+def test_sizes_are_shown_with_a_unit_and_few_digits(size_bytes: int, text: str) -> None:
     assert shown_size(size_bytes) == text
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 batches"), (1, "1 batch"), (2, "2 batches")])
-def test_nouns_follow_their_numbers(count: int, text: str) -> None:
+def test_a_counted_noun_is_singular_or_plural(count: int, text: str) -> None:
     assert counted(count, "batch", "batches") == text
 
 
@@ -34,7 +34,7 @@ HOSTILE = "esc\x1b[31mRED\x1b]0;t\x07 \x9b1m\u202e\udcff\n[red]b[/red] :smile:"
 HARMLESS = r"esc\x1b[31mRED\x1b]0;t\x07 \x9b1m\u202e\udcff\n[red]b[/red] :smile:"
 
 
-def test_what_a_terminal_might_obey_is_escaped_in_lines_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_are_escaped_in_lines_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
     print_line(HOSTILE)
     print_note(HOSTILE)
     print_table(("name", HOSTILE), [(HOSTILE, 5)], numbers=(HOSTILE,))
@@ -46,25 +46,25 @@ def test_what_a_terminal_might_obey_is_escaped_in_lines_and_tables(capsys: pytes
 
 
 @pytest.mark.parametrize("text", ["plain", "grün", "日本\u3000語", "12\xa0€", "back\\slash"])
-def test_what_is_only_to_be_read_stays_as_it_is(text: str) -> None:
+def test_printable_text_is_not_escaped(text: str) -> None:
     assert printable(text) == text
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_an_error_sends_nothing_to_the_terminal_but_text(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_are_escaped_in_errors(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     explain(MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR, f"it says {HOSTILE}"), as_json)
     told = capsys.readouterr().err
     assert "\x1b" not in told
     assert "[red]b[/red] :smile:" in told
 
 
-def test_a_cell_that_nobody_would_read_to_the_end_ends_in_an_ellipsis(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_cell_ends_in_an_ellipsis(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("group", "state"), [("g" * 32_000, "Empty")])
     *_, row = capsys.readouterr().out.splitlines()
     assert row.split() == ["g" * (CELL_MAX - 1) + "…", "Empty"]
 
 
-def test_a_table_in_a_pipe_is_as_wide_as_it_needs_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_in_a_pipe_has_no_maximum_width(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("topic", "messages"), [("x" * 300, 5)], numbers=("messages",))
     assert "x" * 300 in capsys.readouterr().out
 
@@ -78,5 +78,5 @@ def test_a_table_in_a_pipe_is_as_wide_as_it_needs_to_be(capsys: pytest.CaptureFi
         ("payments", []),
     ],
 )
-def test_names_that_could_have_been_meant_are_found(name: str, expected: list[str]) -> None:
+def test_nearest_names_finds_a_misspelled_name_and_no_other(name: str, expected: list[str]) -> None:
     assert nearest_names(name, ["orders", "visits", "greetings"]) == expected

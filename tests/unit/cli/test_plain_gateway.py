@@ -1,4 +1,4 @@
-"""The flags of a gateway mean the same with and without Typer, those that may be repeated included."""
+"""Tests that a gateway's flags give the same settings with and without Typer, repeated flags included."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ LINES: list[tuple[Sequence[str], GatewaySettings | None]] = [
 
 
 @pytest.mark.parametrize(("arguments", "expected"), LINES, ids=[" ".join(line) for line, _ in LINES])
-def test_a_line_means_the_same_with_and_without_typer(
+def test_a_command_line_gives_the_same_settings_with_and_without_typer(
     arguments: Sequence[str], expected: GatewaySettings | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[GatewaySettings] = []

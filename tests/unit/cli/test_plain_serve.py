@@ -1,4 +1,4 @@
-"""A line that starts a broker and has nothing to explain is read without Typer, and means the same as with it."""
+"""Tests that plain flags of `serve` are parsed without Typer, and give the same settings as with Typer."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,23 +50,23 @@ def through_typer(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("arguments", [*PLAIN, *NOT_PLAIN], ids=" ".join)
-def test_a_line_means_the_same_with_and_without_typer(
+def test_a_command_line_gives_the_same_settings_with_and_without_typer(
     arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert serve.plain_settings(arguments) == through_typer(arguments, monkeypatch)
 
 
 @pytest.mark.parametrize("arguments", PLAIN, ids=" ".join)
-def test_flags_with_values_need_no_typer(arguments: Sequence[str]) -> None:
+def test_plain_flags_are_parsed_without_typer(arguments: Sequence[str]) -> None:
     assert serve.plain_settings(arguments) is not None
 
 
 @pytest.mark.parametrize("arguments", NOT_PLAIN, ids=" ".join)
-def test_whatever_wants_an_explanation_is_left_to_typer(arguments: Sequence[str]) -> None:
+def test_plain_settings_returns_none_for_help_and_invalid_flags(arguments: Sequence[str]) -> None:
     assert serve.plain_settings(arguments) is None
 
 
-def test_a_settings_file_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_settings_file_is_read_with_and_without_typer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "millstream.toml"
     file.write_text("kafka_port = 7")
     plain = serve.plain_settings(["--config", str(file), "--host", "::1"])

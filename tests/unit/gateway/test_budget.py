@@ -1,4 +1,4 @@
-"""What requests hold together is bounded, and no single one is kept out for ever."""
+"""Tests that the memory of all requests together is bounded, and that no request is refused forever."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from millstream.gateway.budget import Budget, Share
 from millstream.model.errors import ErrorCode, MillstreamError
 
 
-def test_what_is_too_much_beside_others_is_refused_until_they_give_back() -> None:
+def test_a_request_over_the_budget_is_refused_until_others_release_memory() -> None:
     budget = Budget(100)
     one, other = Share(budget), Share(budget)
     one.take(60)
@@ -19,14 +19,14 @@ def test_what_is_too_much_beside_others_is_refused_until_they_give_back() -> Non
     assert budget.held_bytes == other.held_bytes == 100
 
 
-def test_a_request_that_is_alone_gets_all_it_needs() -> None:
+def test_a_single_request_may_exceed_the_budget() -> None:
     share = Share(Budget(100))
     share.take(10)
     share.take(1_000)
     assert share.held_bytes == 1_010
 
 
-def test_what_is_done_is_answered_and_counts() -> None:
+def test_a_take_that_cannot_be_refused_may_exceed_the_budget_and_is_counted() -> None:
     budget = Budget(100)
     Share(budget).take(100)
     done = Share(budget)

@@ -1,4 +1,4 @@
-"""What a poll and a commit ask the brokers, counted: few things, and not more where there are more partitions."""
+"""Counts the broker requests of polls and commits: few, and no more with more partitions."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,11 +18,11 @@ from millstream.sdk.connection.cluster import ConnectionSettings
 
 TOPIC, NAMES = "orders", ("billing", "a")
 WARM = {"ApiVersions", "Info", "Role", "FindCoordinator", "Metadata"}
-"""Asked once for a connection, a group or a topic, and not again."""
+"""APIs that are called once per connection, group or topic."""
 
 
 class Asked:
-    """Told of every request that was answered."""
+    """Counts answered requests by API."""
 
     def __init__(self) -> None:
         self.apis: Counter[str] = Counter()
@@ -64,7 +64,7 @@ async def fill(ground: Ground, partitions: int) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 8, 200])
-def test_a_poll_asks_for_few_things_however_many_partitions_there_are(partitions: int) -> None:
+def test_a_poll_makes_few_broker_requests_for_any_number_of_partitions(partitions: int) -> None:
     some = min(partitions, PARTITIONS_MAX)
 
     async def story(ground: Ground, asked: Asked) -> None:
@@ -75,7 +75,7 @@ def test_a_poll_asks_for_few_things_however_many_partitions_there_are(partitions
             return poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=0))
 
         first = {"IteratorJoin": 1, "ListIterators": 1, "OffsetFetch": 1, "ListOffsets": 1, "Fetch": 1}
-        # A group that has committed nothing has iterators without an offset: that is read before it is handed out.
+        # Without a committed offset an iterator has no offset yet; a read resolves it before the delivery.
         within(
             await asked.during(polled()), {**first, "GetIterator": some, "ReadIterator": some, "DeliverIterator": some}
         )
@@ -90,11 +90,11 @@ def test_a_poll_asks_for_few_things_however_many_partitions_there_are(partitions
 
 def within(cost: Mapping[str, int], limits: Mapping[str, int]) -> None:
     over = {api: count for api, count in cost.items() if count > limits.get(api, 0)}
-    assert not over, f"{cost}, and allowed are {limits}"
+    assert not over, f"{cost} exceeds {limits}"
     assert cost["ListIterators"] == 1
 
 
-def test_a_consumer_that_keeps_up_asks_five_things_in_four_round_trips() -> None:
+def test_a_consumer_without_lag_makes_five_broker_requests_per_poll() -> None:
     async def story(ground: Ground, asked: Asked) -> None:
         async def polled() -> object:
             return await poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=5), auto_commit=True)
@@ -103,14 +103,14 @@ def test_a_consumer_that_keeps_up_asks_five_things_in_four_round_trips() -> None
         await polled()
         for _ in range(3):
             await fill(ground, 1)
-            # Who it is and what it has, at once; the commit; the messages; the note that they were handed out.
+            # Join and list run concurrently; then commit, fetch and the record of the delivery.
             limits = {"IteratorJoin": 1, "ListIterators": 1, "CommitIterator": 1, "Fetch": 1, "DeliverIterator": 1}
             within(await asked.during(polled()), limits)
 
     counted(story, 1)
 
 
-def test_a_poll_that_waits_asks_no_more_than_a_heartbeat() -> None:
+def test_a_waiting_poll_only_sends_heartbeats() -> None:
     async def story(ground: Ground, asked: Asked) -> None:
         await poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=10))
         cost = await asked.during(poll(ground.cluster, [TOPIC], *NAMES, ReadLimits(wait_s=20)))

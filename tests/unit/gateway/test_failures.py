@@ -1,4 +1,4 @@
-"""Every failure has a status on every interface."""
+"""Tests that every error has a status on every interface."""
 
 import pytest
 
@@ -9,25 +9,25 @@ from millstream.sdk.producing.failures import OutcomeUnknownError
 
 
 @pytest.mark.parametrize("code", ErrorCode, ids=lambda code: code.name)
-def test_every_row_of_the_error_table_has_its_statuses(code: ErrorCode) -> None:
+def test_every_error_code_has_an_http_and_a_grpc_status(code: ErrorCode) -> None:
     status = STATUSES[code]
     assert (status.http >= 400) == (status.grpc != 0) == (code is not ErrorCode.NONE)
     assert status_of(MillstreamError(code)) == status
 
 
-def test_what_may_be_tried_again_as_it_is_does_not_blame_the_caller() -> None:
+def test_retriable_errors_do_not_have_a_client_error_status() -> None:
     found = {code.name for code in ErrorCode if code.retriable and STATUSES[code].http in (400, 413, 422)}
     assert found == set()
 
 
-def test_a_write_whose_outcome_is_unknown_is_that_whatever_its_name() -> None:
+def test_a_write_with_an_unknown_outcome_is_504_for_any_error_code() -> None:
     cause = MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
     error = OutcomeUnknownError(TopicPartition("t", 0), cause, unanswered=False)
     assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert (status_of(error).http, status_of(cause).http) == (504, 503)
 
 
-def test_the_field_is_told_where_it_is_known() -> None:
+def test_an_error_names_its_field_if_it_is_known() -> None:
     assert field_of(invalid("offset", "it is odd")) == "offset"
     assert field_of(FieldError(ErrorCode.INVALID_TOPIC, "no name", "name")) == "name"
     assert field_of(MillstreamError(ErrorCode.INVALID_TOPIC)) == "topic"

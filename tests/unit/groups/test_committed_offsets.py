@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit and delete them, and what is found again."""
+"""Tests committed offsets: who may commit and delete them, and what a fetch returns."""
 
 from typing import Any
 
@@ -9,38 +9,44 @@ from millstream.groups.commands import FetchOffsets, OffsetToCommit
 from millstream.groups.responses import CommittedOffset, OffsetsResponse
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import LeaderEpoch, Offset
 
 
-def test_what_was_committed_is_found_again_with_everything_that_was_said() -> None:
+def test_a_fetch_returns_every_field_of_a_commit() -> None:
     driver = Driver()
-    offsets = (OffsetToCommit("orders", 0, 42, 7, "note"), OffsetToCommit("orders", 1, 43, -1, ""))
+    offsets = (
+        OffsetToCommit("orders", 0, Offset(42), LeaderEpoch(7), "note"),
+        OffsetToCommit("orders", 1, Offset(43), LeaderEpoch(-1), ""),
+    )
     assert driver.commit(offsets=offsets).error is ErrorCode.NONE
     when_ms = WALL_MS + driver.at_ms
     found = driver.ask(FetchOffsets("g", (("orders", 0), ("orders", 9), ("other", 0))), OffsetsResponse)
-    assert found == OffsetsResponse(offsets={("orders", 0): CommittedOffset(42, 7, "note", when_ms)})
+    assert found == OffsetsResponse(
+        offsets={("orders", 0): CommittedOffset(Offset(42), LeaderEpoch(7), "note", when_ms)}
+    )
     assert driver.offsets() == {("orders", 0): 42, ("orders", 1): 43}
 
 
-def test_a_group_that_nobody_knows_has_no_offsets_and_that_is_no_error() -> None:
+def test_a_fetch_for_an_unknown_group_returns_no_offsets_and_no_error() -> None:
     assert Driver().ask(FetchOffsets("unknown", (("orders", 0),)), OffsetsResponse) == OffsetsResponse()
     assert Driver().ask(FetchOffsets("unknown", None), OffsetsResponse) == OffsetsResponse()
 
 
-def test_a_later_commit_counts_also_if_it_goes_back() -> None:
+def test_a_later_commit_may_move_the_offset_backwards() -> None:
     driver = Driver()
     driver.commit(("orders", 0, 42))
     driver.commit(("orders", 0, 7))
     assert driver.offsets() == {("orders", 0): 7}
 
 
-def test_a_commit_from_outside_makes_a_simple_group() -> None:
+def test_a_commit_by_a_non_member_creates_a_simple_group() -> None:
     driver = Driver()
     driver.commit(("orders", 0, 1))
     described = driver.describe()
     assert (described.state, described.protocol_type, described.members) == ("Empty", "", ())
 
 
-def test_a_group_without_a_name_can_have_offsets_as_simple_consumers_use_it() -> None:
+def test_a_group_with_an_empty_name_accepts_commits_of_simple_consumers() -> None:
     driver = Driver()
     assert driver.commit(("orders", 0, 1), group_id="").error is ErrorCode.NONE
     assert driver.offsets("") == {("orders", 0): 1}
@@ -49,7 +55,7 @@ def test_a_group_without_a_name_can_have_offsets_as_simple_consumers_use_it() ->
 @pytest.mark.parametrize(
     ("knows_stale_epoch", "error"), [(True, ErrorCode.GROUP_ID_NOT_FOUND), (False, ErrorCode.ILLEGAL_GENERATION)]
 )
-def test_a_member_cannot_commit_for_a_group_that_is_not_there(knows_stale_epoch: bool, error: ErrorCode) -> None:
+def test_a_commit_with_a_generation_fails_in_an_unknown_group(knows_stale_epoch: bool, error: ErrorCode) -> None:
     driver = Driver()
     committed = driver.commit(("orders", 0, 1), generation=3, member_id="me", knows_stale_epoch=knows_stale_epoch)
     assert committed.error is error
@@ -71,14 +77,14 @@ def test_a_member_cannot_commit_for_a_group_that_is_not_there(knows_stale_epoch:
         ({"member_id": "nobody", "instance_id": "i0"}, ErrorCode.FENCED_INSTANCE_ID),
     ],
 )
-def test_in_a_group_with_members_only_they_commit(wrong: dict[str, Any], error: ErrorCode) -> None:
+def test_only_current_members_may_commit_in_a_group_with_members(wrong: dict[str, Any], error: ErrorCode) -> None:
     driver = Driver()
     (member,) = driver.stable(static=True)
     assert driver.commit(("orders", 0, 5), by=member, **wrong).error is error
     assert driver.offsets() == ({("orders", 0): 5} if error is ErrorCode.NONE else {})
 
 
-def test_while_the_group_gathers_its_members_may_commit_and_before_it_shares_out_they_may_not() -> None:
+def test_members_may_commit_while_joins_are_pending_but_not_before_the_assignment() -> None:
     driver = Driver()
     leader, follower = driver.stable(2)
     driver.send_join(leader.member_id)
@@ -91,7 +97,7 @@ def test_while_the_group_gathers_its_members_may_commit_and_before_it_shares_out
     assert driver.offsets() == {("orders", 0): 5}
 
 
-def test_a_commit_is_a_sign_of_life() -> None:
+def test_a_commit_restarts_the_session_timeout() -> None:
     driver = Driver()
     (member,) = driver.stable()
     for _ in range(3):
@@ -100,19 +106,19 @@ def test_a_commit_is_a_sign_of_life() -> None:
     assert driver.state() == "Stable"
 
 
-def test_a_note_that_is_too_long_refuses_its_partition_only() -> None:
+def test_metadata_that_is_too_long_fails_only_its_own_partition() -> None:
     driver = Driver()
     longest = GroupSettings().offset_metadata_bytes_max
     offsets = (
-        OffsetToCommit("orders", 0, 1, -1, "x" * longest),
-        OffsetToCommit("orders", 1, 1, -1, "x" * (longest + 1)),
+        OffsetToCommit("orders", 0, Offset(1), LeaderEpoch(-1), "x" * longest),
+        OffsetToCommit("orders", 1, Offset(1), LeaderEpoch(-1), "x" * (longest + 1)),
     )
     committed = driver.commit(offsets=offsets)
     assert committed.errors == {("orders", 1): ErrorCode.OFFSET_METADATA_TOO_LARGE}
     assert driver.offsets() == {("orders", 0): 1}
 
 
-def test_offsets_of_an_empty_group_can_be_deleted_and_those_that_are_not_there_too() -> None:
+def test_offsets_of_an_empty_group_can_be_deleted_even_if_they_do_not_exist() -> None:
     driver = Driver()
     driver.commit(("orders", 0, 1), ("orders", 1, 1), ("other", 0, 1))
     deleted = driver.delete_offsets(("orders", 0), ("other", 0), ("never", 3))
@@ -120,7 +126,7 @@ def test_offsets_of_an_empty_group_can_be_deleted_and_those_that_are_not_there_t
     assert driver.offsets() == driver.restarted().offsets() == {("orders", 1): 1}
 
 
-def test_offsets_of_topics_that_consumers_read_stay() -> None:
+def test_offsets_of_subscribed_topics_cannot_be_deleted() -> None:
     driver = Driver()
     (member,) = driver.stable()
     driver.commit(("orders", 0, 1), ("other", 0, 1), by=member)
@@ -129,7 +135,7 @@ def test_offsets_of_topics_that_consumers_read_stay() -> None:
     assert driver.offsets() == {("orders", 0): 1}
 
 
-def test_a_subscription_that_has_changed_counts_as_it_is_now() -> None:
+def test_only_the_current_subscription_protects_offsets_from_deletion() -> None:
     driver = Driver()
     (member,) = driver.stable()
     assert driver.delete_offsets(("orders", 0)).errors
@@ -139,7 +145,7 @@ def test_a_subscription_that_has_changed_counts_as_it_is_now() -> None:
     assert driver.delete_offsets(("other", 0)).errors
 
 
-def test_consumers_that_cannot_be_understood_are_taken_to_read_everything() -> None:
+def test_consumers_with_unreadable_subscriptions_count_as_reading_every_topic() -> None:
     driver = Driver()
     driver.stable(protocols=offering("range", metadata=b"\x00\x01garbage"))
     assert driver.delete_offsets(("orders", 0)).errors == {("orders", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
@@ -153,13 +159,13 @@ def test_consumers_that_cannot_be_understood_are_taken_to_read_everything() -> N
         ("workers", ErrorCode.NON_EMPTY_GROUP),
     ],
 )
-def test_offsets_cannot_be_deleted_where_nobody_knows_who_needs_them(group_id: str, error: ErrorCode) -> None:
+def test_offsets_cannot_be_deleted_in_unknown_or_non_consumer_groups(group_id: str, error: ErrorCode) -> None:
     driver = Driver()
     driver.stable(group_id="workers", protocol_type="connect", protocols=offering("compatible"))
     assert driver.delete_offsets(("orders", 0), group_id=group_id).error is error
 
 
-def test_with_a_topic_go_the_offsets_that_all_groups_have_in_it() -> None:
+def test_deleting_a_topic_removes_its_offsets_from_all_groups() -> None:
     driver = Driver()
     (member,) = driver.stable()
     driver.commit(("orders", 0, 1), ("kept", 0, 1), by=member)

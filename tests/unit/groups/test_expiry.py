@@ -1,4 +1,4 @@
-"""What nobody needs any longer is forgotten, in the log too."""
+"""Tests that offsets and groups expire, also in the log."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ PATIENT_MS = 10 * RETENTION_MS
 
 
 def kept() -> Driver:
-    """With members that can be silent for long."""
+    """A driver with a short retention, whose members may have very long session timeouts."""
     return Driver(offsets_retention_ms=RETENTION_MS, session_timeout_max_ms=PATIENT_MS)
 
 
@@ -20,7 +20,7 @@ def groups(driver: Driver) -> list[str]:
     return list(driver.machine.group_ids())
 
 
-def test_offsets_of_a_simple_group_go_each_at_its_time_and_the_group_with_the_last() -> None:
+def test_offsets_of_a_simple_group_expire_one_by_one_and_then_the_group() -> None:
     driver = kept()
     driver.commit(("orders", 0, 1))
     driver.pass_time(DAY_MS)
@@ -34,7 +34,7 @@ def test_offsets_of_a_simple_group_go_each_at_its_time_and_the_group_with_the_la
     assert driver.machine.next_deadline_ms is None
 
 
-def test_committing_again_keeps_an_offset() -> None:
+def test_a_new_commit_restarts_the_retention_of_an_offset() -> None:
     driver = kept()
     for _ in range(5):
         driver.commit(("orders", 0, 1))
@@ -42,7 +42,7 @@ def test_committing_again_keeps_an_offset() -> None:
     assert driver.offsets() == {("orders", 0): 1}
 
 
-def test_a_group_with_members_keeps_what_they_read_however_long_ago_it_was_committed() -> None:
+def test_offsets_of_subscribed_topics_do_not_expire_while_the_group_has_members() -> None:
     driver = kept()
     (member,) = driver.stable(session_timeout_ms=PATIENT_MS)
     driver.commit(("orders", 0, 1), ("once", 0, 1), by=member)
@@ -50,7 +50,7 @@ def test_a_group_with_members_keeps_what_they_read_however_long_ago_it_was_commi
     assert driver.offsets() == {("orders", 0): 1}
 
 
-def test_a_group_whose_protocol_nobody_understands_keeps_everything_while_it_has_members() -> None:
+def test_offsets_of_an_unknown_protocol_type_do_not_expire_while_it_has_members() -> None:
     driver = kept()
     (member,) = driver.stable(session_timeout_ms=PATIENT_MS, protocol_type="connect", protocols=offering("compatible"))
     driver.commit(("orders", 0, 1), by=member)
@@ -58,7 +58,7 @@ def test_a_group_whose_protocol_nobody_understands_keeps_everything_while_it_has
     assert driver.offsets() == {("orders", 0): 1}
 
 
-def test_once_a_group_is_empty_its_offsets_have_the_whole_time_left() -> None:
+def test_the_retention_starts_when_the_group_becomes_empty() -> None:
     driver = kept()
     (member,) = driver.stable(session_timeout_ms=PATIENT_MS)
     driver.commit(("orders", 0, 1), by=member)
@@ -70,7 +70,7 @@ def test_once_a_group_is_empty_its_offsets_have_the_whole_time_left() -> None:
     assert groups(driver) == groups(driver.restarted()) == []
 
 
-def test_the_time_goes_on_over_a_restart() -> None:
+def test_the_retention_time_continues_across_a_restart() -> None:
     driver = kept()
     (member,) = driver.stable()
     driver.commit(("orders", 0, 1), by=member)
@@ -82,7 +82,7 @@ def test_the_time_goes_on_over_a_restart() -> None:
     assert groups(driver) == []
 
 
-def test_an_empty_group_without_offsets_goes_after_a_while() -> None:
+def test_an_empty_group_without_offsets_is_removed_at_the_next_check() -> None:
     driver = kept()
     (member,) = driver.stable()
     driver.leave(member.member_id)
@@ -92,7 +92,7 @@ def test_an_empty_group_without_offsets_goes_after_a_while() -> None:
     assert groups(driver) == groups(driver.restarted()) == []
 
 
-def test_a_group_whose_members_never_came_goes_after_a_while_without_a_trace() -> None:
+def test_a_group_whose_members_never_joined_is_removed_without_records() -> None:
     driver = kept()
     driver.join(knows_member_id_required=True)
     driver.pass_time(SESSION_MS + LOOK_EVERY_MS)
@@ -100,7 +100,7 @@ def test_a_group_whose_members_never_came_goes_after_a_while_without_a_trace() -
     assert driver.log == []
 
 
-def test_a_group_that_is_only_empty_for_a_moment_does_not_go() -> None:
+def test_a_group_that_was_empty_only_briefly_is_not_removed() -> None:
     driver = kept()
     (member,) = driver.stable()
     driver.leave(member.member_id)
@@ -110,7 +110,7 @@ def test_a_group_that_is_only_empty_for_a_moment_does_not_go() -> None:
     assert groups(driver) == ["g"]
 
 
-def test_members_that_stop_reading_a_topic_let_its_offsets_go() -> None:
+def test_offsets_of_a_topic_expire_after_the_members_unsubscribe_from_it() -> None:
     driver = kept()
     long: dict[str, Any] = {"session_timeout_ms": PATIENT_MS}
     (member,) = driver.stable(**long)
@@ -122,7 +122,7 @@ def test_members_that_stop_reading_a_topic_let_its_offsets_go() -> None:
     assert driver.offsets() == {}
 
 
-def test_many_groups_that_are_due_at_once_are_looked_at_in_parts() -> None:
+def test_many_groups_that_are_due_together_expire_over_several_ticks() -> None:
     driver = kept()
     many = WORK_PER_TICK // 10
     for number in range(30):

@@ -1,4 +1,4 @@
-"""The records of offsets and classic groups, byte for byte as Kafka's own tools expect them."""
+"""Tests the records of offsets and classic groups, byte for byte as Kafka's own tools expect them."""
 
 from struct import pack
 
@@ -6,7 +6,7 @@ import pytest
 
 from builders.groups.machine import Driver
 from builders.loops import for_each
-from millstream.groups.effects import GroupLogRecord
+from millstream.coordination.effects import LogRecord
 from millstream.groups.records import (
     NO_TOPIC,
     OffsetKey,
@@ -24,10 +24,11 @@ from millstream.groups.records import (
     subscribed_topics,
 )
 from millstream.groups.responses import CommittedOffset
+from millstream.model.ids import LeaderEpoch, Offset, TopicIdBytes
 from millstream.wire.malformed import MalformedMessageError
 
 KEY = OffsetKey("billing", "orders", 3)
-COMMITTED = CommittedOffset(42, 7, "note", 1_700_000_000_000)
+COMMITTED = CommittedOffset(Offset(42), LeaderEpoch(7), "note", 1_700_000_000_000)
 GROUP = StoredGroup(
     protocol_type="consumer",
     generation=5,
@@ -49,7 +50,7 @@ FROM_KAFKA = {
     "72646b61666b6100092f31302e302e302e31000493e00000afc800000002000100000002000000036d2d32000673746174696300046a6176"
     "6100092f31302e302e302e320000ea60000027100000000373756200000000",
 }
-"""The same, written by Apache Kafka 4.3's own code."""
+"""The same records, encoded by Apache Kafka 4.3's own code."""
 
 
 def text(value: str | None) -> bytes:
@@ -60,21 +61,21 @@ def data(value: bytes) -> bytes:
     return pack(">i", len(value)) + value
 
 
-def test_the_key_of_an_offset_is_group_topic_and_partition() -> None:
+def test_the_key_of_an_offset_contains_group_topic_and_partition() -> None:
     expected = pack(">h", 1) + text("billing") + text("orders") + pack(">i", 3)
     assert offset_record(KEY, COMMITTED).key == offset_tombstone(KEY).key == expected
     assert offset_tombstone(KEY).value is None
     assert read_offset_key(expected) == KEY
 
 
-def test_the_value_of_an_offset_is_of_version_3() -> None:
+def test_an_offset_record_without_a_topic_id_has_value_version_3() -> None:
     expected = pack(">hqi", 3, 42, 7) + text("note") + pack(">q", 1_700_000_000_000)
     assert offset_record(KEY, COMMITTED).value == expected
     assert read_offset(expected) == (COMMITTED, NO_TOPIC)
 
 
-def test_an_offset_in_a_topic_whose_id_is_known_has_it_as_a_tag_of_version_4() -> None:
-    topic_id = bytes(range(16))
+def test_an_offset_record_with_a_topic_id_has_value_version_4_and_an_id_tag() -> None:
+    topic_id = TopicIdBytes(bytes(range(16)))
     expected = pack(">hqi", 4, 42, 7) + b"\x05note" + pack(">q", 1_700_000_000_000) + b"\x01\x00\x10" + topic_id
     assert offset_record(KEY, COMMITTED, topic_id).value == expected
     assert read_offset(expected) == (COMMITTED, topic_id)
@@ -89,11 +90,11 @@ def test_an_offset_in_a_topic_whose_id_is_known_has_it_as_a_tag_of_version_4() -
         (pack(">hqi", 4, 42, 7) + b"\x05note" + pack(">q", 1_700_000_000_000) + b"\x00", 7),
     ],
 )
-def test_offsets_of_other_versions_are_understood(value: bytes, leader_epoch: int) -> None:
-    assert read_offset(value) == (COMMITTED._replace(leader_epoch=leader_epoch), NO_TOPIC)
+def test_offsets_of_other_versions_are_decoded(value: bytes, leader_epoch: int) -> None:
+    assert read_offset(value) == (COMMITTED._replace(leader_epoch=LeaderEpoch(leader_epoch)), NO_TOPIC)
 
 
-def test_a_group_is_laid_out_in_version_3() -> None:
+def test_a_group_is_encoded_in_version_3() -> None:
     members = (
         text("m-1") + text(None) + text("rdkafka") + text("/10.0.0.1") + pack(">ii", 300_000, 45_000)
         + data(b"\x00\x01") + data(b"\x00\x00")
@@ -110,7 +111,7 @@ def test_a_group_is_laid_out_in_version_3() -> None:
     assert read_group_key(group_key("billing")) == "billing"
 
 
-def test_the_bytes_are_those_that_kafka_writes() -> None:
+def test_the_encoded_bytes_equal_those_of_kafka() -> None:
     offset = offset_record(KEY, COMMITTED)
     written = {
         "offset key": offset.key,
@@ -121,14 +122,14 @@ def test_the_bytes_are_those_that_kafka_writes() -> None:
     assert {name: data.hex() for name, data in written.items()} == FROM_KAFKA
 
 
-def test_an_empty_group_names_neither_protocol_nor_leader() -> None:
+def test_an_empty_group_is_encoded_without_protocol_and_leader() -> None:
     empty = StoredGroup("consumer", 6, None, None, 1, ())
     value = pack(">h", 3) + text("consumer") + pack(">i", 6) + text(None) + text(None) + pack(">qi", 1, 0)
     assert group_value(empty) == value
     assert read_group(value) == empty
 
 
-def test_a_group_of_the_oldest_version_gets_its_session_timeout_for_rebalances_too() -> None:
+def test_a_version_0_group_record_gets_its_session_timeout_as_rebalance_timeout() -> None:
     member = text("m") + text("c") + text("/h") + pack(">i", 9_000) + data(b"s") + data(b"a")
     value = pack(">h", 0) + text("consumer") + pack(">i", 5) + text("range") + text("m") + pack(">i", 1) + member
     read = read_group(value)
@@ -136,7 +137,7 @@ def test_a_group_of_the_oldest_version_gets_its_session_timeout_for_rebalances_t
     assert read.members == (StoredMember("m", None, "c", "/h", 9_000, 9_000, b"s", b"a"),)
 
 
-def test_what_a_machine_writes_is_what_is_laid_out_here() -> None:
+def test_the_machine_writes_decodable_group_and_offset_records() -> None:
     driver = Driver()
     (member,) = driver.stable()
     driver.commit(("orders", 0, 5), by=member)
@@ -150,26 +151,24 @@ def test_what_a_machine_writes_is_what_is_laid_out_here() -> None:
 
 
 @pytest.mark.parametrize("key", [b"", b"\x00", b"\x00\x63", b"\x7f\xffrest", b"\xff\xff"])
-def test_keys_of_other_kinds_are_passed_over(key: bytes) -> None:
-    driver = Driver([GroupLogRecord(key, b"whatever"), GroupLogRecord(key, None)])
+def test_replay_ignores_keys_of_unknown_kinds(key: bytes) -> None:
+    driver = Driver([LogRecord(key, b"whatever"), LogRecord(key, None)])
     assert list(driver.machine.dump()) == []
 
 
-@pytest.mark.parametrize(
-    "record", [GroupLogRecord(group_key("g"), b"\x00\x03"), GroupLogRecord(b"\x00\x01\x00\x09abc", b"")]
-)
-def test_a_record_that_is_not_laid_out_as_it_says_is_refused(record: GroupLogRecord) -> None:
+@pytest.mark.parametrize("record", [LogRecord(group_key("g"), b"\x00\x03"), LogRecord(b"\x00\x01\x00\x09abc", b"")])
+def test_replay_raises_for_a_record_that_does_not_match_its_layout(record: LogRecord) -> None:
     with pytest.raises(MalformedMessageError):
         Driver([record])
 
 
-def test_a_key_says_what_it_is_a_key_of() -> None:
+def test_the_first_two_bytes_of_a_key_are_its_version() -> None:
     assert (key_version(b"\x00\x02..."), key_version(b"\xff\xfe"), key_version(b"\x00")) == (2, -2, -1)
 
 
 @pytest.mark.parametrize("tail", [b"", b"more that a newer version has"])
 @for_each("version", [0, 1, 2, 3, 9])
-def test_what_a_consumer_tells_its_assignor_is_understood_in_all_versions(version: int, tail: bytes) -> None:
+def test_consumer_subscriptions_are_decoded_in_all_versions(version: int, tail: bytes) -> None:
     told = pack(">hi", version, 2) + text("orders") + text("other") + pack(">i", -1)
     told += (pack(">i", 0) if version >= 1 else b"") + (pack(">i", 5) if version >= 2 else b"")
     told += text("rack") if version >= 3 else b""

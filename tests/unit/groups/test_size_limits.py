@@ -1,4 +1,4 @@
-"""What a group may hold: its records always fit, and only who is too much for it is refused."""
+"""Tests the size limits of groups: their records always fit, and only the request that exceeds a limit is refused."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def assert_records_fit(driver: Driver) -> None:
     )
 
 
-def test_members_are_turned_away_that_tell_more_than_the_record_of_their_group_can_hold() -> None:
+def test_members_whose_data_exceeds_the_record_of_their_group_are_refused() -> None:
     driver = Driver()
     leader, *others = driver.stable(7, **telling(MIB))
     assert driver.join(**telling(MIB)).error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -47,7 +47,7 @@ def test_members_are_turned_away_that_tell_more_than_the_record_of_their_group_c
 
 
 @pytest.mark.parametrize("knows_member_id_required", [False, True])
-def test_one_member_alone_can_be_too_much_and_leaves_no_group_behind(knows_member_id_required: bool) -> None:
+def test_a_first_member_over_the_size_limit_creates_no_group(knows_member_id_required: bool) -> None:
     driver = Driver()
     joined = driver.join(**telling(TOLD_BYTES_MAX), knows_member_id_required=knows_member_id_required)
     assert joined.error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -55,7 +55,7 @@ def test_one_member_alone_can_be_too_much_and_leaves_no_group_behind(knows_membe
     assert driver.machine.next_deadline_ms is None
 
 
-def test_a_member_that_comes_to_tell_too_much_is_turned_away_and_the_others_go_on() -> None:
+def test_a_member_whose_data_grows_too_large_is_removed_and_the_others_continue() -> None:
     driver = Driver()
     first, second = driver.stable(2)
     assert driver.join(second.member_id, **telling(TOLD_BYTES_MAX)).error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -63,7 +63,7 @@ def test_a_member_that_comes_to_tell_too_much_is_turned_away_and_the_others_go_o
     assert [each.member_id for each in driver.describe().members] == [first.member_id]
 
 
-def test_what_members_tell_is_counted_only_as_long_as_they_tell_it() -> None:
+def test_only_the_current_data_of_a_member_counts_towards_the_limit() -> None:
     driver = Driver()
     for _ in range(3):
         joined = driver.join(**telling(TOLD_BYTES_MAX - 1000))
@@ -74,7 +74,7 @@ def test_what_members_tell_is_counted_only_as_long_as_they_tell_it() -> None:
         driver.leave(joined.member_id)
 
 
-def test_ids_that_were_given_out_count_until_they_are_forgotten() -> None:
+def test_issued_member_ids_count_towards_the_limit_until_they_expire() -> None:
     driver = Driver()
     long: dict[str, Any] = {"client_id": "c" * 30_000, "knows_member_id_required": True}
     errors = [driver.join(**long).error for _ in range(300)]
@@ -84,7 +84,7 @@ def test_ids_that_were_given_out_count_until_they_are_forgotten() -> None:
     assert driver.join(**long).error is ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_an_assignment_that_is_too_large_is_refused_and_the_group_gathers_again() -> None:
+def test_an_assignment_that_is_too_large_is_refused_and_the_group_rebalances() -> None:
     driver = Driver()
     leader, follower = driver.gathered(2)
     waiting = driver.send_sync(follower)
@@ -103,7 +103,7 @@ def many_topics(size_bytes: int) -> tuple[str, ...]:
     return tuple(f"{number:0>200}" for number in range(size_bytes // 204))
 
 
-def test_a_group_of_the_new_protocol_holds_no_more_either() -> None:
+def test_a_group_of_the_newer_protocol_has_the_same_size_limit() -> None:
     driver = consumer_driver()
     member = Consumer(driver, "m")
     member.join()
@@ -125,8 +125,8 @@ def test_a_group_of_the_new_protocol_holds_no_more_either() -> None:
     assert_records_fit(driver)
 
 
-def test_a_refusal_of_the_log_is_told_to_nobody_else() -> None:
-    """No group can hold as much any longer; a log that takes less shows what would happen."""
+def test_a_record_that_the_log_refuses_fails_only_its_own_command() -> None:
+    """The limits make such a large record impossible; a log with a lower limit shows the behaviour."""
 
     async def story(site: GroupSite) -> None:
         await settled_member(site, "others")
@@ -144,7 +144,7 @@ def test_a_refusal_of_the_log_is_told_to_nobody_else() -> None:
     run_groups(story, offsets_partitions=1)
 
 
-def test_answers_that_wait_for_a_flush_that_fails_are_not_given() -> None:
+def test_answers_that_wait_for_a_failed_flush_become_errors() -> None:
     async def story(site: GroupSite) -> None:
         await site.commit(1)
         partition = site.partition()

@@ -1,17 +1,11 @@
-"""What takes long is done little by little, so that others get their turn in between."""
+"""Tests that long operations run in slices, so that other work runs in between."""
 
-import asyncio
 from typing import Any
 
-import pytest
-
 from builders.groups.machine import Driver
-from builders.groups.site import GroupSite, run_groups
 from builders.groups.topics import Topics
-from millstream.groups.effects import Effects, GroupLogRecord
-from millstream.groups.machine import FORGOTTEN_AT_ONCE, LOADED_AT_ONCE, GroupMachine
-from millstream.groups.runtime.loading import SLICE
-from millstream.model.errors import ErrorCode
+from millstream.coordination.effects import Effects
+from millstream.groups.machine import FORGOTTEN_AT_ONCE, LOADED_AT_ONCE
 
 
 def with_offsets(groups: int, **settings: Any) -> Driver:
@@ -21,44 +15,13 @@ def with_offsets(groups: int, **settings: Any) -> Driver:
     return driver
 
 
-def test_all_partitions_together_replay_one_slice_in_a_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    replayed: list[int] = []
-    is_counting = False
-    really_replay = GroupMachine.replay
-
-    def next_turn() -> None:
-        nonlocal is_counting
-        is_counting = False
-
-    def replay(machine: GroupMachine, record: GroupLogRecord) -> None:
-        nonlocal is_counting
-        if not is_counting:
-            is_counting = True
-            replayed.append(0)
-            asyncio.get_running_loop().call_soon(next_turn)
-        replayed[-1] += 1
-        really_replay(machine, record)
-
-    monkeypatch.setattr(GroupMachine, "replay", replay)
-
-    async def story(site: GroupSite) -> None:
-        commits = [site.commit(number, group_id=f"g{number}") for number in range(6 * SLICE)]
-        assert set(await asyncio.gather(*commits)) == {ErrorCode.NONE}
-        await site.restart()
-        assert sum(replayed) == 6 * SLICE
-        assert max(replayed) <= SLICE
-        assert await site.committed("g7") == {0: 7}
-
-    run_groups(story)
-
-
-def test_groups_begin_to_live_again_in_steps() -> None:
+def test_groups_are_resumed_in_slices_after_a_replay() -> None:
     driver = with_offsets(3 * LOADED_AT_ONCE)
     machine = Driver(driver.log).machine
     assert len(list(machine.loading(lambda: driver.now, Effects()))) == 6
 
 
-def test_after_a_start_groups_are_looked_at_one_after_another() -> None:
+def test_expiry_checks_are_spread_over_time_after_a_start() -> None:
     driver = with_offsets(300, offsets_retention_ms=1_000)
     driver.at_ms += 5_000
     started = driver.restarted()
@@ -69,7 +32,7 @@ def test_after_a_start_groups_are_looked_at_one_after_another() -> None:
     assert not started.machine.group_ids()
 
 
-def test_the_offsets_of_a_topic_that_is_gone_are_forgotten_in_steps() -> None:
+def test_the_offsets_of_a_deleted_topic_are_removed_in_steps() -> None:
     driver = with_offsets(3 * FORGOTTEN_AT_ONCE)
     written = len(driver.log)
     driver.delete_topics("orders")
@@ -80,7 +43,7 @@ def test_the_offsets_of_a_topic_that_is_gone_are_forgotten_in_steps() -> None:
     assert sorted(driver.restarted().machine.dump()) == sorted(driver.machine.dump())
 
 
-def test_offsets_in_a_topic_that_is_no_longer_there_are_forgotten_when_another_has_its_name() -> None:
+def test_offsets_of_a_deleted_topic_are_removed_when_its_name_is_reused() -> None:
     topics = Topics(orders=2, bills=1)
     driver = Driver(topics=topics)
     driver.commit(("orders", 0, 5), ("orders", 1, 5), ("bills", 0, 1))
@@ -94,7 +57,7 @@ def test_offsets_in_a_topic_that_is_no_longer_there_are_forgotten_when_another_h
     assert Driver(started.log, topics=topics).offsets() == {("bills", 0): 1}
 
 
-def test_what_is_still_to_be_forgotten_counts_as_forgotten() -> None:
+def test_offsets_of_a_deleted_topic_are_hidden_before_they_are_removed() -> None:
     driver = with_offsets(3 * FORGOTTEN_AT_ONCE)
     groups = [f"g{number}" for number in range(3 * FORGOTTEN_AT_ONCE)]
     driver.delete_topics("orders")
@@ -102,7 +65,7 @@ def test_what_is_still_to_be_forgotten_counts_as_forgotten() -> None:
     assert all(driver.offsets(group_id, ("orders", 0)) == {} for group_id in groups)
 
 
-def test_a_commit_for_a_topic_made_anew_stays_and_does_not_bring_back_what_was_before() -> None:
+def test_a_commit_for_a_recreated_topic_does_not_restore_old_offsets() -> None:
     driver = Driver()
     groups = [f"g{number}" for number in range(3 * FORGOTTEN_AT_ONCE)]
     for group_id in groups:

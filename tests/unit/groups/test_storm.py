@@ -1,19 +1,19 @@
-"""Two hundred members that come, are cut off and come again all at once."""
+"""Tests two hundred members that join, lose their connections and rejoin at the same time."""
 
 from random import Random
 
 from builders.groups.machine import Driver, offering, subscription
-from millstream.groups.effects import Token
+from millstream.coordination.effects import Token
 from millstream.groups.responses import JoinResponse, SyncResponse
 from millstream.model.errors import ErrorCode
 
 MEMBERS = 200
 SETTLED = 10
-"""Rounds in which the storm must be over once nobody new comes."""
+"""Number of rounds within which the group must be stable after the last member has joined."""
 
 
 class Client:
-    """A consumer that does what the protocol asks of it, and remembers the errors it saw."""
+    """A consumer that follows the protocol and records the errors that it gets."""
 
     def __init__(self, driver: Driver, number: int) -> None:
         self.driver = driver
@@ -26,7 +26,7 @@ class Client:
         self.errors: list[ErrorCode] = []
 
     def step(self) -> None:
-        """Look at what has been answered, and do the next thing."""
+        """Processes the latest answer, and sends the next request."""
         if self.join_token is not None:
             self._look_at_join()
         elif self.sync_token is not None:
@@ -73,7 +73,7 @@ class Client:
             self.member_id = ""
 
     def cut_off(self) -> None:
-        """The connection goes; whatever was asked is asked again."""
+        """Loses the connection; the client then repeats the pending request."""
         self.join_token = self.sync_token = None
         self.assignment = None
 
@@ -85,7 +85,7 @@ def rounds(driver: Driver, clients: list[Client], random: Random, how_many: int)
         driver.pass_time(500)
 
 
-def test_two_hundred_members_come_and_are_cut_off_and_all_settle_in_one_generation() -> None:
+def test_two_hundred_members_settle_in_one_generation_after_disconnects() -> None:
     random = Random(848)
     driver = Driver(initial_rebalance_delay_ms=100)
     clients = [Client(driver, number) for number in range(MEMBERS)]
@@ -102,7 +102,7 @@ def test_two_hundred_members_come_and_are_cut_off_and_all_settle_in_one_generati
     assert driver.waiting == {}
 
 
-def test_when_half_of_them_vanish_the_rest_goes_on() -> None:
+def test_the_remaining_members_continue_when_half_of_them_vanish() -> None:
     random = Random(1)
     driver = Driver(initial_rebalance_delay_ms=100)
     clients = [Client(driver, number) for number in range(MEMBERS)]

@@ -1,4 +1,4 @@
-"""Groups as administrators see them: list, describe, delete; and as they are after a restart."""
+"""Tests groups as administrators see them (list, describe, delete), and groups after a restart."""
 
 import pytest
 
@@ -9,6 +9,7 @@ from millstream.model.errors import ErrorCode
 
 
 def in_all_states() -> Driver:
+    """A driver with one group in each state."""
     driver = Driver()
     driver.commit(("orders", 0, 1), group_id="simple")
     driver.stable(group_id="stable")
@@ -35,13 +36,13 @@ def test_groups_are_listed_by_state_and_type(command: ListGroups, expected: set[
     assert {each.group_id for each in in_all_states().ask(command, GroupList).groups} == expected
 
 
-def test_a_listed_group_says_what_it_is_for() -> None:
+def test_a_listed_group_shows_its_protocol_type_and_state() -> None:
     listed = in_all_states().ask(ListGroups(), GroupList).groups
     assert ListedGroup("simple", "", "Empty", "classic") in listed
     assert ListedGroup("workers", "connect", "Stable", "classic") in listed
 
 
-def test_a_stable_group_is_described_with_what_its_members_told_and_got() -> None:
+def test_a_stable_group_is_described_with_metadata_and_assignments() -> None:
     driver = Driver()
     leader, _ = driver.stable(2, static=True)
     described = driver.describe()
@@ -56,13 +57,13 @@ def test_a_stable_group_is_described_with_what_its_members_told_and_got() -> Non
 @pytest.mark.parametrize(
     ("group_id", "state"), [("preparing", "PreparingRebalance"), ("completing", "CompletingRebalance")]
 )
-def test_a_group_that_is_not_stable_is_described_without(group_id: str, state: str) -> None:
+def test_an_unstable_group_is_described_without_metadata_and_assignments(group_id: str, state: str) -> None:
     described = in_all_states().describe(group_id)
     assert (described.state, described.protocol) == (state, "")
     assert {(each.metadata, each.assignment) for each in described.members} == {(b"", b"")}
 
 
-def test_a_group_that_is_not_there_is_dead() -> None:
+def test_an_unknown_group_is_described_as_dead() -> None:
     described = Driver().describe("unknown")
     assert (described.error, described.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
     assert "unknown" in described.detail
@@ -70,7 +71,7 @@ def test_a_group_that_is_not_there_is_dead() -> None:
 
 
 @pytest.mark.parametrize("group_id", ["unknown", "stable"])
-def test_a_classic_group_is_not_described_as_one_of_the_new_protocol(group_id: str) -> None:
+def test_a_classic_group_is_not_described_as_a_consumer_group(group_id: str) -> None:
     described = in_all_states().ask(DescribeConsumerGroup(group_id), ConsumerGroupDescription)
     assert (described.error, described.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
     assert group_id in described.detail
@@ -87,11 +88,11 @@ def test_a_classic_group_is_not_described_as_one_of_the_new_protocol(group_id: s
         ("simple", ErrorCode.NONE),
     ],
 )
-def test_only_a_group_without_members_is_deleted(group_id: str, error: ErrorCode) -> None:
+def test_only_a_group_without_members_can_be_deleted(group_id: str, error: ErrorCode) -> None:
     assert in_all_states().delete(group_id).error is error
 
 
-def test_a_deleted_group_is_gone_with_its_offsets_also_in_the_log() -> None:
+def test_deleting_a_group_removes_its_records_and_offsets_from_the_log() -> None:
     driver = Driver()
     (member,) = driver.stable()
     driver.commit(("orders", 0, 1), by=member)
@@ -106,7 +107,7 @@ def test_a_deleted_group_is_gone_with_its_offsets_also_in_the_log() -> None:
     assert driver.join().generation == 1
 
 
-def test_after_a_restart_members_go_on_as_if_nothing_had_happened() -> None:
+def test_members_continue_after_a_restart_without_a_rebalance() -> None:
     driver = Driver()
     leader, follower = driver.stable(2)
     driver.commit(("orders", 0, 5), by=follower)
@@ -121,7 +122,7 @@ def test_after_a_restart_members_go_on_as_if_nothing_had_happened() -> None:
     assert again.state() == "PreparingRebalance"
 
 
-def test_after_a_restart_members_that_are_gone_are_missed_after_their_session() -> None:
+def test_members_that_do_not_return_after_a_restart_expire_with_their_session() -> None:
     driver = Driver()
     driver.stable(2)
     again = driver.restarted()
@@ -130,7 +131,7 @@ def test_after_a_restart_members_that_are_gone_are_missed_after_their_session() 
     assert again.state() == "Empty"
 
 
-def test_a_rebalance_that_a_crash_interrupts_begins_again_from_the_generation_in_the_log() -> None:
+def test_a_crash_during_a_rebalance_restores_the_last_logged_generation() -> None:
     driver = Driver()
     leader, follower = driver.stable(2)
     driver.send_join(leader.member_id)
@@ -140,7 +141,7 @@ def test_a_rebalance_that_a_crash_interrupts_begins_again_from_the_generation_in
     assert again.state() == "Stable"
 
 
-def test_a_group_that_is_larger_than_it_may_be_gathers_anew() -> None:
+def test_a_loaded_group_that_exceeds_the_member_limit_rebalances() -> None:
     driver = Driver()
     driver.stable(3)
     smaller = Driver(driver.log, driver.at_ms, members_max=2)

@@ -1,4 +1,4 @@
-"""The documentation says what the code says."""
+"""Checks that the documentation matches the code."""
 
 import re
 from pathlib import Path
@@ -19,29 +19,29 @@ GATEWAY = (ROOT / "docs" / "gateway.md").read_text(encoding="utf-8")
 
 
 def rows(text: str) -> dict[str, str]:
-    """Documented settings and their defaults."""
+    """The documented settings and their defaults."""
     return dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", text, flags=re.MULTILINE))
 
 
 TABLES = [
-    pytest.param(TABLE, rows(SERVE.partition("## What each")[0]), id="broker"),
+    pytest.param(TABLE, rows(SERVE.partition("## Durability")[0]), id="broker"),
     pytest.param(GATEWAY_TABLE, rows(GATEWAY.partition("## Settings")[2].partition("\n## ")[0]), id="gateway"),
 ]
 
 
 @pytest.mark.parametrize(("table", "documented"), TABLES)
-def test_every_setting_is_documented_and_no_other(table: SettingsTable[Any], documented: dict[str, str]) -> None:
+def test_the_documented_settings_are_those_of_the_table(table: SettingsTable[Any], documented: dict[str, str]) -> None:
     assert list(documented) == list(table.fields)
 
 
 @pytest.mark.parametrize(("table", "documented"), TABLES)
-def test_a_documented_default_is_the_real_one(table: SettingsTable[Any], documented: dict[str, str]) -> None:
+def test_a_documented_default_is_that_of_the_table(table: SettingsTable[Any], documented: dict[str, str]) -> None:
     told = {name: default.strip("`") for name, default in documented.items() if default.startswith("`")}
     settings = table.load(told, {})
     assert {name: getattr(settings, name) for name in told} == {name: table.fields[name].default for name in told}
 
 
-def test_the_example_file_is_valid() -> None:
+def test_the_example_settings_file_is_valid() -> None:
     example = re.search(r"```toml\n(.*?)```", SERVE, flags=re.DOTALL)
     assert example
     assert load({}, {}, ("broker.toml", example[1])).advertised_host == "broker.example.org"
@@ -57,7 +57,7 @@ def test_every_exit_code_is_documented() -> None:
     assert codes_of(GATEWAY) == used - {exit_codes.EXIT_DATA_IN_USE}
 
 
-def test_every_exit_code_of_the_commands_is_documented() -> None:
+def test_every_command_exit_code_is_documented() -> None:
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     assert codes_of(page) == {
         value
@@ -67,15 +67,15 @@ def test_every_exit_code_of_the_commands_is_documented() -> None:
     }
 
 
-def test_the_log_says_what_the_page_about_disk_trouble_quotes() -> None:
-    trouble = SERVE.partition("## When the disk is in trouble")[2].partition("\n## ")[0]
-    quoted = set(re.findall(r"`((?:a|no|writes) [a-z ]+)`", trouble))
+def test_log_lines_quoted_in_the_disk_errors_section_exist() -> None:
+    trouble = SERVE.partition("## Disk errors and recovery")[2].partition("\n## ")[0]
+    quoted = set(re.findall(r"`((?:checkpoint|log|partition|reads?|writes?) [a-z ]+)`", trouble))
     storage = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/millstream/storage").rglob("*.py"))
     assert len(quoted) > 5
     assert [text for text in sorted(quoted) if f'"{text}' not in storage] == []
 
 
-def test_the_example_of_a_simulated_program_runs() -> None:
+def test_the_documented_simulated_program_runs() -> None:
     page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     (example,) = [
         each for each in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if "SimulatedLoop()" in each
@@ -84,7 +84,7 @@ def test_the_example_of_a_simulated_program_runs() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_have_existing_targets(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)]+)\)", text):
         if not target.startswith(("http://", "https://", "#")):
@@ -92,7 +92,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             assert (page.parent / path).exists(), f"{page.name} links to {target}"
 
 
-def test_every_metric_of_the_sdk_is_documented_and_no_other() -> None:
+def test_the_documented_sdk_metrics_are_those_of_the_code() -> None:
     page = (ROOT / "docs" / "sdk.md").read_text(encoding="utf-8").partition("## Logs and metrics")[2]
     rows = re.findall(r"^\| (`.+?`) \|", page, flags=re.MULTILINE)
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/millstream/sdk").rglob("*.py"))
@@ -100,7 +100,7 @@ def test_every_metric_of_the_sdk_is_documented_and_no_other() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == used
 
 
-def test_every_page_and_every_example_is_in_the_index_of_guides() -> None:
+def test_the_index_of_guides_lists_every_page_and_example() -> None:
     page = ROOT / "docs" / "README.md"
     targets = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
     linked = {(page.parent / target).resolve() for target in targets}
@@ -109,7 +109,7 @@ def test_every_page_and_every_example_is_in_the_index_of_guides() -> None:
     assert [str(path) for path in sorted((pages | examples) - linked) if path.name != "__pycache__"] == []
 
 
-def test_the_apis_and_versions_that_are_documented_are_those_of_the_table() -> None:
+def test_the_documented_apis_and_versions_are_those_of_the_table() -> None:
     page = (ROOT / "docs" / "kafka-clients.md").read_text(encoding="utf-8")
     dispatch = ROOT / "src" / "millstream" / "broker" / "dispatch"
     source = "".join(path.read_text(encoding="utf-8") for path in sorted(dispatch.glob("*apis.py")))
@@ -119,14 +119,27 @@ def test_the_apis_and_versions_that_are_documented_are_those_of_the_table() -> N
     assert len(documented) > 5
 
 
-def test_the_folder_map_of_the_readme_has_one_line_for_each_folder() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The tree")[2].partition("```text\n")[2]
+def test_the_folder_map_of_the_readme_lists_each_folder_once() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Source tree")[2].partition("```text\n")[2]
     mapped = re.findall(r"^  (\w+)/ ", page.partition("```")[0], flags=re.MULTILINE)
     package = ROOT / "src" / "millstream"
     assert sorted(mapped) == sorted(path.parent.name for path in package.glob("*/__init__.py"))
 
 
-def test_the_code_that_the_glossary_names_exists() -> None:
+def test_the_figures_of_the_performance_page_are_those_of_the_benchmarks() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    quoted = page.partition("## Measured results")[2].partition("Other interfaces:")[0]
+    results = (ROOT / "bench" / "RESULTS.md").read_text(encoding="utf-8").splitlines()
+    rows = re.findall(r"^\| [^|]+ \| ([\d.,]+) [^|]+ \| ([\d.]+)(?: \([^|]+)? \|", quoted, flags=re.MULTILINE)
+    assert len(rows) > 20
+    for figure, ratio in rows:
+        found = [
+            line for line in results if f" {figure} (" in line and re.search(rf" {re.escape(ratio)} (?:\(|\|)", line)
+        ]
+        assert found, f"no benchmark has the figure {figure} with the ratio {ratio}"
+
+
+def test_the_code_named_in_the_glossary_exists() -> None:
     page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     named = {
         path

@@ -1,5 +1,8 @@
-"""Modules are imported where they are first needed, by whichever thread is there first. Threads that enter a cycle from
-different sides would be given modules that are not finished."""
+"""Checks that SDK modules have no import cycles.
+
+Modules are imported on first use, by any thread. Threads that enter a cycle at different modules would see unfinished
+modules.
+"""
 
 from graphlib import TopologicalSorter
 
@@ -8,7 +11,7 @@ import grimp
 LAYERS = ("model", "wire", "records", "sdk")
 
 
-def test_no_module_of_the_sdk_is_imported_by_what_it_imports() -> None:
+def test_sdk_modules_have_no_import_cycles() -> None:
     graph = grimp.build_graph("millstream", exclude_type_checking_imports=True, cache_dir=None)
     modules = {"millstream"}
     for layer in LAYERS:

@@ -1,4 +1,4 @@
-"""A loop inside a test fails like the test of one value would."""
+"""Checks that a failing loop inside a test reports its value."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The published contract of gRPC keeps its style, and what Python needs of it is fresh."""
+"""Checks the style of the published gRPC contract, and that the generated modules are up to date."""
 
 import re
 import subprocess
@@ -20,11 +20,11 @@ def contract(tmp_path_factory: pytest.TempPathFactory) -> list[FileDescriptorPro
     return list(FileDescriptorSet.FromString(described.read_bytes()).file)
 
 
-def test_the_modules_are_what_the_script_writes() -> None:
+def test_the_generated_grpc_modules_are_up_to_date() -> None:
     assert proto.stale() == []
 
 
-def test_code_generated_from_the_contract_is_imported_beside_the_package(tmp_path: Path) -> None:
+def test_code_generated_from_the_contract_can_be_imported_with_the_package(tmp_path: Path) -> None:
     proto.run_protoc(f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}")
     program = (
         "import sys, millstream\n"
@@ -41,7 +41,7 @@ def test_code_generated_from_the_contract_is_imported_beside_the_package(tmp_pat
     assert ended.stdout.split() == ["MessageServiceStub", "millstream.sdk.sync.client"], ended.stderr
 
 
-def test_a_method_takes_its_own_request_and_gives_its_own_response(contract: list[FileDescriptorProto]) -> None:
+def test_each_grpc_method_has_its_own_request_and_response(contract: list[FileDescriptorProto]) -> None:
     services = [service for file in contract for service in file.service]
     methods = [method for service in services for method in service.method]
     assert all(service.name.endswith("Service") for service in services)
@@ -51,14 +51,14 @@ def test_a_method_takes_its_own_request_and_gives_its_own_response(contract: lis
         assert names == (f".millstream_api.v1.{method.name}Request", f".millstream_api.v1.{method.name}Response")
 
 
-def test_an_enum_begins_with_unspecified_and_its_values_with_its_name(contract: list[FileDescriptorProto]) -> None:
+def test_grpc_enums_begin_with_unspecified_and_have_name_prefixes(contract: list[FileDescriptorProto]) -> None:
     for enum in (enum for file in contract for enum in file.enum_type):
         prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enum.name).upper()
         assert enum.value[0].name == f"{prefix}_UNSPECIFIED"
         assert all(value.name.startswith(f"{prefix}_") for value in enum.value)
 
 
-def test_fields_are_snake_case_numbered_without_gaps_and_the_cluster_comes_first(
+def test_grpc_fields_are_snake_case_without_gaps_and_cluster_first(
     contract: list[FileDescriptorProto],
 ) -> None:
     for message in (message for file in contract for message in file.message_type):
@@ -67,8 +67,8 @@ def test_fields_are_snake_case_numbered_without_gaps_and_the_cluster_comes_first
         assert all(field.number == 1 for field in message.field if field.name == "cluster"), message.name
 
 
-def test_every_service_and_method_says_what_it_does(contract: list[FileDescriptorProto]) -> None:
-    """Paths in source info: 6 is a service of the file, 2 a method of the service."""
+def test_every_grpc_service_and_method_has_a_comment(contract: list[FileDescriptorProto]) -> None:
+    """Check the comments by their paths in the source info: 6 is a service, 2 a method of a service."""
     for file in contract:
         told = {tuple(place.path) for place in file.source_code_info.location if place.leading_comments.strip()}
         for number, service in enumerate(file.service):

@@ -1,4 +1,4 @@
-"""The reference of the SDK is written from its sources, and fresh."""
+"""Checks that the generated reference of the SDK is up to date."""
 
 import ast
 from pathlib import Path
@@ -11,7 +11,7 @@ import reference
 LONG = "a" * 100
 
 
-def test_the_reference_is_what_the_script_writes() -> None:
+def test_the_reference_is_up_to_date() -> None:
     assert reference.stale() == []
 
 
@@ -27,7 +27,7 @@ def test_the_reference_is_what_the_script_writes() -> None:
         ),
     ],
 )
-def test_a_signature_is_shown_as_it_is_called(source: str, expected: str, tmp_path: Path) -> None:
+def test_a_signature_is_displayed_as_python_source(source: str, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text(f"LIMIT = 7\n{source}\n", encoding="utf-8")
     module = reference.Module(path)
@@ -36,7 +36,7 @@ def test_a_signature_is_shown_as_it_is_called(source: str, expected: str, tmp_pa
     assert reference.signature(function, module) == expected
 
 
-def test_what_the_package_names_lazily_is_what_it_names_to_tools_that_read_types() -> None:
+def test_lazy_imports_of_the_package_match_its_type_checking_imports() -> None:
     tree = ast.parse(Path(millstream.__file__).read_text(encoding="utf-8"))
     imported = {
         name.asname: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in node.names
@@ -44,7 +44,7 @@ def test_what_the_package_names_lazily_is_what_it_names_to_tools_that_read_types
     assert {name: home for name, home in imported.items() if name} == millstream._HOMES
 
 
-def test_a_class_that_its_file_does_not_define_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_to_an_undefined_class_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "ROOT", tmp_path)
     path = tmp_path / "module.py"
     path.write_text("class There: ...\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`scripts/stale.py` removes the remains of an earlier source layout before an installation."""
+"""Checks that `scripts/stale.py` removes the remains of an earlier source layout before an installation."""
 
 from email.message import Message
 from importlib.metadata import Distribution
@@ -38,7 +38,7 @@ def test_compiled_files_without_a_source_are_deleted_with_their_folders(tmp_path
     assert left == ["today", "today/codec.cpython-311.so", "today/codec.py"]
 
 
-def test_editable_installations_under_another_name_are_found(tmp_path: Path) -> None:
+def test_editable_installations_of_the_project_under_a_former_name_are_found(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "today"\n')
     here = tmp_path.as_uri()
     installed = [_Installed("today", here), _Installed("former", here), _Installed("other", "file:///elsewhere")]

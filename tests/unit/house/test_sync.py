@@ -1,11 +1,11 @@
-"""The classes that block are generated, and fresh."""
+"""Checks that the generated blocking classes are up to date."""
 
 import pytest
 
 import sync
 
 
-def test_the_classes_that_block_are_what_the_script_writes() -> None:
+def test_the_generated_blocking_classes_are_up_to_date() -> None:
     assert sync.stale() == []
 
 
@@ -26,6 +26,6 @@ def test_the_classes_that_block_are_what_the_script_writes() -> None:
         ("asynchronous = awaited = Asyncio = 1\n", "asynchronous = awaited = Asyncio = 1\n"),
     ],
 )
-def test_only_the_words_of_waiting_change(source: str, target: str) -> None:
+def test_translation_removes_only_async_words(source: str, target: str) -> None:
     _, _, translated = sync.translate(source, "x.py").partition("\n")
     assert translated == target

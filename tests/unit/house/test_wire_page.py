@@ -1,4 +1,4 @@
-"""docs/wire.md has every call of our own that a broker serves, with all of its fields, and no other."""
+"""Checks that docs/wire.md describes each of Millstream's own APIs with all its fields, and no others."""
 
 import re
 from pathlib import Path
@@ -11,11 +11,11 @@ PAGE = wire_page.PAGE.read_text(encoding="utf-8")
 HEADINGS = re.compile(r"^### (\w+) \((\d+), version (\d+)(?:–(\d+))?(?:, (producer|consumer)s)?\)$", flags=re.MULTILINE)
 
 
-def test_the_tables_are_what_the_script_writes() -> None:
+def test_the_field_tables_of_the_wire_page_are_up_to_date() -> None:
     assert wire_page.written(PAGE) == PAGE
 
 
-def test_every_call_that_is_served_has_its_place_with_key_versions_and_role(tmp_path: Path) -> None:
+def test_every_served_api_is_documented_with_key_versions_and_role(tmp_path: Path) -> None:
     served = set()
 
     async def story(broker: ServedBroker) -> None:
@@ -31,7 +31,7 @@ def test_every_call_that_is_served_has_its_place_with_key_versions_and_role(tmp_
     assert {api for api, *_ in served} == set(wire_page.schemas())
 
 
-def test_every_field_of_every_call_is_on_the_page() -> None:
+def test_every_field_of_every_api_is_documented() -> None:
     for api, schemas in wire_page.schemas().items():
         section = PAGE.partition(f"<!-- fields of {api} -->")[2].partition("<!-- end -->")[0]
         for schema in schemas:
@@ -39,7 +39,7 @@ def test_every_field_of_every_call_is_on_the_page() -> None:
                 assert re.search(rf"[`.]{name}(\[\])?`", section), f"{api}: {name}"
 
 
-def test_errors_have_the_numbers_that_the_table_gives_them() -> None:
+def test_documented_errors_have_the_numbers_of_the_table() -> None:
     named = re.findall(r"`([A-Z_]{4,})`,? \(?(-?\d+)", PAGE)
     assert len(named) > 20
     for name, number in named:

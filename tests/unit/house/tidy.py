@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 GENERATED = ("sdk/sync/", "gateway/grpc/v1/", "pipelines/templates/")
@@ -38,7 +39,8 @@ class Module:
 
     @property
     def lines(self) -> int:
-        return self.source.count("\n")
+        """The number of lines without docstrings."""
+        return self.source.count("\n") - docstring_lines(self.tree)
 
 
 def modules(root: Path, folder: str) -> list[Module]:
@@ -51,13 +53,23 @@ def modules(root: Path, folder: str) -> list[Module]:
     ]
 
 
+def docstring_lines(node: ast.AST) -> int:
+    """The number of lines of all docstrings within a node, those of attributes included."""
+    texts = (each.value for each in ast.walk(node) if isinstance(each, ast.Expr))
+    return sum(
+        text.end_lineno - text.lineno + 1
+        for text in texts
+        if isinstance(text, ast.Constant) and isinstance(text.value, str) and text.end_lineno is not None
+    )
+
+
 def sizes(module: Module, kinds: tuple[type[ast.AST], ...]) -> Iterator[tuple[int, str]]:
-    """The number of lines of each definition of these kinds, and its location."""
+    """The number of lines without docstrings of each definition of these kinds, and its location."""
     for node in ast.walk(module.tree):
         if isinstance(node, kinds):
             assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
             assert node.end_lineno is not None
-            yield node.end_lineno - node.lineno + 1, f"{module.path}:{node.lineno} {node.name}"
+            yield node.end_lineno - node.lineno + 1 - docstring_lines(node), f"{module.path}:{node.lineno} {node.name}"
 
 
 def functions(found: Sequence[Module], over: int) -> list[str]:
@@ -112,6 +124,82 @@ def long_test_names(found: Sequence[Module]) -> list[str]:
         and node.name.startswith("test_")
         and len(node.name) > TEST_NAME_MAX
     ]
+
+
+def foreign_assignments(found: Sequence[Module]) -> list[str]:
+    """The assignments to an attribute of another object, unless its class is in the same module."""
+    return [
+        f"{module.path}:{target.lineno} {ast.unparse(target)}"
+        for module in found
+        for target in _assigned_attributes(module.tree)
+        if not (isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"))
+        and target.attr not in _own_attributes(module.tree)
+    ]
+
+
+def _assigned_attributes(tree: ast.Module) -> Iterator[ast.Attribute]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            targets = [node.target]
+        else:
+            continue
+        for target in targets:
+            parts = target.elts if isinstance(target, ast.Tuple) else [target]
+            yield from (part for part in parts if isinstance(part, ast.Attribute))
+
+
+def _own_attributes(tree: ast.Module) -> set[str]:
+    """The attributes that classes of the module define."""
+    own = {
+        target.attr
+        for target in _assigned_attributes(tree)
+        if isinstance(target.value, ast.Name) and target.value.id == "self"
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            own.update(
+                line.target.id
+                for line in node.body
+                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+            )
+    return own
+
+
+def unasserted_invariants(found: Sequence[Module]) -> list[str]:
+    """The modules whose docstrings state an invariant and that assert nothing."""
+    return [
+        module.path
+        for module in found
+        if any(re.search(r"\bInvariants?\b", each) for each in _docstrings(module.tree))
+        and not any(isinstance(node, ast.Assert) for node in ast.walk(module.tree))
+    ]
+
+
+def _docstrings(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def adjacent_integers(found: Sequence[Module]) -> list[str]:
+    """The functions with two positional integers side by side, which a call may swap unnoticed."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return [
+        f"{module.path}:{node.lineno} {node.name}"
+        for module in found
+        for node in ast.walk(module.tree)
+        if isinstance(node, kinds) and _has_adjacent_integers(node.args)
+    ]
+
+
+def _has_adjacent_integers(arguments: ast.arguments) -> bool:
+    positional = [
+        isinstance(each.annotation, ast.Name) and each.annotation.id == "int"
+        for each in (*arguments.posonlyargs, *arguments.args)
+    ]
+    return any(first and second for first, second in pairwise(positional))
 
 
 def crowded_folders(found: Sequence[Module], over: int) -> dict[str, int]:

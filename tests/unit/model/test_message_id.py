@@ -1,4 +1,4 @@
-"""Message ids: one form for each, and nothing that could be mistaken for another."""
+"""Checks that each message id has exactly one form, and that invalid ids are refused."""
 
 from typing import Any
 
@@ -14,18 +14,18 @@ made_ids = st.builds(MadeId, st.integers(0, 2**63 - 1), st.integers(0, EPOCH_MAX
 
 
 @given(made_ids)
-def test_a_made_id_is_read_as_it_was_written(made: MadeId) -> None:
+def test_a_made_id_is_parsed_back_unchanged(made: MadeId) -> None:
     assert parse_message_id(made.encode()) == made
     assert as_message_id(str(made)) == as_message_id(made) == made.encode()
 
 
 @given(st.binary(min_size=1, max_size=ID_BYTES_MAX).filter(lambda data: not data.startswith(b"~")))
-def test_a_natural_id_is_taken_as_it_is(data: bytes) -> None:
+def test_a_natural_id_is_parsed_unchanged(data: bytes) -> None:
     assert parse_message_id(data) == as_message_id(data) == data
 
 
 @given(st.binary(max_size=40))
-def test_what_begins_like_a_made_id_is_one_in_its_only_form_or_refused(data: bytes) -> None:
+def test_an_id_with_the_made_prefix_is_canonical_or_refused(data: bytes) -> None:
     try:
         parsed = parse_message_id(b"~" + data)
     except MillstreamError:
@@ -54,13 +54,13 @@ def test_what_begins_like_a_made_id_is_one_in_its_only_form_or_refused(data: byt
         "~1.0.0.0.2147483648",
     ],
 )
-def test_what_is_no_id_is_refused_and_named(text: str) -> None:
+def test_an_invalid_message_id_is_refused(text: str) -> None:
     with pytest.raises(MillstreamError) as refused:
         as_message_id(text)
     assert refused.value.code is ErrorCode.INVALID_MESSAGE_ID
 
 
 @pytest.mark.parametrize("wrong", [5, None, 1.5, ["a"], (1, 2)])
-def test_what_is_neither_bytes_nor_text_is_no_id(wrong: Any) -> None:
+def test_an_id_that_is_neither_bytes_nor_str_raises_type_error(wrong: Any) -> None:
     with pytest.raises(TypeError, match="a message id is bytes or str"):
         as_message_id(wrong)

@@ -1,4 +1,4 @@
-"""What a topic may be called."""
+"""Tests the rules for topic names."""
 
 import pytest
 
@@ -7,13 +7,13 @@ from millstream.model.names import TOPIC_NAME_MAX, TopicPartition, check_new_top
 
 
 @pytest.mark.parametrize("name", ["a", "orders", "A.b_c-9", "...", "x" * TOPIC_NAME_MAX])
-def test_a_legal_name_passes(name: str) -> None:
+def test_a_valid_topic_name_is_accepted(name: str) -> None:
     check_topic_name(name)
     check_new_topic_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ü", "a\n", "a\x00", "x" * (TOPIC_NAME_MAX + 1)])
-def test_a_bad_name_is_refused_with_what_is_wrong(name: str) -> None:
+def test_an_invalid_topic_name_is_refused_with_the_reason(name: str) -> None:
     with pytest.raises(MillstreamError, match="topic name") as caught:
         check_topic_name(name)
     assert caught.value.code is ErrorCode.INVALID_TOPIC
@@ -21,11 +21,11 @@ def test_a_bad_name_is_refused_with_what_is_wrong(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "u.alice.orders", "__x"])
-def test_reserved_names_exist_but_cannot_be_made_by_users(name: str) -> None:
+def test_reserved_topic_names_cannot_be_created_by_users(name: str) -> None:
     check_topic_name(name)
     with pytest.raises(MillstreamError, match="reserved"):
         check_new_topic_name(name)
 
 
-def test_a_partition_is_written_as_topic_and_number() -> None:
+def test_a_partition_is_displayed_as_topic_and_number() -> None:
     assert str(TopicPartition("orders", 3)) == "orders-3"

@@ -1,4 +1,4 @@
-"""Which versions work together."""
+"""Tests the version window of clients and brokers."""
 
 import pytest
 
@@ -22,6 +22,6 @@ from millstream.model.versions import work_together
         ("1.999999", "1.999999", False),
     ],
 )
-def test_two_minor_versions_either_way_work_together(one: str, other: str, expected: bool) -> None:
+def test_versions_work_together_up_to_two_minor_versions_apart(one: str, other: str, expected: bool) -> None:
     assert work_together(one, other) is expected
     assert work_together(other, one) is expected

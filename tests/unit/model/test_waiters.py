@@ -1,4 +1,4 @@
-"""Readers that wait: woken at once, once, in order, and never at somebody else's cost."""
+"""Checks that waiting readers are woken once and in order, and that a failing one affects no other."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ def _waiting(offsets: list[int]) -> tuple[Waiters, list[int]]:
 @pytest.mark.parametrize(
     ("end_offset", "expected"), [(3, []), (4, [1, 3]), (5, [1, 3]), (6, [1, 3, 0]), (100, [1, 3, 0, 2])]
 )
-def test_those_the_log_has_grown_past_are_woken_in_order(end_offset: int, expected: list[int]) -> None:
+def test_waiters_below_the_end_offset_are_woken_once_in_order(end_offset: int, expected: list[int]) -> None:
     waiters, woken = _waiting([5, 3, 50, 3])
     waiters.wake_below(end_offset)
     assert woken == expected
@@ -29,14 +29,14 @@ def test_those_the_log_has_grown_past_are_woken_in_order(end_offset: int, expect
     assert len(waiters) == 4 - len(expected)
 
 
-def test_closing_wakes_everybody_once() -> None:
+def test_wake_all_wakes_every_waiter_once() -> None:
     waiters, woken = _waiting([5, 3, 50])
     waiters.wake_all()
     assert woken == [1, 0, 2]
     assert not waiters
 
 
-def test_whoever_cancels_is_not_woken_and_may_cancel_again() -> None:
+def test_a_cancelled_waiter_is_not_woken_and_may_cancel_again() -> None:
     waiters, woken = _waiting([1])
     cancel = waiters.add(1, lambda: woken.append(99))
     cancel()
@@ -65,7 +65,7 @@ def test_a_callback_may_wait_again_and_cancel_others() -> None:
     assert woken == ["first", "again"]
 
 
-def test_one_that_fails_does_not_keep_the_others_asleep() -> None:
+def test_a_failing_callback_does_not_prevent_waking_the_others() -> None:
     async def story() -> tuple[list[int], list[dict[str, Any]]]:
         reported: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
@@ -84,20 +84,20 @@ def test_one_that_fails_does_not_keep_the_others_asleep() -> None:
     assert "broken reader" in str(reported[0]["exception"])
 
 
-def test_many_who_come_and_go_leave_nothing_behind() -> None:
+def test_cancelled_waiters_are_swept_from_the_queue() -> None:
     waiters = Waiters()
     waiters.add(1_000_000, lambda: None)
     for offset in range(10_000):
         waiters.add(offset, lambda: None)()
     assert len(waiters) == 1
-    assert len(waiters._heap) < 100
+    assert len(waiters._queue) + len(waiters._late) < 100
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(["add", "cancel", "wake"]), st.integers(0, 30)), max_size=200),
 )
 @settings(deadline=None)
-def test_any_mix_wakes_exactly_those_who_still_wait_below(steps: list[tuple[str, int]]) -> None:
+def test_random_steps_wake_exactly_the_live_waiters_below_the_offset(steps: list[tuple[str, int]]) -> None:
     waiters, woken = Waiters(), list[int]()
     cancels, expected = list[Any](), dict[int, int]()
     for number, (step, value) in enumerate(steps):

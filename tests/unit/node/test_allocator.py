@@ -1,4 +1,4 @@
-"""Freed buffers stay with the process, so that the kernel does not clear the same pages again for each frame."""
+"""Tests that freed buffers stay with the process, so that the kernel need not clear their pages again."""
 
 import subprocess
 import sys
@@ -19,6 +19,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def test_a_buffer_that_is_freed_and_taken_again_costs_no_new_pages() -> None:
+def test_a_freed_buffer_is_reused_without_page_faults() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
     assert int(done.stdout) < ROUNDS * BUFFER_BYTES // PAGE_BYTES // 10

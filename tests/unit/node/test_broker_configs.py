@@ -1,4 +1,4 @@
-"""What clients are shown of what a broker was told."""
+"""Tests how a broker's settings are described to clients."""
 
 from millstream.broker.config_entries import ConfigEntry, ConfigSource
 from millstream.groups.settings import GroupSettings
@@ -14,7 +14,7 @@ def _shown(settings: BrokerSettings) -> dict[str, ConfigEntry]:
     return by_name
 
 
-def test_a_broker_that_was_told_nothing_shows_its_defaults() -> None:
+def test_a_broker_without_settings_shows_its_defaults() -> None:
     shown = _shown(BrokerSettings())
     assert {row.source for row in shown.values()} == {ConfigSource.DEFAULT}
     assert (shown["num.partitions"].value, shown["num.partitions"].kind) == ("1", SettingKind.INT)
@@ -26,7 +26,7 @@ def test_a_broker_that_was_told_nothing_shows_its_defaults() -> None:
     assert all(row.is_read_only and row.doc for row in shown.values())
 
 
-def test_what_a_broker_was_told_is_shown_as_such_with_the_default_behind_it() -> None:
+def test_a_configured_setting_is_shown_with_its_source_and_its_default() -> None:
     told = BrokerSettings(
         data=("/a", "/b"), default_partitions=3, auto_create=False, host="10.0.0.1", advertised_host="b.org"
     )
@@ -44,7 +44,7 @@ def test_what_a_broker_was_told_is_shown_as_such_with_the_default_behind_it() ->
     assert shown["advertised.listeners"].value == "PLAINTEXT://b.org:9092"
 
 
-def test_every_setting_is_shown_once_here_or_with_the_defaults_of_topics() -> None:
+def test_broker_configs_show_every_setting_except_the_defaults_of_topics() -> None:
     of_topics = {"retention_ms", "retention_bytes", "segment_bytes", "segment_ms"}
     shown = _shown(BrokerSettings())
     docs = {row.doc for row in shown.values()}

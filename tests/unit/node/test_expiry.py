@@ -1,4 +1,4 @@
-"""Messages go when the broker's settings, or their topic's, say so: not before, not much later; numbering goes on."""
+"""Tests that messages expire according to the settings of the broker or the topic, and that offsets continue."""
 
 import asyncio
 
@@ -13,21 +13,21 @@ from millstream.sdk.wire_client import WireClient
 
 HOUR_S = 3600
 ROUND_S = 60
-"""More than one round of the cleaner takes."""
+"""Longer than one round of the cleaner."""
 
 
 SETTINGS = BrokerSettings(data=("/data",), host=HOST, operator_port=-1, retention_ms=HOUR_S * 1000)
 
 
 async def ends(client: WireClient, topic: str) -> tuple[int, int]:
-    """The first offset that is there, and the next one to be given."""
+    """Returns the log start offset and the log end offset."""
     where = TopicPartition(topic, 0)
     first = await client.list_offsets({where: BEGINNING})
     last = await client.list_offsets({where: LATEST})
     return first[where].offset, last[where].offset
 
 
-def test_messages_go_after_the_retention_time_and_offsets_are_not_used_again() -> None:
+def test_messages_expire_after_the_retention_time_and_offsets_continue() -> None:
     async def story(machine: SimulatedMachine) -> None:
         node = await machine.start()
         client = await machine.client()
@@ -36,7 +36,7 @@ def test_messages_go_after_the_retention_time_and_offsets_are_not_used_again() -
             await client.put(topic, [b"1", b"2", b"3"])
         await asyncio.sleep(HOUR_S - ROUND_S)
         assert await ends(client, "default") == (0, 3)
-        # A file takes messages for as long as they are kept, so its first one waits for its last one.
+        # A segment is closed after the retention time at the latest, and expires with its last message.
         await asyncio.sleep(HOUR_S + 2 * ROUND_S)
         assert await ends(client, "default") == (3, 3)
         assert await ends(client, "kept") == (0, 3)
@@ -56,7 +56,7 @@ def test_messages_go_after_the_retention_time_and_offsets_are_not_used_again() -
 
 
 @pytest.mark.parametrize("by_topic", [False, True])
-def test_a_partition_beyond_its_size_loses_its_oldest_messages(by_topic: bool) -> None:
+def test_a_partition_over_its_maximum_size_loses_its_oldest_messages(by_topic: bool) -> None:
     limit_bytes, segment_bytes = 64 * 1024, 16 * 1024
 
     async def story(machine: SimulatedMachine) -> None:

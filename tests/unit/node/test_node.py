@@ -1,4 +1,4 @@
-"""A node holds what it opened and gives all of it back, whichever step fails."""
+"""Tests that a node starts, stops, and releases everything that it opened, whichever step fails."""
 
 import asyncio
 import socket
@@ -23,7 +23,7 @@ WAIT_S = 60.0
 
 
 def with_node(settings: BrokerSettings, work: Callable[[Node], Awaitable[None]]) -> None:
-    """Run `work` with a node that is not started; what runs underneath is ended afterwards."""
+    """Runs `work` with a node that is not started. Stops the node and its workers afterwards."""
 
     async def whole() -> None:
         clock, entropy = SystemClock(), SystemEntropy()
@@ -54,7 +54,7 @@ def settings_for(data: Path, kafka_port: int = 0, operator_port: int = -1) -> Br
     return BrokerSettings(data=(str(data),), kafka_port=kafka_port, operator_port=operator_port)
 
 
-def test_ports_that_were_left_open_are_known_after_the_start(tmp_path: Path) -> None:
+def test_port_0_is_replaced_by_a_free_port_at_the_start(tmp_path: Path) -> None:
     async def work(node: Node) -> None:
         await node.start()
         assert node.kafka_port > 0
@@ -65,7 +65,7 @@ def test_ports_that_were_left_open_are_known_after_the_start(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("taken", ["kafka_port", "operator_port"])
-def test_a_start_that_fails_at_the_port_lets_the_data_go(tmp_path: Path, taken: str) -> None:
+def test_a_start_that_fails_at_a_port_releases_the_data_directory(tmp_path: Path, taken: str) -> None:
     async def fail(node: Node) -> None:
         with pytest.raises(MillstreamError) as raised:
             await node.start()
@@ -79,7 +79,7 @@ def test_a_start_that_fails_at_the_port_lets_the_data_go(tmp_path: Path, taken: 
     with_node(settings_for(tmp_path), succeed)
 
 
-def test_a_second_node_on_the_same_data_is_refused_until_the_first_has_stopped(tmp_path: Path) -> None:
+def test_a_second_node_on_the_same_data_is_refused_until_the_first_stops(tmp_path: Path) -> None:
     async def refused(node: Node) -> None:
         with pytest.raises(MillstreamError) as raised:
             await node.start()
@@ -101,7 +101,7 @@ def test_a_node_that_never_started_can_be_stopped(tmp_path: Path) -> None:
     with_node(settings_for(tmp_path), work)
 
 
-def test_a_stop_takes_less_than_a_second_although_readers_wait() -> None:
+def test_a_stop_takes_less_than_a_second_when_fetches_wait() -> None:
     async def story(machine: SimulatedMachine) -> None:
         node = await machine.start()
         client = await machine.client()
@@ -119,7 +119,7 @@ def test_a_stop_takes_less_than_a_second_although_readers_wait() -> None:
     simulate(BrokerSettings(data=("/data",), host=HOST, operator_port=-1), story)
 
 
-def test_the_brokers_settings_are_the_topics_defaults() -> None:
+def test_the_brokers_settings_are_defaults_of_topics() -> None:
     settings = BrokerSettings(retention_ms=60_000, retention_bytes=5, segment_bytes=20_000, segment_ms=2_000)
     topic = TopicSettings.of({"retention.bytes": "7"}, topic_defaults(settings))
     assert (topic.retention_ms, topic.retention_bytes) == (60_000, 7)

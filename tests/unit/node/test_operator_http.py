@@ -1,4 +1,4 @@
-"""The operator's port answers what it has, refuses the rest, and holds nothing for anybody."""
+"""Tests that the operator port serves its pages, refuses other requests, and limits connections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -36,7 +36,7 @@ def with_port(work: Callable[[OperatorPort], Awaitable[None]]) -> None:
 
 
 async def ask(port: OperatorPort, *parts: bytes) -> bytes:
-    """Everything the port answers until it closes the connection."""
+    """Returns everything that the port sends until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
     try:
         for part in parts:
@@ -53,14 +53,14 @@ async def ask(port: OperatorPort, *parts: bytes) -> bytes:
         (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", b"200 OK", b"fine\n"),
         (b"GET /health?verbose=1 HTTP/1.0\r\n\r\n", b"200 OK", b"fine\n"),
         (b"GET /ready HTTP/1.1\r\n\r\n", b"503 Service Unavailable", b"not yet\n"),
-        (b"GET /nothing HTTP/1.1\r\n\r\n", b"404 Not Found", b"here are only /health, /ready, /bad\n"),
-        (b"POST /health HTTP/1.1\r\n\r\n", b"405 Method Not Allowed", b"only GET and HEAD are answered here\n"),
-        (b"GET /bad HTTP/1.1\r\n\r\n", b"500 Internal Server Error", b"failed; the broker's log says why\n"),
+        (b"GET /nothing HTTP/1.1\r\n\r\n", b"404 Not Found", b"not found; available: /health, /ready, /bad\n"),
+        (b"POST /health HTTP/1.1\r\n\r\n", b"405 Method Not Allowed", b"only GET and HEAD are supported\n"),
+        (b"GET /bad HTTP/1.1\r\n\r\n", b"500 Internal Server Error", b"internal error; see the broker's log\n"),
         (b"\x00\x00\x00\x2a\x00\x12\r\n\r\n", b"400 Bad Request", b"this is not an HTTP/1.1 request\n"),
         (b"GET /health\r\n\r\n", b"400 Bad Request", b"this is not an HTTP/1.1 request\n"),
     ],
 )
-def test_a_request_gets_its_answer_and_the_connection_ends(request_: bytes, status: bytes, body: bytes) -> None:
+def test_a_request_gets_a_response_and_the_connection_is_closed(request_: bytes, status: bytes, body: bytes) -> None:
     async def work(port: OperatorPort) -> None:
         head, _, got = (await ask(port, request_)).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 " + status)
@@ -71,7 +71,7 @@ def test_a_request_gets_its_answer_and_the_connection_ends(request_: bytes, stat
     with_port(work)
 
 
-def test_head_gives_the_length_and_no_body() -> None:
+def test_head_returns_the_length_and_no_body() -> None:
     async def work(port: OperatorPort) -> None:
         answer = await ask(port, b"HEAD /health HTTP/1.1\r\n\r\n")
         assert answer.endswith(b"\r\n\r\n")
@@ -80,14 +80,14 @@ def test_head_gives_the_length_and_no_body() -> None:
     with_port(work)
 
 
-def test_a_request_may_come_in_pieces() -> None:
+def test_a_request_may_arrive_in_pieces() -> None:
     async def work(port: OperatorPort) -> None:
         assert b"fine" in await ask(port, b"GET /hea", b"lth HTTP/1.1\r\n", b"\r", b"\n")
 
     with_port(work)
 
 
-def test_a_head_that_never_ends_is_cut_off() -> None:
+def test_a_request_head_that_is_too_long_is_refused() -> None:
     async def work(port: OperatorPort) -> None:
         try:
             answer = await ask(port, b"GET /health HTTP/1.1\r\nX: " + b"x" * operator_http.HEAD_BYTES_MAX)
@@ -98,7 +98,7 @@ def test_a_head_that_never_ends_is_cut_off() -> None:
     with_port(work)
 
 
-def test_a_silent_peer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_http, "LIFETIME_S", 0.05)
 
     async def work(port: OperatorPort) -> None:
@@ -111,7 +111,7 @@ def test_a_silent_peer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     with_port(work)
 
 
-def test_one_connection_too_many_is_refused_and_the_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_over_the_maximum_is_refused_and_the_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_http, "CONNECTIONS_MAX", 2)
 
     async def work(port: OperatorPort) -> None:
@@ -128,7 +128,7 @@ def test_one_connection_too_many_is_refused_and_the_others_are_served(monkeypatc
 def test_stopping_drops_connections_and_frees_the_port() -> None:
     async def work(port: OperatorPort) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
-        # Connections are accepted in order: once a later one is answered, this one is there.
+        # Connections are accepted in order: once a later one is answered, this one is open.
         await ask(port, b"GET /health HTTP/1.1\r\n\r\n")
         port.stop()
         try:

@@ -1,4 +1,4 @@
-"""The operator learns of partitions that refuse writes, and of a broker that is not ready."""
+"""Tests that the operator pages report partitions that refuse writes, and whether the broker is ready."""
 
 import json
 from types import SimpleNamespace
@@ -17,10 +17,10 @@ NOW_S = 1_000.0
 def operator_over(*logs: Any) -> Operator:
     partitions: Any = SimpleNamespace(
         all=lambda: [SimpleNamespace(log=log, is_suspended=log.is_suspended) for log in logs],
-        topics=list,
+        replicas=lambda: [SimpleNamespace(log=log) for log in logs],
+        image=SimpleNamespace(names=()),
         count=len(logs),
-        producers_known=0,
-        budgets=SimpleNamespace(ids=SimpleNamespace(known=0)),
+        budgets=SimpleNamespace(ids=SimpleNamespace(known=0), producers=SimpleNamespace(known=0)),
     )
     counters = SimpleNamespace(requests=0, connections_accepted=0, connections_cut=0)
     memory = SimpleNamespace(incoming_bytes=0, outgoing_bytes=0)
@@ -31,9 +31,10 @@ def operator_over(*logs: Any) -> Operator:
 
 
 def log(**changes: object) -> SimpleNamespace:
-    sound: dict[str, object] = {"broken": None, "quarantined": None, "refused_s": None, "is_suspended": False}
-    sound |= {"size_bytes": 1, "start_offset": 0, "end_offset": 1}
-    return SimpleNamespace(**(sound | changes))
+    is_suspended = changes.pop("is_suspended", False)
+    sound: dict[str, object] = {"broken": None, "quarantined": None, "refused_s": None}
+    health = SimpleNamespace(**(sound | changes))
+    return SimpleNamespace(health=health, is_suspended=is_suspended, size_bytes=1, start_offset=0, end_offset=1)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_health_counts_partitions_that_refuse_writes(logs: list[object], status:
     assert f"\nmillstream_partitions_refusing_writes {refusing}\n".encode() in operator.pages()["/metrics"]().body
 
 
-def test_ready_is_said_only_while_it_is_true() -> None:
+def test_the_ready_page_returns_503_until_the_broker_is_ready() -> None:
     operator = operator_over()
     ready = operator.pages()["/ready"]
     assert ready().status == 503

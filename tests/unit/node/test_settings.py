@@ -1,4 +1,4 @@
-"""Settings: four sources in order, units as people write them, and errors that say where to look."""
+"""Tests the broker's settings: the precedence of their sources, units, and errors."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from millstream.node.settings import FIELDS, BrokerSettings, load
 
 
 def refusal(**sources: object) -> str:
-    """What the user is told about settings that are wrong."""
+    """Returns the error text for wrong settings."""
     flags = sources.get("flags", {})
     environment = sources.get("environment", {})
     config = sources.get("config")
@@ -17,18 +17,18 @@ def refusal(**sources: object) -> str:
     return raised.value.detail
 
 
-def test_without_any_source_the_defaults_hold() -> None:
+def test_settings_without_a_source_have_their_defaults() -> None:
     assert load({}, {}) == BrokerSettings()
 
 
-def test_a_flag_wins_over_the_environment_which_wins_over_the_file() -> None:
+def test_a_flag_overrides_the_environment_which_overrides_the_file() -> None:
     file = ("broker.toml", "kafka_port = 1\noperator_port = 1\nnode_id = 1\n")
     environment = {"MILLSTREAM_KAFKA_PORT": "2", "MILLSTREAM_OPERATOR_PORT": "2"}
     settings = load({"kafka_port": "3"}, environment, file)
     assert (settings.kafka_port, settings.operator_port, settings.node_id) == (3, 2, 1)
 
 
-def test_a_flag_that_was_not_given_does_not_hide_the_other_sources() -> None:
+def test_a_flag_that_was_not_given_does_not_override_other_sources() -> None:
     assert load({"kafka_port": None}, {"MILLSTREAM_KAFKA_PORT": "2"}).kafka_port == 2
 
 
@@ -52,14 +52,14 @@ def test_a_flag_that_was_not_given_does_not_hide_the_other_sources() -> None:
         ("host", "0.0.0.0", "0.0.0.0"),
     ],
 )
-def test_values_are_read_as_people_write_them(name: str, text: str, value: object) -> None:
+def test_values_are_parsed_with_units(name: str, text: str, value: object) -> None:
     variable = f"MILLSTREAM_{name.upper()}"
     assert getattr(load({}, {variable: text}), name) == value
     assert getattr(load({name: text}, {}), name) == value
     assert getattr(load({}, {}, ("f.toml", f"{name} = {text!r}")), name) == value
 
 
-def test_the_file_may_use_values_of_toml() -> None:
+def test_the_file_may_contain_typed_toml_values() -> None:
     settings = load(
         {}, {}, ("f.toml", 'data = ["a", "b"]\nauto_create = false\nretention_ms = -1\nsegment_bytes = 32768\n')
     )
@@ -78,16 +78,16 @@ def test_the_file_may_use_values_of_toml() -> None:
         ("flush", "sometimes", "expected one of always, interval, os"),
         ("flush_interval_ms", "0", "expected int >= 1"),
         ("flush_interval_ms", "none", "expected int >= 1"),
-        ("retention_ms", "-5", "expected a duration such as 500ms, 30s, 12h or 7d, or none"),
-        ("retention_ms", "7 fortnights", "expected a duration"),
-        ("retention_bytes", "1 gallon", "expected a size"),
+        ("retention_ms", "-5", "negative, not a duration (examples: 7d, 36h, 600000, or none for no limit)"),
+        ("retention_ms", "7 fortnights", "not a duration (examples: 7d, 36h, 600000)"),
+        ("retention_bytes", "1 gallon", "not a size (examples: 1GiB, 64KiB, 500MB, 4096)"),
         ("auto_create", "perhaps", "expected true or false"),
         ("default_partitions", "0", "expected int >= 1"),
-        ("data", "one,,two", "expected at least one name, and none of them empty"),
+        ("data", "one,,two", "expected a list of names, none of them empty"),
         ("log_level", "loud", "expected one of debug, info, warning, error"),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_field_value_and_source(name: str, text: str, reason: str) -> None:
+def test_an_invalid_value_is_refused_with_its_field_value_and_source(name: str, text: str, reason: str) -> None:
     variable = f"MILLSTREAM_{name.upper()}"
     assert refusal(environment={variable: text}).startswith(
         f"{name} = {text!r} (environment variable {variable}): {reason}"
@@ -102,37 +102,37 @@ def test_a_wrong_type_in_the_file_is_refused() -> None:
     assert "auto_create = 1 (file f.toml): expected bool" in told
 
 
-def test_a_file_that_is_not_toml_is_named() -> None:
+def test_a_file_that_is_not_toml_is_refused_with_its_name() -> None:
     assert refusal(config=("f.toml", "kafka_port 3")).startswith("f.toml is not valid TOML: ")
 
 
-def test_an_unknown_key_of_the_file_is_refused_with_the_nearest_name() -> None:
+def test_an_unknown_key_in_the_file_is_refused_with_a_suggestion() -> None:
     told = refusal(config=("f.toml", "kafka_prot = 1\n"))
     assert told == "there is no setting 'kafka_prot' (file f.toml); did you mean kafka_port?"
 
 
-def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
+def test_an_unknown_variable_is_refused_with_a_suggestion() -> None:
     told = refusal(environment={"MILLSTREAM_RETENTION": "7d"})
     assert told.startswith("there is no setting for the environment variable MILLSTREAM_RETENTION; did you mean ")
     assert "MILLSTREAM_RETENTION_MS" in told or "MILLSTREAM_RETENTION_BYTES" in told
 
 
-def test_a_name_that_resembles_nothing_is_refused_with_all_names() -> None:
-    assert "known are advertised_host, answer_memory_bytes, auto_create" in refusal(config=("f.toml", "zzzz = 1\n"))
+def test_an_unknown_name_without_a_similar_one_is_refused_with_all_names() -> None:
+    assert "known names: advertised_host, answer_memory_bytes, auto_create" in refusal(config=("f.toml", "zzzz = 1\n"))
 
 
-def test_variables_of_clients_and_of_others_are_left_alone() -> None:
+def test_variables_of_clients_and_other_programs_are_ignored() -> None:
     environment = {"MILLSTREAM_BOOTSTRAP": "a:9092", "MILLSTREAM_CONFIG": "f.toml", "HOME": "/", "KAFKA_PORT": "1"}
     assert load({}, environment) == BrokerSettings()
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_in_one_error() -> None:
     told = refusal(flags={"kafka_port": "x"}, environment={"MILLSTREAM_FLUSH": "x"}, config=("f.toml", "zzzz = 1"))
     assert len(told.splitlines()) == 3
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_every_field_explains_itself(name: str) -> None:
+def test_every_setting_has_a_help_text_a_default_and_a_known_kind(name: str) -> None:
     field = FIELDS[name]
     assert field.help.endswith(".")
     assert field.default == getattr(BrokerSettings(), name)

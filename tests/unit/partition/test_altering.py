@@ -1,4 +1,4 @@
-"""Settings that are changed while their topic is served: for every partition at once, and for good."""
+"""Tests changes of settings while the topic is served."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from builders.batches import batch
-from builders.partitions import Site, committed, read_all
+from builders.partitions import Site, committed, definition, read_all
 from builders.watched_catalog import watched_site
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.partition.partition import Partition
+from millstream.partition.leadership import Leadership
 from millstream.partition.served.partitions import Partitions
 
 
-def _get(partitions: Partitions, number: int = 0) -> Partition:
+def _get(partitions: Partitions, number: int = 0) -> Leadership:
     partition = partitions.get("orders", number)
     assert partition is not None
     return partition
@@ -23,15 +23,15 @@ def _set(**settings: str) -> Callable[[Mapping[str, str]], Mapping[str, str | No
     return lambda _: {name.replace("_", "."): value for name, value in settings.items()}
 
 
-def test_changed_settings_hold_at_once_for_every_partition_and_after_a_restart() -> None:
+def test_changed_settings_apply_at_once_and_after_a_restart() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders", 2, {"retention.ms": "5000", "segment.bytes": "20000"})
-        before = partitions.version
+        before = partitions.image.version
         altered = await partitions.alter("orders", lambda old: {**old, "retention.ms": "7000", "segment.ms": "3000"})
-        assert partitions.topic("orders") == altered
+        assert partitions.image.topic("orders") == altered
         assert altered.settings == {"retention.ms": "7000", "segment.bytes": "20000", "segment.ms": "3000"}
-        assert partitions.version > before
+        assert partitions.image.version > before
         for again in (False, True):
             if again:
                 partitions = await site.restart(killed=True)
@@ -43,7 +43,7 @@ def test_changed_settings_hold_at_once_for_every_partition_and_after_a_restart()
     Site().run(story)
 
 
-def test_messages_are_held_to_the_new_settings() -> None:
+def test_new_settings_apply_to_the_next_messages() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders")
@@ -65,7 +65,7 @@ def test_messages_are_held_to_the_new_settings() -> None:
     Site().run(story)
 
 
-def test_a_bad_change_leaves_everything_as_it_was() -> None:
+def test_an_invalid_change_changes_nothing() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start(defaults={"max.compaction.lag.ms": "50"})
         topic = await partitions.create("orders", 1, {"retention.ms": "5000"})
@@ -78,14 +78,14 @@ def test_a_bad_change_leaves_everything_as_it_was() -> None:
         assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         only_asked = await partitions.alter("orders", _set(retention_ms="1"), validate_only=True)
         assert only_asked.settings == {"retention.ms": "1"}
-        assert partitions.topic("orders") == topic
+        assert partitions.image.topic("orders") == topic
         assert _get(partitions).settings.retention_ms == 5000
-        assert (await site.restart()).topic("orders") == topic
+        assert definition(await site.restart(), "orders") == (topic.topic_id, 1, topic.settings)
 
     Site().run(story)
 
 
-def test_changes_of_one_topic_build_upon_one_another() -> None:
+def test_concurrent_changes_of_one_topic_are_all_applied() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders")
@@ -94,13 +94,14 @@ def test_changes_of_one_topic_build_upon_one_another() -> None:
             return {"retention.bytes": str(int(old.get("retention.bytes", "0")) + 1)}
 
         await asyncio.gather(*(partitions.alter("orders", one_more) for _ in range(20)))
-        assert (await site.restart()).topics()[0].settings == {"retention.bytes": "20"}
+        (topic,) = (await site.restart()).image.topics()
+        assert topic.settings == {"retention.bytes": "20"}
 
     Site().run(story)
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_what_is_served_is_what_a_failing_catalog_has_kept(done: bool) -> None:
+def test_served_settings_match_the_catalog_after_its_failure(done: bool) -> None:
     site, catalog = watched_site()
 
     async def story(site: Site) -> None:

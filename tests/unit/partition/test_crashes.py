@@ -1,4 +1,4 @@
-"""Power lost before every single change of the disk, and flushes that fail: nothing acknowledged is lost or doubled."""
+"""Tests acknowledged messages after a power loss before every disk operation, and after failed flushes."""
 
 import asyncio
 import copy
@@ -12,7 +12,7 @@ from builders.loops import for_each
 from builders.partitions import Site, committed, read_all
 from millstream.catalog.catalog import Catalog
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.partition.partition import Partition
+from millstream.partition.leadership import Leadership
 from millstream.partition.served.partitions import Partitions
 from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
@@ -20,7 +20,7 @@ PRODUCER = 7
 
 
 class Moment(NamedTuple):
-    """Everything that outlives the broker, as it was just before a change of the disk, and what clients knew then."""
+    """The durable state before one disk operation, and what clients knew by then."""
 
     disk: SimulatedDisk
     catalog: Catalog
@@ -29,7 +29,7 @@ class Moment(NamedTuple):
 
 
 class Witness:
-    """Writes down every moment."""
+    """Records every moment."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -50,14 +50,14 @@ def _batch(number: int) -> bytearray:
     return batch(b"%d" % number, producer_id=PRODUCER, producer_epoch=0, base_sequence=number)
 
 
-def _orders(partitions: Partitions) -> Partition:
+def _orders(partitions: Partitions) -> Leadership:
     partition = partitions.get("orders", 0)
     assert partition is not None
     return partition
 
 
 async def _busy_life(site: Site) -> list[Moment]:
-    """Create, write, save, delete and restart, with somebody watching."""
+    """Create, write, save, delete and restart under observation."""
     witness = Witness(site)
     partitions = await site.start()
     for name in ("orders", "bills"):
@@ -67,7 +67,7 @@ async def _busy_life(site: Site) -> list[Moment]:
         await committed(_orders(partitions), _batch(number))
         witness.acknowledged.append(b"%d" % number)
         if number == 3:
-            await _orders(partitions).save_state()
+            await _orders(partitions).replica.save_state()
         elif number == 5:
             witness.topics.pop("bills")
             await partitions.delete("bills")
@@ -83,7 +83,7 @@ async def _busy_life(site: Site) -> list[Moment]:
 
 
 @for_each("seed", range(3))
-def test_whenever_power_is_lost_what_was_acknowledged_is_there_once_and_in_order(seed: int) -> None:
+def test_acknowledged_messages_survive_any_power_loss_once_and_in_order(seed: int) -> None:
     async def story(site: Site) -> None:
         moments = await _busy_life(site)
         await site.stop()
@@ -100,16 +100,16 @@ def test_whenever_power_is_lost_what_was_acknowledged_is_there_once_and_in_order
 async def _check(site: Site, moment: Moment) -> None:
     partitions = await site.start()
     for name, exists in moment.topics.items():
-        assert (partitions.topic(name) is not None) is exists
-    for topic in partitions.topics():
+        assert (partitions.image.topic(name) is not None) is exists
+    for topic in partitions.image.topics():
         assert len(partitions.of(topic.name)) == 2
-    if partitions.topic("orders") is not None:
+    if partitions.image.topic("orders") is not None:
         partition = _orders(partitions)
         values = [record.value for record in await read_all(partition)]
         known = len(moment.acknowledged)
         assert values[:known] == moment.acknowledged
         assert values in (moment.acknowledged, [*moment.acknowledged, b"%d" % known])
-        # The producer saw no answer to its last batch, so it sends it again; the log must have it just once.
+        # The producer got no response to its last batch and sends it again. The log must have it once.
         for sent in range(max(0, known - 2), known + 2):
             assert await committed(partition, _batch(sent)) == sent
         values = [record.value for record in await read_all(partition)]
@@ -117,7 +117,7 @@ async def _check(site: Site, moment: Moment) -> None:
     await site.stop()
 
 
-def test_after_a_failed_flush_a_retry_is_stored_once_whether_or_not_the_first_copy_was_lost() -> None:
+def test_a_retry_after_a_failed_flush_is_stored_once() -> None:
     cuts: list[int] = []
 
     async def story(site: Site) -> None:
@@ -134,8 +134,8 @@ def test_after_a_failed_flush_a_retry_is_stored_once_whether_or_not_the_first_co
         for number in (1, 2):
             assert await _until_accepted(partition, number) == number
         assert [record.value for record in await read_all(partition)] == [b"0", b"1", b"2"]
-        assert partition.leader_epoch == epoch + partition.cuts
-        cuts.append(partition.cuts)
+        assert partition.leader_epoch == epoch + partition.log.truncations
+        cuts.append(partition.log.truncations)
         partition = _orders(await site.restart(killed=True))
         assert await committed(partition, _batch(2)) == 2
         assert [record.value for record in await read_all(partition)] == [b"0", b"1", b"2"]
@@ -148,8 +148,8 @@ def test_after_a_failed_flush_a_retry_is_stored_once_whether_or_not_the_first_co
     assert max(cuts) > 0, "among so many seeds some have lost the first copy"
 
 
-async def _until_accepted(partition: Partition, number: int) -> int:
-    """As a client does: again and again while the error says that this makes sense."""
+async def _until_accepted(partition: Leadership, number: int) -> int:
+    """Retry like a client, as long as the error is retriable."""
     while True:
         try:
             return await committed(partition, _batch(number))

@@ -1,4 +1,4 @@
-"""The history of leaderships, as Kafka answers questions about it."""
+"""Tests the history of leader epochs, with Kafka's results."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from millstream.partition.snapshot_encoding import SnapshotError
 def _history(*entries: tuple[int, int]) -> Epochs:
     epochs = Epochs()
     for epoch, start in entries:
-        epochs.begin(epoch, start)
+        epochs.begin(epoch, start_offset=start)
     return epochs
 
 
@@ -32,11 +32,11 @@ def test_an_epoch_ends_where_the_next_one_began(asked: int, answer: EpochEnd) ->
     assert _history((1, 10), (2, 20), (5, 35)).end_of(asked, log_end=50) == answer
 
 
-def test_nothing_is_known_without_a_history() -> None:
+def test_an_empty_history_knows_no_epoch() -> None:
     epochs = Epochs()
     assert epochs.latest == -1
-    assert epochs.end_of(0, 0) == EpochEnd(-1, -1)
-    assert epochs.end_of(-1, 0) == EpochEnd(-1, -1)
+    assert epochs.end_of(0, log_end=0) == EpochEnd(-1, -1)
+    assert epochs.end_of(-1, log_end=0) == EpochEnd(-1, -1)
     assert epochs.at(5) == -1
 
 
@@ -55,16 +55,17 @@ def test_every_offset_has_the_epoch_that_wrote_it(offset: int, epoch: int) -> No
     ],
     ids=["newer", "again", "older", "the last wrote nothing"],
 )
-def test_a_leadership_begins_once(begun: tuple[int, int], expected: list[tuple[int, int]]) -> None:
+def test_an_epoch_that_began_before_is_ignored(begun: tuple[int, int], expected: list[tuple[int, int]]) -> None:
     epochs = _history((1, 0))
-    epochs.begin(*begun)
+    epoch, start_offset = begun
+    epochs.begin(epoch, start_offset=start_offset)
     assert list(epochs) == expected
 
 
 @pytest.mark.parametrize(
     ("end", "expected"), [(36, [(1, 10), (2, 20), (5, 35)]), (35, [(1, 10), (2, 20)]), (10, []), (0, [])]
 )
-def test_a_shorter_log_forgets_who_wrote_the_rest(end: int, expected: list[tuple[int, int]]) -> None:
+def test_a_truncation_removes_later_epochs(end: int, expected: list[tuple[int, int]]) -> None:
     epochs = _history((1, 10), (2, 20), (5, 35))
     epochs.cut(end)
     assert list(epochs) == expected
@@ -79,17 +80,17 @@ def test_a_shorter_log_forgets_who_wrote_the_rest(end: int, expected: list[tuple
         (40, [(5, 40)]),
     ],
 )
-def test_a_log_that_starts_later_forgets_who_wrote_before(start: int, expected: list[tuple[int, int]]) -> None:
+def test_a_later_log_start_removes_earlier_epochs(start: int, expected: list[tuple[int, int]]) -> None:
     epochs = _history((1, 10), (2, 20), (5, 35))
     epochs.trim(start)
     assert list(epochs) == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 100)), max_size=20))
-def test_a_snapshot_gives_the_same_history(begun: list[tuple[int, int]]) -> None:
+def test_a_snapshot_restores_the_same_history(begun: list[tuple[int, int]]) -> None:
     epochs = Epochs()
     for epoch, start in begun:
-        epochs.begin(epoch, start)
+        epochs.begin(epoch, start_offset=start)
     restored = Epochs()
     restored.restore(epochs.snapshot())
     assert list(restored) == list(epochs)

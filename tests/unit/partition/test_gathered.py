@@ -1,4 +1,4 @@
-"""Batches of one round are written together; what a writer and the state know is as if each had been written alone."""
+"""Tests batches that one group-commit round writes together: results and state equal those of single writes."""
 
 import asyncio
 import errno
@@ -9,14 +9,14 @@ from builders.batches import batch, numbered_batch
 from builders.partitions import Site, committed, read_all
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.append_result import AppendResult
-from millstream.partition.partition import Partition
+from millstream.partition.leadership import Leadership
 from millstream.testing.simulated.disk import DiskOperation
 
 PRODUCER = 9
 
 
-async def made(site: Site) -> Partition:
-    """A partition that has one message."""
+async def made(site: Site) -> Leadership:
+    """Create a partition with one message."""
     partitions = await site.start()
     await partitions.create("orders", 1, {})
     partition = partitions.get("orders", 0)
@@ -25,26 +25,26 @@ async def made(site: Site) -> Partition:
     return partition
 
 
-def append(partition: Partition, value: bytes) -> AppendResult:
+def append(partition: Leadership, value: bytes) -> AppendResult:
     return partition.append(memoryview(batch(value)))
 
 
-def append_numbered(partition: Partition, sequence: int) -> AppendResult:
+def append_numbered(partition: Leadership, sequence: int) -> AppendResult:
     records = batch(b"%d" % sequence, producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence)
     return partition.append(memoryview(records))
 
 
 async def outcome(appended: AppendResult) -> ErrorCode | None:
-    assert appended.committed is not None
+    assert appended.acknowledgement is not None
     try:
-        await appended.committed
+        await appended.acknowledgement
     except MillstreamError as error:
         return error.code
     return None
 
 
 def refuse_segment_writes(site: Site, *, after: int = 0) -> list[int]:
-    """From now on; the sizes that were asked to be written are collected."""
+    """Refuse segment writes from now on, and return the list of attempted sizes."""
     seen: list[int] = []
 
     def before(operation: DiskOperation) -> None:
@@ -57,13 +57,13 @@ def refuse_segment_writes(site: Site, *, after: int = 0) -> list[int]:
     return seen
 
 
-async def healed(partition: Partition) -> None:
+async def healed(partition: Leadership) -> None:
     for _ in range(1000):
         await asyncio.sleep(0)
-    assert partition.log.broken is None
+    assert partition.log.health.broken is None
 
 
-def test_the_batches_of_a_round_cost_one_write() -> None:
+def test_batches_of_one_group_commit_round_are_written_in_one_write() -> None:
     async def story(site: Site) -> None:
         partition = await made(site)
         writes = refuse_segment_writes(site, after=1)
@@ -77,7 +77,7 @@ def test_the_batches_of_a_round_cost_one_write() -> None:
     Site().run(story)
 
 
-def test_a_refused_round_leaves_the_end_where_it_was_and_later_writes_work_again() -> None:
+def test_a_failed_round_keeps_the_log_end_and_later_writes_succeed() -> None:
     async def story(site: Site) -> None:
         partition = await made(site)
         refuse_segment_writes(site)
@@ -87,19 +87,19 @@ def test_a_refused_round_leaves_the_end_where_it_was_and_later_writes_work_again
         site.disk.before = None
         await healed(partition)
         again = append_numbered(partition, 0)
-        assert (again.base_offset, again.duplicate) == (1, False), "the producer is where it was too"
+        assert (again.base_offset, again.is_duplicate) == (1, False), "the producer is where it was too"
         assert await outcome(again) is None
         assert [record.value for record in await read_all(partition, 1)] == [b"0"]
 
     Site().run(story)
 
 
-def test_a_producer_with_several_batches_in_a_round_keeps_its_order_and_is_known_by_each() -> None:
+def test_buffered_batches_of_a_producer_are_checked_in_order() -> None:
     async def story(site: Site) -> None:
         partition = await made(site)
         appended = [append_numbered(partition, sequence) for sequence in range(3)]
         again = append_numbered(partition, 2)
-        assert (again.base_offset, again.duplicate) == (3, True)
+        assert (again.base_offset, again.is_duplicate) == (3, True)
         with pytest.raises(MillstreamError) as error:
             append_numbered(partition, 7)
         assert error.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -109,7 +109,7 @@ def test_a_producer_with_several_batches_in_a_round_keeps_its_order_and_is_known
     Site().run(story)
 
 
-def test_a_round_that_is_lost_before_it_begins_is_told_to_all_who_wait() -> None:
+def test_a_failed_write_before_the_round_fails_all_waiting_writers() -> None:
     async def story(site: Site) -> None:
         partition = await made(site)
         waiting = append_numbered(partition, 0)
@@ -122,7 +122,7 @@ def test_a_round_that_is_lost_before_it_begins_is_told_to_all_who_wait() -> None
     Site().run(story)
 
 
-def test_a_large_batch_is_written_at_once_behind_what_was_gathered() -> None:
+def test_a_large_batch_is_written_at_once_after_the_buffered_ones() -> None:
     async def story(site: Site) -> None:
         partition = await made(site)
         writes = refuse_segment_writes(site, after=2)
@@ -135,14 +135,14 @@ def test_a_large_batch_is_written_at_once_behind_what_was_gathered() -> None:
     Site().run(story)
 
 
-def test_what_is_saved_of_the_state_is_what_the_log_has_even_if_a_round_is_refused_meanwhile() -> None:
+def test_a_snapshot_matches_the_log_after_a_failed_write() -> None:
     async def story(site: Site) -> None:
         partition = await made(site)
         waiting = append_numbered(partition, 0)
         refuse_segment_writes(site)
-        await partition.save_state()
+        await partition.replica.save_state()
         assert partition.log.end_offset == 1
-        assert partition.producers_known == 0
+        assert len(partition.replica.producers) == 0
         assert await outcome(waiting) is ErrorCode.KAFKA_STORAGE_ERROR
         site.disk.before = None
         await healed(partition)

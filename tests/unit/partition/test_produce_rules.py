@@ -1,4 +1,4 @@
-"""What a client may append, decided by the header alone and as Kafka decides it."""
+"""Tests the rules for produced batches, which use only the header and match Kafka's."""
 
 import struct
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def _refused(
 
 
 def _with(layout: str, position: int, value: int) -> Change:
-    """A change of one header field, with the checksum made right again."""
+    """Return the batch with one header field changed and a correct checksum."""
 
     def change(records: bytearray) -> bytearray:
         struct.pack_into(layout, records, position, value)
@@ -100,14 +100,14 @@ def test_a_plain_batch_is_accepted(compression: str) -> None:
         "log append time set by the producer",
     ],
 )
-def test_what_kafka_refuses_is_refused_with_its_error(change: Change, code: ErrorCode) -> None:
+def test_invalid_batches_are_refused_with_kafkas_error(change: Change, code: ErrorCode) -> None:
     assert _refused(change(batch(b"a", b"b"))).code is code
 
 
 @pytest.mark.parametrize(
     ("producer_epoch", "base_sequence", "accepted"), [(0, 0, True), (-1, 0, False), (0, -1, False)]
 )
-def test_an_idempotent_producer_names_epoch_and_sequence(
+def test_a_batch_with_a_producer_id_requires_an_epoch_and_a_sequence_number(
     producer_epoch: int, base_sequence: int, accepted: bool
 ) -> None:
     records = batch(producer_id=5, producer_epoch=producer_epoch, base_sequence=base_sequence)
@@ -127,7 +127,7 @@ def test_a_batch_must_fit_the_topic_and_the_segment() -> None:
     assert _refused(records, _settings(segment_bytes="16384")).code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_a_batch_that_claims_to_be_huge_is_too_large_whatever_follows() -> None:
+def test_a_batch_with_a_huge_length_field_is_too_large() -> None:
     assert _refused(_with(">i", 8, 2**31 - 1)(batch())).code is ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -141,7 +141,7 @@ def test_a_batch_that_claims_to_be_huge_is_too_large_whatever_follows() -> None:
         (SOME_TIME_MS + 1001, False),
     ],
 )
-def test_times_must_not_be_too_far_off(now_ms: int, accepted: bool) -> None:
+def test_a_timestamp_too_far_from_now_is_refused(now_ms: int, accepted: bool) -> None:
     topic = _settings(message_timestamp_after_max_ms="500", message_timestamp_before_max_ms="1000")
     if accepted:
         assert check_produced(memoryview(batch()), topic, now_ms)
@@ -149,24 +149,24 @@ def test_times_must_not_be_too_far_off(now_ms: int, accepted: bool) -> None:
         assert _refused(batch(), topic, now_ms).code is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_the_first_of_several_times_must_not_be_too_old_either() -> None:
+def test_a_first_timestamp_that_is_too_old_is_refused() -> None:
     records = encode_batch([b"a", b"b"], timestamps=[SOME_TIME_MS - 5_000, SOME_TIME_MS])
     topic = _settings(message_timestamp_before_max_ms="1000")
     assert _refused(records, topic).code is ErrorCode.INVALID_TIMESTAMP
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0, SOME_TIME_MS])
-def test_messages_without_a_time_and_very_old_ones_are_accepted_unless_the_topic_says_otherwise(timestamp: int) -> None:
+def test_missing_and_old_timestamps_are_accepted_by_default(timestamp: int) -> None:
     assert check_produced(memoryview(batch(timestamp=timestamp)), _settings(), SOME_TIME_MS)
 
 
-def test_with_the_brokers_time_the_producers_does_not_matter() -> None:
+def test_log_append_time_ignores_the_producers_timestamps() -> None:
     topic = _settings(message_timestamp_type="LogAppendTime", message_timestamp_after_max_ms="0")
     assert check_produced(memoryview(batch(timestamp=SOME_TIME_MS + 10**9)), topic, SOME_TIME_MS)
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_the_brokers_time_becomes_that_of_every_record_and_the_checksum_fits(compression: str) -> None:
+def test_stamping_the_append_time_sets_all_records_and_the_checksum(compression: str) -> None:
     records = batch(b"a", b"b", b"c", timestamp=5, compression=compression)
     stamp_append_time(memoryview(records), read_header(records), SOME_TIME_MS)
     header = read_header(records)
@@ -177,13 +177,13 @@ def test_the_brokers_time_becomes_that_of_every_record_and_the_checksum_fits(com
 
 @given(st.binary(max_size=200))
 @settings(max_examples=300, deadline=None)
-def test_garbage_always_ends_in_an_error_of_the_table(garbage: bytes) -> None:
+def test_garbage_is_refused_with_a_known_error(garbage: bytes) -> None:
     _refused(garbage)
 
 
 @given(st.integers(0, 60), st.integers(0, 255))
 @settings(max_examples=300, deadline=None)
-def test_any_changed_header_byte_ends_in_an_error_of_the_table_or_is_one_the_broker_stamps(at: int, value: int) -> None:
+def test_a_changed_header_byte_is_refused_unless_the_broker_sets_it(at: int, value: int) -> None:
     records = batch(b"a", b"b")
     before, records[at] = records[at], value
     stamped = at < 8 or 12 <= at < 16

@@ -1,4 +1,4 @@
-"""The idempotent producer's state: case by case, and against a model that simply remembers everything."""
+"""Tests the state of idempotent producers, in single cases and against a model with unlimited memory."""
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ from millstream.partition.snapshot_encoding import SnapshotError
 
 
 class Writer:
-    """Appends to an imagined log what the state lets through."""
+    """Appends the accepted batches to a fictitious log."""
 
     def __init__(self, producers: Producers) -> None:
         self.producers = producers
@@ -26,9 +26,9 @@ class Writer:
         self.now_ms = 0
 
     def append(self, producer_id: int, epoch: int, base_sequence: int, count: int = 1) -> int:
-        """The offset the batch has, be it new or stored before."""
+        """Return the offset of the batch, which may be new or stored before."""
         last_sequence = (base_sequence + count - 1) & SEQUENCE_MAX
-        first = self.producers.check(producer_id, epoch, base_sequence, last_sequence)
+        first = self.producers.check(producer_id, epoch, base_sequence=base_sequence, last_sequence=last_sequence)
         if first is not None:
             return first.base_offset
         base_offset = self.end_offset
@@ -43,7 +43,7 @@ class Writer:
         return error.value.code
 
 
-def test_a_repeated_batch_is_answered_with_its_first_place() -> None:
+def test_a_repeated_batch_returns_its_first_copy() -> None:
     writer = Writer(Producers())
     places = [writer.append(7, 0, sequence, 2) for sequence in (0, 2, 4)]
     assert [writer.append(7, 0, sequence, 2) for sequence in (0, 2, 4)] == places == [0, 2, 4]
@@ -51,7 +51,7 @@ def test_a_repeated_batch_is_answered_with_its_first_place() -> None:
 
 
 @pytest.mark.parametrize(("base_sequence", "count"), [(3, 1), (1, 1), (0, 1), (1, 2), (0, 3), (SEQUENCE_MAX, 1)])
-def test_whatever_does_not_follow_directly_is_out_of_order(base_sequence: int, count: int) -> None:
+def test_a_batch_that_does_not_follow_directly_is_out_of_order(base_sequence: int, count: int) -> None:
     writer = Writer(Producers())
     writer.append(7, 0, 0, 2)
     assert writer.refused(7, 0, base_sequence, count) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -67,7 +67,7 @@ def test_only_the_last_five_batches_are_known_as_duplicates() -> None:
 
 
 @pytest.mark.parametrize("base_sequence", [SEQUENCE_MAX, SEQUENCE_MAX - 1])
-def test_sequences_start_over_at_zero(base_sequence: int) -> None:
+def test_sequence_numbers_wrap_to_zero_after_the_maximum(base_sequence: int) -> None:
     writer = Writer(Producers())
     writer.append(7, 0, base_sequence, 2)
     follows = (base_sequence + 2) & SEQUENCE_MAX
@@ -83,7 +83,7 @@ SELF_NAMED = FIRST_SELF_NAMED_PRODUCER + 7
 
 
 @pytest.mark.parametrize("epoch", [0, 5, 32767])
-def test_a_writer_that_names_itself_begins_at_zero_at_any_epoch_and_is_known_from_then_on(epoch: int) -> None:
+def test_a_self_named_writer_begins_at_sequence_zero_in_any_epoch(epoch: int) -> None:
     writer = Writer(Producers())
     assert writer.refused(SELF_NAMED, epoch, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert [writer.append(SELF_NAMED, epoch, 0, 3), writer.append(SELF_NAMED, epoch, 0, 3)] == [0, 0]
@@ -96,7 +96,7 @@ def test_a_writer_that_names_itself_begins_at_zero_at_any_epoch_and_is_known_fro
         assert restored.refused(SELF_NAMED, epoch - 1, 4) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_writer_that_names_itself_is_remembered_longer_and_not_crowded_out_by_ordinary_producers() -> None:
+def test_ordinary_producers_do_not_displace_self_named_writers() -> None:
     budget, own_budget = ProducerBudget(most=20), ProducerBudget(most=20)
     limits = {"window_ms": 100, "self_named_window_ms": 700, "most": 10}
     writer = Writer(Producers(**limits, budget=budget, self_named_budget=own_budget))
@@ -111,7 +111,7 @@ def test_a_writer_that_names_itself_is_remembered_longer_and_not_crowded_out_by_
     assert writer.refused(SELF_NAMED, 0, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_older_epoch_is_fenced_even_for_what_it_stored_before() -> None:
+def test_an_older_epoch_is_fenced_also_for_its_stored_batches() -> None:
     writer = Writer(Producers())
     writer.append(7, 1, 0)
     writer.append(7, 2, 0)
@@ -127,10 +127,10 @@ def test_a_newer_epoch_begins_at_sequence_zero() -> None:
     assert writer.append(7, 2, 0) == 1
 
 
-def test_a_check_alone_leaves_no_trace() -> None:
+def test_checking_a_batch_does_not_change_the_producer_state() -> None:
     producers = Producers()
-    assert producers.check(7, 0, 0, 0) is None
-    assert producers.check(7, 0, 5, 5) is None
+    assert producers.check(7, 0, base_sequence=0, last_sequence=0) is None
+    assert producers.check(7, 0, base_sequence=5, last_sequence=5) is None
     assert len(producers) == 0
 
 
@@ -145,7 +145,7 @@ def test_a_silent_producer_is_forgotten_after_the_window() -> None:
     assert writer.append(2, 0, 0) == 1
 
 
-def test_the_longest_silent_goes_when_a_partition_has_too_many() -> None:
+def test_the_longest_silent_producer_is_forgotten_first() -> None:
     budget = ProducerBudget()
     writer = Writer(Producers(most=2, budget=budget))
     for producer_id in (1, 2):
@@ -157,7 +157,7 @@ def test_the_longest_silent_goes_when_a_partition_has_too_many() -> None:
     assert writer.append(2, 0, 0) == 4
 
 
-def test_partitions_share_one_budget_but_keep_a_few_each() -> None:
+def test_partitions_share_a_budget_but_each_keeps_a_few_producers() -> None:
     budget = ProducerBudget(most=20)
     noisy, quiet = Writer(Producers(budget=budget)), Writer(Producers(budget=budget))
     for producer_id in range(3):
@@ -173,7 +173,7 @@ def test_partitions_share_one_budget_but_keep_a_few_each() -> None:
     assert budget.known == 0
 
 
-def test_silence_before_a_restart_counts_and_the_stop_does_not() -> None:
+def test_silence_before_a_restart_counts_but_downtime_does_not() -> None:
     writer = Writer(Producers(window_ms=100))
     writer.append(1, 0, 0)
     packed = writer.producers.snapshot(now_ms=60)()
@@ -183,7 +183,7 @@ def test_silence_before_a_restart_counts_and_the_stop_does_not() -> None:
     assert restored.expire(1_000_040) == 1
 
 
-def test_a_snapshot_is_of_the_moment_it_was_taken() -> None:
+def test_a_snapshot_does_not_change_after_it_was_taken() -> None:
     writer = Writer(Producers())
     writer.append(1, 0, 0)
     pack = writer.producers.snapshot(0)
@@ -212,7 +212,7 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(data: st.DataObject) 
 
 
 class _Model:
-    """Every batch ever stored, and Kafka's rules read out directly."""
+    """A model that keeps every stored batch and applies Kafka's rules literally."""
 
     def __init__(self) -> None:
         self.stored: dict[int, list[tuple[int, int, int, int]]] = {}
@@ -254,7 +254,9 @@ _CALLS = st.lists(
 
 @given(_CALLS)
 @settings(max_examples=300, deadline=None)
-def test_any_history_is_judged_as_the_model_judges_it(calls: list[tuple[int, int, int | None, int, bool]]) -> None:
+def test_random_sequences_of_batches_are_judged_as_by_the_model(
+    calls: list[tuple[int, int, int | None, int, bool]],
+) -> None:
     writer, model = Writer(Producers()), _Model()
     for producer_id, epoch, base, count, restart in calls:
         if restart:

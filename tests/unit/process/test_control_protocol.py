@@ -1,4 +1,4 @@
-"""Who asks a supervisor before it listens waits a moment, if told to; and is told when nobody comes."""
+"""Tests that a control client waits for a supervisor that does not listen yet, up to a limit."""
 
 import asyncio
 from pathlib import Path
@@ -16,10 +16,10 @@ async def served(request: ControlRequest) -> tuple[ClusterFacts, ...]:
     return FACTS
 
 
-def test_a_patient_caller_is_answered_when_the_supervisor_comes(tmp_path: Path) -> None:
+def test_a_waiting_client_is_answered_once_the_supervisor_listens(tmp_path: Path) -> None:
     async def story() -> None:
         path = tmp_path / SOCKET_NAME
-        path.touch()  # What a killed one has left.
+        path.touch()  # Left by a supervisor that was killed.
         asking = asyncio.create_task(Control(path, 60.0).ask(ControlRequest("list")))
         await asyncio.sleep(0)
         socket = ControlSocket(path, served, lambda: FACTS, lambda gateways: None)
@@ -31,7 +31,7 @@ def test_a_patient_caller_is_answered_when_the_supervisor_comes(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("patience_s", [0.0, 0.01])
-def test_patience_ends(tmp_path: Path, patience_s: float) -> None:
+def test_a_control_request_fails_after_its_timeout_without_a_supervisor(tmp_path: Path, patience_s: float) -> None:
     with pytest.raises(MillstreamError) as caught:
         asyncio.run(Control(tmp_path / SOCKET_NAME, patience_s).ask(ControlRequest("list")))
     assert caught.value.code is ErrorCode.NO_SUPERVISOR

@@ -1,4 +1,4 @@
-"""Logs keep their fields, whatever stands in them."""
+"""Tests the console and JSON formats of log lines."""
 
 import io
 import json
@@ -25,7 +25,7 @@ def record(message: str, *, error: bool = False, **fields: object) -> logging.Lo
 
 @pytest.fixture
 def root_logger() -> Iterator[logging.Logger]:
-    """The root logger, left as it was found."""
+    """Yields the root logger, and restores it afterwards."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield root
@@ -38,11 +38,11 @@ def test_a_console_line_has_time_level_event_and_fields() -> None:
     assert line == ('1970-01-01 00:00:00.500 warning connection cut off peer=127.0.0.1 why="a garbage frame" left=""')
 
 
-def test_a_field_cannot_break_a_line_in_two() -> None:
+def test_a_line_break_in_a_field_does_not_split_the_log_line() -> None:
     assert "\n" not in ConsoleLines().format(record("odd name", topic="a\nb c"))
 
 
-def test_a_json_line_has_the_same_and_odd_values_become_text() -> None:
+def test_a_json_line_has_all_fields_and_converts_other_types_to_text() -> None:
     row = json.loads(JsonLines().format(record("stored", offset=7, key=b"k", what={"a": 1}, thing=object)))
     assert row["time"] == "1970-01-01T00:00:00.500+00:00"
     assert (row["level"], row["logger"], row["event"], row["offset"]) == ("warning", "millstream.x", "stored", 7)
@@ -60,7 +60,7 @@ def test_an_exception_is_shown(layout: logging.Formatter) -> None:
 
 
 @pytest.mark.parametrize("layout", ["console", "json"])
-def test_configured_logs_go_to_one_stream_from_the_level_on(layout: str, root_logger: logging.Logger) -> None:
+def test_configured_logs_go_to_one_stream_at_or_above_the_level(layout: str, root_logger: logging.Logger) -> None:
     stream = io.StringIO()
     configure("warning", layout, stream)
     configure("warning", layout, stream)

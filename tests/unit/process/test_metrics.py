@@ -1,11 +1,11 @@
-"""What a scrape gets is what Prometheus' own parser reads back."""
+"""Tests that Prometheus' own parser reads the rendered metrics."""
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.process.metrics import Metric, counter, gauge, render
 
 
-def test_prometheus_reads_back_what_was_rendered() -> None:
+def test_prometheus_parses_the_rendered_metrics() -> None:
     text = render(
         [
             gauge("millstream_partitions", "Partitions on this broker.", 3),
@@ -23,11 +23,11 @@ def test_prometheus_reads_back_what_was_rendered() -> None:
     ]
 
 
-def test_whole_numbers_keep_every_digit() -> None:
+def test_integers_keep_every_digit() -> None:
     assert b"x_total 9007199254740993\n" in render([counter("x_total", "X.", 2**53 + 1)])
 
 
-def test_odd_labels_survive() -> None:
+def test_special_characters_in_labels_are_escaped() -> None:
     odd = 'quote " backslash \\ newline \n end'
     text = render([Metric("x", "gauge", "Help with \\ and \n.", (({"topic": odd}, 1),))])
     (family,) = text_string_to_metric_families(text.decode())

@@ -1,4 +1,4 @@
-"""Tables of settings: what is said of one process can be said to another, as flags."""
+"""Tests settings tables: conversion to flags, pairs, and ignored variables."""
 
 from typing import Annotated
 
@@ -26,25 +26,25 @@ FEW = SettingsTable(Few, "FEW_")
     "settings",
     [Few(), Few(names=("b", "c"), pairs={"x": "1,2", "y": "3"}, is_on=False, size=-1), Few(size=7)],
 )
-def test_settings_written_as_flags_are_read_as_they_were(settings: Few) -> None:
+def test_settings_converted_to_flags_are_parsed_back(settings: Few) -> None:
     assert ProcessFlags(FEW).plain_settings(FEW.as_flags(settings)) == settings
 
 
-def test_pairs_are_a_table_in_a_file_and_are_divided_by_semicolons_elsewhere() -> None:
+def test_pairs_are_parsed_from_a_toml_table_and_from_text_with_semicolons() -> None:
     expected = Few(pairs={"x": "1", "y": "2"})
     assert FEW.load({}, {}, ("f.toml", '[pairs]\nx = "1"\ny = "2"\n')) == expected
     assert FEW.load({}, {"FEW_PAIRS": "x=1; y=2"}) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("x", "expected name=value"), ("=1", "expected name=value"), ("x=1;x=2", "x is named twice")]
+    ("text", "why"), [("x", "expected name=value"), ("=1", "expected name=value"), ("x=1;x=2", "x is given twice")]
 )
-def test_pairs_that_are_none_are_refused(text: str, why: str) -> None:
+def test_invalid_pairs_are_refused(text: str, why: str) -> None:
     with pytest.raises(MillstreamError, match=why):
         FEW.load({"pairs": text}, {})
 
 
-def test_a_broker_leaves_the_variables_of_its_gateway_alone_and_the_other_way_round() -> None:
+def test_broker_and_gateway_ignore_each_others_variables() -> None:
     environment = {"MILLSTREAM_GATEWAY_DRAIN_MS": "1s", "MILLSTREAM_NODE_ID": "7", "MILLSTREAM_PARENT": "1"}
     assert BROKER.load({}, environment).node_id == 7
     assert GATEWAY.load({}, environment).drain_ms == 1_000

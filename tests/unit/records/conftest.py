@@ -1,4 +1,4 @@
-"""Both lives of the codec, so that every test can be run in each of them."""
+"""Provides the compiled and the plain codec, so that every test can run with each of them."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from millstream.records.compiled import COMPILED
 
 @dataclass(frozen=True)
 class Codec:
-    """The codec's modules, all compiled or all plain."""
+    """The codec's modules, either all compiled or all plain."""
 
     encode: ModuleType
     decode: ModuleType
@@ -22,7 +22,7 @@ class Codec:
 
 
 def _plain(module: ModuleType) -> ModuleType:
-    """The module's source, loaded under another name as the Python that it also is."""
+    """Load the module's source as plain Python, under another name."""
     name = module.__name__.rpartition(".")[2]
     spec = importlib.util.spec_from_file_location(f"plain{name}", Path(batch.__file__).with_name(f"{name}.py"))
     assert spec is not None
@@ -50,7 +50,7 @@ def compiled() -> Codec:
 
 @pytest.fixture(params=["plain", "compiled"])
 def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Codec:
-    """Each codec in turn, with the public functions working on it."""
+    """Each codec in turn; the public functions use it."""
     chosen = request.getfixturevalue(request.param)
     assert isinstance(chosen, Codec)
     monkeypatch.setattr(batch, "encode_records", chosen.encode.encode_records)

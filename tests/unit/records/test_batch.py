@@ -1,4 +1,4 @@
-"""Batches from lists and back to records: what goes in comes out, in both lives of the codec."""
+"""Tests the encoding and decoding of batches, with the compiled and the plain codec."""
 
 import struct
 from typing import Any
@@ -21,13 +21,13 @@ COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 @given(made=record_lists(), compression=st.sampled_from(COMPRESSIONS), base_offset=st.integers(0, 2**62))
 @bounded(80)
-def test_what_is_encoded_is_decoded_again(made: RecordList, compression: str, base_offset: int) -> None:
+def test_encoded_records_are_decoded_unchanged(made: RecordList, compression: str, base_offset: int) -> None:
     encoded = made.encode(compression=compression, base_offset=base_offset)
     check(encoded, 0, read_header(encoded))
     assert decode_batch(encoded) == made.records(base_offset)
 
 
-def test_a_record_is_what_its_names_say() -> None:
+def test_a_decoded_record_has_the_encoded_fields() -> None:
     (record,) = decode_batch(encode_batch([b"v"], keys=[b"k"], headers=[[("h", b"1")]], timestamps=5, base_offset=9))
     assert isinstance(record, Record)
     assert record.offset == 9
@@ -37,7 +37,7 @@ def test_a_record_is_what_its_names_say() -> None:
     assert record.headers == (("h", b"1"),)
 
 
-def test_many_records_get_their_own_offsets_and_times() -> None:
+def test_each_record_gets_its_own_offset_and_timestamp() -> None:
     count = 20_000
     values = [b"%d" % number for number in range(count)]
     records = decode_batch(encode_batch(values, timestamps=range(count, 0, -1), base_offset=7))
@@ -46,7 +46,7 @@ def test_many_records_get_their_own_offsets_and_times() -> None:
     assert [record.timestamp for record in records] == list(range(count, 0, -1))
 
 
-def test_with_log_append_time_all_records_have_the_brokers_time() -> None:
+def test_log_append_time_replaces_the_timestamps_of_all_records() -> None:
     encoded = encode_batch([b"a", b"b"], timestamps=[5, 900], append_timestamp=1234)
     assert read_header(encoded).is_log_append_time
     assert [record.timestamp for record in decode_batch(encoded)] == [1234, 1234]
@@ -55,25 +55,25 @@ def test_with_log_append_time_all_records_have_the_brokers_time() -> None:
 @pytest.mark.parametrize(
     "timestamps", [[0, -1], [-1, 5, -1], [-(2**63), -1], [2**63 - 1, 0], [2**62 - 1, -(2**62)], [0, 2**63 - 1]]
 )
-def test_times_can_go_back_and_be_far_away(timestamps: list[int]) -> None:
+def test_timestamps_may_decrease_and_differ_widely(timestamps: list[int]) -> None:
     encoded = encode_batch([None] * len(timestamps), timestamps=timestamps)
     assert [record.timestamp for record in decode_batch(encoded)] == timestamps
     assert read_header(encoded).max_timestamp == max(timestamps)
 
 
-def test_a_batch_that_compaction_left_gaps_in_keeps_its_offsets() -> None:
+def test_a_batch_with_offset_gaps_keeps_its_offsets() -> None:
     encoded = encode_batch([b"a", b"b", b"c"], timestamps=0, offset_deltas=[2, 5, 2**31 - 1], base_offset=10)
     assert [record.offset for record in decode_batch(encoded)] == [12, 15, 10 + 2**31 - 1]
 
 
-def test_a_batch_that_compaction_left_empty_has_no_records() -> None:
+def test_an_emptied_batch_has_no_records() -> None:
     emptied = bytearray(numbered_batch(3)[:61])
     struct.pack_into(">i", emptied, 8, 49)
     struct.pack_into(">i", emptied, 57, 0)
     assert decode_batch(emptied, verify=False) == []
 
 
-def test_a_control_batch_is_decoded_when_asked_for_and_left_out_of_a_stream_of_messages() -> None:
+def test_a_control_batch_is_decoded_only_on_request() -> None:
     mark = encode_batch(
         [struct.pack(">hi", 0, 3)], keys=[struct.pack(">hh", 0, 1)], timestamps=1, control=True, transactional=True
     )
@@ -84,7 +84,7 @@ def test_a_control_batch_is_decoded_when_asked_for_and_left_out_of_a_stream_of_m
     assert len(decode_batches(stream, control=True)) == 3
 
 
-def test_a_fetch_with_a_partial_batch_at_its_end_gives_the_whole_ones() -> None:
+def test_a_partial_batch_at_the_end_of_a_fetch_is_ignored() -> None:
     fetched = numbered_batch(2) + numbered_batch(2, first=2, base_offset=2) + numbered_batch(2, base_offset=4)[:70]
     assert [(record.offset, record.value) for record in decode_batches(fetched)] == [
         (number, b"%d" % number) for number in range(4)
@@ -102,7 +102,7 @@ def test_a_fetch_with_a_partial_batch_at_its_end_gives_the_whole_ones() -> None:
         ((9, 2, -1), None),
     ],
 )
-def test_messages_know_the_ids_that_their_batch_was_made_with(
+def test_messages_have_the_made_ids_of_their_batch(
     writer: tuple[int, int, int], expected: MadeId | None, compression: str
 ) -> None:
     names = ("producer_id", "producer_epoch", "base_sequence")
@@ -115,30 +115,30 @@ def test_messages_know_the_ids_that_their_batch_was_made_with(
     assert [each.message_id for each in others] == [None, None]
 
 
-def test_damage_is_noticed_unless_the_caller_has_looked_already() -> None:
+def test_a_wrong_checksum_is_detected_unless_verify_is_off() -> None:
     harmed = damaged(batch(b"aaa"), -2)
     with pytest.raises(CorruptBatch, match="CRC-32C"):
         decode_batch(harmed)
     assert decode_batch(harmed, verify=False)[0].value == b"aa`"
 
 
-def test_the_bytes_of_a_record_are_copied_out_of_the_buffer() -> None:
+def test_decoded_values_do_not_share_memory_with_the_buffer() -> None:
     buffer = batch(b"value")
     (record,) = decode_batch(memoryview(buffer))
     buffer[:] = bytes(len(buffer))
     assert record.value == b"value"
 
 
-def test_a_header_key_that_is_not_text_is_shown_with_replacement_characters() -> None:
+def test_invalid_utf8_in_a_header_key_is_replaced() -> None:
     odd = encode_batch([b""], headers=[[("ab", b"x")]], timestamps=0).replace(b"\x04ab\x02x", b"\x04\xffb\x02x")
     assert decode_batch(odd, verify=False)[0].headers == (("\ufffdb", b"x"),)
 
 
-def test_the_limit_holds_for_all_batches_of_a_buffer_together() -> None:
+def test_the_size_limit_applies_to_all_batches_of_a_buffer_together() -> None:
     one = numbered_batch(10, size_bytes=100)
     body_bytes = len(one) - 61
     assert len(decode_batches(one * 3, limit_bytes=3 * body_bytes)) == 30
-    with pytest.raises(CorruptBatch, match="more than the"):
+    with pytest.raises(CorruptBatch, match="the limit of"):
         decode_batches(one * 3, limit_bytes=3 * body_bytes - 1)
 
 
@@ -149,16 +149,16 @@ def test_the_limit_holds_for_all_batches_of_a_buffer_together() -> None:
         ([b"a"], {"timestamps": []}, "1 values but 0 timestamps"),
         ([b"a"], {"timestamps": 0, "keys": [b"a", b"b"]}, "1 values but 2 keys"),
         ([b"a"], {"timestamps": 0, "headers": []}, "1 values but 0 headers"),
-        ([b"a"], {"timestamps": 0, "offset_deltas": [-1]}, "offset deltas"),
-        ([b"a", b"b"], {"timestamps": 0, "offset_deltas": [1, 1]}, "offset deltas"),
-        ([b"a"], {"timestamps": 0, "offset_deltas": [2**31]}, "offset deltas"),
+        ([b"a"], {"timestamps": 0, "offset_deltas": [-1]}, "offset_deltas"),
+        ([b"a", b"b"], {"timestamps": 0, "offset_deltas": [1, 1]}, "offset_deltas"),
+        ([b"a"], {"timestamps": 0, "offset_deltas": [2**31]}, "offset_deltas"),
         ([b"a"], {"timestamps": 2**63}, "too far apart"),
         ([b"a", b"b"], {"timestamps": [-(2**62), 2**62]}, "too far apart"),
         ([b"a"], {"timestamps": 0, "compression": "brotli"}, "none, gzip, snappy, lz4, zstd"),
-        ([b"a"], {"timestamps": 0, "level": 3}, "no level"),
+        ([b"a"], {"timestamps": 0, "level": 3}, "needs a compression"),
     ],
 )
-def test_arguments_that_make_no_batch_are_refused(
+def test_contradicting_arguments_are_refused(
     values: list[bytes | None], arguments: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
@@ -174,13 +174,13 @@ def test_arguments_that_make_no_batch_are_refused(
         {"values": [b""], "headers": [[("key", "text")]]},
     ],
 )
-def test_what_is_not_bytes_is_refused(arguments: dict[str, Any]) -> None:
+def test_values_that_are_not_bytes_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=r"bytes or None, not (str|bytearray|int)"):
         encode_batch(**arguments, timestamps=0)
 
 
 @pytest.mark.parametrize("size", [0, 10, 100_000])
-def test_the_memory_of_a_batch_that_nobody_needs_is_taken_unless_somebody_looks_at_it(size: int) -> None:
+def test_the_memory_of_a_used_batch_is_reused_unless_it_is_referenced(size: int) -> None:
     fresh = encode_batch([b"value"] * 50, timestamps=5)
     used = bytearray(b"x" * size)
     assert encode_batch([b"value"] * 50, timestamps=5, used=used) is used

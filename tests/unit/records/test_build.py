@@ -1,4 +1,4 @@
-"""The codec's two lives: compiled where it can be, plain where it must, and nobody's installation fails over it."""
+"""Checks that the codec is compiled where possible, and runs as plain Python otherwise."""
 
 import importlib.util
 import os
@@ -30,14 +30,14 @@ def load(name: str, path: Path) -> ModuleType:
 
 @pytest.fixture
 def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The set-up script, in an empty directory that takes the project's place."""
+    """The setup script, run in an empty directory instead of the project."""
     module = load("millstream_setup", ROOT / "setup.py")
     (tmp_path / module.RECORDS).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     return module
 
 
-def test_it_is_told_whether_the_codec_is_compiled() -> None:
+def test_the_package_reports_whether_the_codec_is_compiled() -> None:
     suffix = Path(str(record_decoder.__file__)).suffix
     assert (suffix == ".so") == COMPILED
 
@@ -55,18 +55,20 @@ def test_the_plain_codec_runs_without_cython(monkeypatch: pytest.MonkeyPatch) ->
     assert produced.usual_header(memoryview(made), 1000, 5, 0, 0) is None, "its header was never filled in"
 
 
-def test_arrow_is_imported_only_by_those_who_use_it() -> None:
+def test_arrow_is_imported_only_when_it_is_used() -> None:
     script = "import sys, millstream.records.batch; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], timeout=100, check=False).returncode == 0
 
 
-def test_without_cython_the_package_is_installed_plain(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_is_installed_as_plain_python_without_cython(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "Cython.Build", None)
     with pytest.warns(UserWarning, match="will be slower"):
         assert setup.extensions() == []
 
 
-def test_a_compiler_that_fails_leaves_a_plain_codec_and_no_stale_one(
+def test_a_failed_compilation_leaves_the_plain_codec(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     stale = tmp_path / setup.RECORDS / "record_decoder.cpython-311-x86_64-linux-gnu.so"
@@ -89,7 +91,7 @@ def quick_compiler(directory: Path) -> Path:
     return script
 
 
-def test_a_wheel_has_the_compiled_codec_and_all_that_is_read_at_run_time(tmp_path: Path) -> None:
+def test_a_wheel_contains_the_compiled_codec_and_all_runtime_files(tmp_path: Path) -> None:
     source, installed = tmp_path / "source", tmp_path / "installed"
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
     shutil.copytree(ROOT / "proto", source / "proto")

@@ -1,13 +1,13 @@
-"""The checksum of batches and files."""
+"""Tests the checksum of batches and files."""
 
 import crc32c as package
 
 from millstream.records.checksum import crc32c
 
 
-def test_the_checksum_is_the_one_that_kafka_and_iscsi_use() -> None:
+def test_the_checksum_is_crc32c_as_in_kafka_and_iscsi() -> None:
     assert crc32c(b"123456789") == 0xE3069283
 
 
-def test_the_compiled_part_counts_as_its_package_does_also_from_a_checksum_so_far() -> None:
+def test_the_compiled_checksum_equals_that_of_its_package() -> None:
     assert crc32c(b"6789", crc32c(b"12345")) == package.crc32c(b"123456789")

@@ -1,4 +1,4 @@
-"""Compression: readable by every client, undone within bounds."""
+"""Checks that every client can read compressed batches, and that decompression is limited."""
 
 import gzip
 import struct
@@ -38,26 +38,24 @@ def zstd_bomb(size_bytes: int) -> bytes:
 @pytest.mark.parametrize("compression", list(Compression))
 @pytest.mark.parametrize("size", [0, 1, MIB // 16, MIB // 16 + 1, MIB // 4 + 1, MIB, MIB + 1, 4 * MIB, 4 * MIB + 1])
 @pytest.mark.parametrize("pattern", [b"\x00", bytes(range(256)) + b"millstream"])
-def test_what_is_compressed_is_decompressed_again(compression: Compression, size: int, pattern: bytes) -> None:
+def test_compressed_data_is_decompressed_unchanged(compression: Compression, size: int, pattern: bytes) -> None:
     data = (pattern * (size // len(pattern) + 1))[:size]
     packed = compress(compression, memoryview(data))
     assert decompress(compression, memoryview(packed), size) == data
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-def test_the_limit_is_exact(compression: Compression) -> None:
+def test_the_decompression_limit_is_exact(compression: Compression) -> None:
     packed = compress(compression, bytes(MIB))
     assert len(decompress(compression, packed, MIB)) == MIB
-    with pytest.raises(CorruptBatch, match="more than the 1048575 bytes"):
+    with pytest.raises(CorruptBatch, match="the limit of 1048575 bytes"):
         decompress(compression, packed, MIB - 1)
 
 
 @pytest.mark.parametrize("compression", PACKED)
 @given(data=st.data())
 @bounded(60)
-def test_damaged_data_is_a_corrupt_batch_or_other_data_and_nothing_worse(
-    compression: Compression, data: st.DataObject
-) -> None:
+def test_damaged_compressed_data_raises_only_corrupt_batch(compression: Compression, data: st.DataObject) -> None:
     packed = bytearray(compress(compression, b"some text, some more text, and some more " * 20))
     for position in data.draw(st.lists(st.integers(0, len(packed) - 1), min_size=1, max_size=4)):
         packed[position] = data.draw(st.integers(0, 255))
@@ -69,7 +67,7 @@ def test_damaged_data_is_a_corrupt_batch_or_other_data_and_nothing_worse(
 
 
 @pytest.mark.parametrize("compression", PACKED)
-def test_truncated_data_is_a_corrupt_batch(compression: Compression) -> None:
+def test_truncated_compressed_data_is_a_corrupt_batch(compression: Compression) -> None:
     packed = compress(compression, bytes(range(256)) * 4)
     for size in range(1, len(packed)):
         if compression is Compression.SNAPPY and size == len(JAVA_SNAPPY):
@@ -94,13 +92,13 @@ def test_gzip_is_written_as_one_member_with_the_plain_header(data: bytes, level:
     assert member.unused_data == b""
 
 
-def test_lz4_blocks_are_independent_as_java_demands() -> None:
+def test_lz4_blocks_are_independent_as_java_requires() -> None:
     packed = bytes(compress(Compression.LZ4, bytes(200_000)))
     assert packed[:4] == b"\x04\x22\x4d\x18"
     assert packed[4] & 0x20
 
 
-def test_snappy_is_written_in_java_s_framing() -> None:
+def test_snappy_is_written_in_the_framing_of_java() -> None:
     packed = bytes(compress(Compression.SNAPPY, b"a" * (MIB + 40_000)))
     assert packed == JAVA_SNAPPY + snappy_block(b"a" * MIB) + snappy_block(b"a" * 40_000)
 
@@ -115,7 +113,7 @@ def test_snappy_is_written_in_java_s_framing() -> None:
     ],
     ids=["raw", "empty", "streams in a row", "version 2"],
 )
-def test_snappy_is_read_in_all_the_ways_clients_write_it(packed: bytes, expected: bytes) -> None:
+def test_snappy_is_read_in_all_framings_of_clients(packed: bytes, expected: bytes) -> None:
     assert decompress(Compression.SNAPPY, packed, 100) == expected
 
 
@@ -123,18 +121,18 @@ def test_snappy_is_read_in_all_the_ways_clients_write_it(packed: bytes, expected
     ("packed", "complaint"),
     [
         (b"", "snappy"),
-        (b"\xff\xff\xff\xff\x0f", "cannot hold the 4294967295 bytes"),
+        (b"\xff\xff\xff\xff\x0f", "an impossible size of 4294967295 bytes"),
         (b"\xff" * 12, "damaged"),
-        (JAVA_SNAPPY[:12], "within its header"),
-        (JAVA_SNAPPY + b"\x00\x00", "within a block's size"),
-        (JAVA_SNAPPY + struct.pack(">i", -1), "block of -1 bytes"),
-        (JAVA_SNAPPY + struct.pack(">i", 0), "block of 0 bytes"),
-        (JAVA_SNAPPY + struct.pack(">i", 2**31 - 1) + b"abc", "2147483647 bytes is given where 3 are left"),
-        (JAVA_SNAPPY + snappy_block(b"whole")[:-1], "are left"),
-        (JAVA_SNAPPY + snappy_block(b"whole") + JAVA_SNAPPY[:5], "or has a wrong one"),
+        (JAVA_SNAPPY[:12], "incomplete or invalid"),
+        (JAVA_SNAPPY + b"\x00\x00", "truncated within a block size"),
+        (JAVA_SNAPPY + struct.pack(">i", -1), "has the size -1"),
+        (JAVA_SNAPPY + struct.pack(">i", 0), "has the size 0"),
+        (JAVA_SNAPPY + struct.pack(">i", 2**31 - 1) + b"abc", "2147483647, but 3 bytes are left"),
+        (JAVA_SNAPPY + snappy_block(b"whole")[:-1], "bytes are left"),
+        (JAVA_SNAPPY + snappy_block(b"whole") + JAVA_SNAPPY[:5], "incomplete or invalid"),
         (
             JAVA_SNAPPY + snappy_block(b"whole") + b"\x82SNAKES" + JAVA_SNAPPY[7:],
-            "or has a wrong one",
+            "incomplete or invalid",
         ),
     ],
     ids=[
@@ -151,13 +149,13 @@ def test_snappy_is_read_in_all_the_ways_clients_write_it(packed: bytes, expected
         "another second header",
     ],
 )
-def test_snappy_that_lies_about_its_blocks_is_corrupt(packed: bytes, complaint: str) -> None:
+def test_snappy_with_invalid_block_sizes_is_corrupt(packed: bytes, complaint: str) -> None:
     with pytest.raises(CorruptBatch, match=complaint):
         decompress(Compression.SNAPPY, packed, MIB)
 
 
 @pytest.mark.parametrize(("name", "level"), [("gzip", 1), ("gzip", 9), ("lz4", 12), ("zstd", -5), ("zstd", 19)])
-def test_levels_are_obeyed(name: str, level: int) -> None:
+def test_the_compression_level_changes_the_output(name: str, level: int) -> None:
     compression = Compression.named(name)
     data = b"".join(b"%d," % number for number in range(20_000))
     packed = compress(compression, data, level)
@@ -167,9 +165,9 @@ def test_levels_are_obeyed(name: str, level: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "level", "complaint"),
-    [("gzip", 0, "levels 1 to 9"), ("lz4", 18, "levels 1 to 17"), ("zstd", 23, "to 22"), ("snappy", 1, "no levels")],
+    [("gzip", 0, "1 to 9"), ("lz4", 18, "1 to 17"), ("zstd", 23, "to 22"), ("snappy", 1, "no compression levels")],
 )
-def test_levels_that_do_not_exist_are_refused(name: str, level: int, complaint: str) -> None:
+def test_unknown_compression_levels_are_refused(name: str, level: int, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         compress(Compression.named(name), b"data", level)
 
@@ -200,7 +198,7 @@ except CorruptBatch as problem:
     ],
     ids=["gzip", "snappy", "lz4", "zstd"],
 )
-def test_a_bomb_is_stopped_at_the_limit_without_taking_more_memory(compression: Compression, bomb: bytes) -> None:
+def test_a_decompression_bomb_stops_at_the_limit_without_extra_memory(compression: Compression, bomb: bytes) -> None:
     limit = 8 * MIB
     measured = subprocess.run(
         [sys.executable, "-c", _MEASURE, compression.name.lower(), str(limit)],
@@ -210,6 +208,6 @@ def test_a_bomb_is_stopped_at_the_limit_without_taking_more_memory(compression: 
         timeout=100,
     ).stdout.decode()
     grown, _, problem = measured.partition(" ")
-    assert f"more than the {limit} bytes" in problem
+    assert f"the limit of {limit} bytes" in problem
     # The limit, what the allocator keeps of smaller attempts, and what the libraries need for themselves.
     assert int(grown) < 3 * limit

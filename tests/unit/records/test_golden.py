@@ -1,4 +1,4 @@
-"""The format, byte by byte: what is written here was worked out by hand and never changes."""
+"""Compares the format byte by byte with batches that were worked out by hand."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def golden() -> bytes:
     return bytes.fromhex("".join(digits for digits, _ in TWO_RECORDS))
 
 
-def test_encoding_gives_the_golden_bytes() -> None:
+def test_encoding_gives_the_expected_bytes() -> None:
     encoded = encode_batch(
         [record.value for record in RECORDS],
         keys=[record.key for record in RECORDS],
@@ -74,5 +74,5 @@ def test_encoding_gives_the_golden_bytes() -> None:
     assert encoded.hex() == golden().hex()
 
 
-def test_decoding_the_golden_bytes_gives_the_records() -> None:
+def test_decoding_the_expected_bytes_gives_the_records() -> None:
     assert decode_batch(golden()) == RECORDS

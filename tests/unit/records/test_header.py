@@ -1,4 +1,4 @@
-"""Batch headers: what the broker reads, checks and writes without opening a batch."""
+"""Tests reading, checking and stamping of batch headers."""
 
 import struct
 
@@ -36,13 +36,13 @@ SIMPLE = BatchHeader(
 
 
 def with_field(whole: bytearray, layout: str, position: int, value: int) -> bytearray:
-    """A copy with one field of the header overwritten."""
+    """Copy the batch with one field of the header overwritten."""
     copy = bytearray(whole)
     struct.pack_into(layout, copy, position, value)
     return copy
 
 
-def test_a_header_tells_what_the_batch_was_made_with() -> None:
+def test_a_header_has_the_fields_of_the_encoded_batch() -> None:
     whole = encode_batch(
         [b"a", b"b", b"c"],
         timestamps=[50, 40, 60],
@@ -74,7 +74,7 @@ def test_a_header_tells_what_the_batch_was_made_with() -> None:
     ("base_sequence", "last_offset_delta", "last_sequence"),
     [(0, 0, 0), (20, 4, 24), (2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 3, 9, 6), (-1, 4, -1)],
 )
-def test_sequence_numbers_start_over_after_the_largest(
+def test_sequence_numbers_wrap_after_the_largest(
     base_sequence: int, last_offset_delta: int, last_sequence: int
 ) -> None:
     header = SIMPLE._replace(base_sequence=base_sequence, last_offset_delta=last_offset_delta)
@@ -85,7 +85,7 @@ def test_sequence_numbers_start_over_after_the_largest(
     ("attributes", "compression", "append_time", "transactional", "control"),
     [(0, 0, False, False, False), (0x0C, 4, True, False, False), (0x31, 1, False, True, True)],
 )
-def test_attributes_are_told_apart(
+def test_each_attribute_bit_is_read_separately(
     attributes: int, compression: int, append_time: bool, transactional: bool, control: bool
 ) -> None:
     header = SIMPLE._replace(attributes=attributes)
@@ -98,7 +98,7 @@ def test_attributes_are_told_apart(
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_bytes_can_be_read_and_checked_anywhere_in_a_buffer(kind: type[Bytes]) -> None:
+def test_a_batch_is_read_and_checked_in_any_buffer_at_any_position(kind: type[Bytes]) -> None:
     buffer = kind(b"before" + batch(b"value", base_offset=5))
     header = read_header(buffer, 6)
     assert header.base_offset == 5
@@ -106,18 +106,18 @@ def test_any_bytes_can_be_read_and_checked_anywhere_in_a_buffer(kind: type[Bytes
 
 
 @pytest.mark.parametrize("size", [0, 1, HEADER_BYTES - 1])
-def test_a_buffer_that_ends_within_a_header_is_corrupt(size: int) -> None:
+def test_a_truncated_header_is_corrupt(size: int) -> None:
     with pytest.raises(CorruptBatch, match="needs 61 bytes"):
         read_header(batch()[:size])
 
 
-def test_a_corrupt_batch_has_the_error_code_that_clients_know() -> None:
+def test_corrupt_batch_has_the_error_code_corrupt_message() -> None:
     with pytest.raises(CorruptBatch) as caught:
         read_header(b"")
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_damage_to_any_byte_from_the_checksum_on_is_noticed() -> None:
+def test_damage_to_any_byte_from_the_checksum_on_is_detected() -> None:
     whole = batch(b"some value", keys=[b"key"])
     for position in range(17, len(whole)):
         harmed = damaged(whole, position)
@@ -142,25 +142,25 @@ def test_damage_to_any_byte_from_the_checksum_on_is_noticed() -> None:
         (">i", 57, 2**31 - 1, "2147483647 records cannot have 3 offsets"),
     ],
 )
-def test_a_header_that_cannot_be_true_is_corrupt(layout: str, position: int, value: int, complaint: str) -> None:
+def test_a_header_with_impossible_values_is_corrupt(layout: str, position: int, value: int, complaint: str) -> None:
     lying = with_field(numbered_batch(3), layout, position, value)
     with pytest.raises(CorruptBatch, match=complaint):
         check(lying, 0, read_header(lying))
 
 
-def test_more_records_than_the_bytes_could_hold_are_corrupt() -> None:
+def test_a_record_count_too_large_for_the_batch_is_corrupt() -> None:
     lying = with_field(with_field(numbered_batch(3), ">i", 57, 2**31 - 1), ">i", 23, 2**31 - 1)
     with pytest.raises(CorruptBatch, match="2147483647 records do not fit"):
         check(lying, 0, read_header(lying))
 
 
-def test_a_batch_with_fewer_records_than_offsets_is_whole() -> None:
+def test_a_batch_with_fewer_records_than_offsets_is_valid() -> None:
     gaps = encode_batch([b"a", b"b"], timestamps=0, offset_deltas=[3, 9])
     check(gaps, 0, read_header(gaps))
     assert read_header(gaps).next_offset == 10
 
 
-def test_stamping_sets_offset_and_epoch_and_keeps_the_checksum() -> None:
+def test_stamping_sets_offset_and_epoch_and_keeps_the_checksum_valid() -> None:
     buffer = bytearray(b"before") + batch(b"value") + b"after"
     stamp(buffer, 6, 2**40, 17)
     header = read_header(buffer, 6)
@@ -172,14 +172,14 @@ def test_stamping_sets_offset_and_epoch_and_keeps_the_checksum() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 11, 60, 61, 70])
-def test_each_batch_gives_whole_batches_and_stops_at_a_partial_one(cut: int) -> None:
+def test_each_batch_yields_whole_batches_and_skips_a_partial_one(cut: int) -> None:
     first, second = numbered_batch(2), numbered_batch(3, base_offset=2)
     found = list(each_batch(first + second + batch(b"x" * 100, base_offset=5)[:cut]))
     assert [(position, header.base_offset) for position, header in found] == [(0, 0), (len(first), 2)]
 
 
 @pytest.mark.parametrize(("layout", "position", "value"), [(">b", 16, 0), (">i", 8, 0), (">i", 8, -(2**31))])
-def test_each_batch_refuses_what_cannot_be_one(layout: str, position: int, value: int) -> None:
+def test_each_batch_raises_at_bytes_that_cannot_be_a_batch(layout: str, position: int, value: int) -> None:
     first = numbered_batch(2)
     found = each_batch(first + with_field(numbered_batch(2), layout, position, value))
     assert next(found)[0] == 0

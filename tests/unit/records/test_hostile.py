@@ -1,4 +1,4 @@
-"""Batches made to hurt: each ends in a clear error, in both lives of the codec the same, and never in a crash."""
+"""Checks that hostile batches give a clear error with both codecs, and never a crash."""
 
 import os
 import random
@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 
 
 def varint(value: int) -> bytes:
-    """Zigzag, seven bits a byte; written apart from the codec's, to judge it."""
+    """Encode a varint. It is independent of the codec, to verify it."""
     rest = value * 2 if value >= 0 else -value * 2 - 1
     encoded = bytearray()
     while rest > 0x7F:
@@ -38,13 +38,13 @@ def varint(value: int) -> bytes:
 def record(
     *, time_delta: int = 0, offset_delta: int = 0, key: bytes = b"\x01", value: bytes = b"\x01", headers: bytes = b"\0"
 ) -> bytes:
-    """One record from encoded parts, under a length that is true."""
+    """Encode one record from encoded parts, with a correct length."""
     fields = b"\x00" + varint(time_delta) + varint(offset_delta) + key + value + headers
     return varint(len(fields)) + fields
 
 
 def sealed(body: bytes, record_count: int, *, compression: str = "none", base_timestamp: int = 0) -> bytearray:
-    """A batch around any bytes, with a checksum that is true."""
+    """Make a batch of any bytes, with a valid checksum."""
     header = BatchHeader(
         base_offset=0,
         batch_length=0,
@@ -99,7 +99,7 @@ LIES: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("decode", [decode_batch, decode_to_arrow])
-def test_a_batch_that_lies_is_corrupt(decode: Any, lie: str, compression: str) -> None:
+def test_a_batch_with_false_fields_is_corrupt(decode: Any, lie: str, compression: str) -> None:
     body, complaint = LIES[lie]
     with pytest.raises(CorruptBatch, match=complaint) as caught:
         decode(sealed(body, 1, compression=compression, base_timestamp=-5))
@@ -108,14 +108,14 @@ def test_a_batch_that_lies_is_corrupt(decode: Any, lie: str, compression: str) -
 
 @pytest.mark.usefixtures("codec")
 @pytest.mark.parametrize("decode", [decode_batch, decode_to_arrow])
-def test_a_compressed_batch_of_a_few_bytes_cannot_claim_two_billion_records(decode: Any) -> None:
+def test_a_small_compressed_batch_claiming_two_billion_records_is_corrupt(decode: Any) -> None:
     with pytest.raises(CorruptBatch, match="2147483647 records do not fit into 7 bytes"):
         decode(sealed(record(), INT32_MAX, compression="lz4"))
 
 
 @pytest.mark.usefixtures("codec")
 @pytest.mark.parametrize("decode", [decode_batch, decode_to_arrow])
-def test_a_batch_with_fewer_records_than_it_claims_is_corrupt(decode: Any) -> None:
+def test_a_batch_with_fewer_records_than_its_count_is_corrupt(decode: Any) -> None:
     body = record(value=varint(40) + bytes(40)) + record(offset_delta=1)
     with pytest.raises(CorruptBatch, match="runs over the end"):
         decode(sealed(body, 3))
@@ -124,7 +124,7 @@ def test_a_batch_with_fewer_records_than_it_claims_is_corrupt(decode: Any) -> No
 @pytest.mark.usefixtures("codec")
 @pytest.mark.parametrize("base_timestamp", [2**63 - 1, -(2**63)])
 @pytest.mark.parametrize("time_delta", [1, -1, 2**63 - 1, -(2**63)])
-def test_a_time_is_right_up_to_the_ends_of_time_and_corrupt_beyond(base_timestamp: int, time_delta: int) -> None:
+def test_a_timestamp_that_overflows_is_corrupt(base_timestamp: int, time_delta: int) -> None:
     whole = sealed(record(time_delta=time_delta), 1, base_timestamp=base_timestamp)
     timestamp = base_timestamp + time_delta
     if -(2**63) <= timestamp < 2**63:
@@ -135,13 +135,13 @@ def test_a_time_is_right_up_to_the_ends_of_time_and_corrupt_beyond(base_timestam
 
 
 def many_records(size_bytes: int) -> tuple[bytes, int]:
-    """A body of the smallest records there are."""
+    """Make a body of the smallest possible records."""
     count = size_bytes // len(record())
     return record() * count, count
 
 
 def many_headers(size_bytes: int) -> tuple[bytes, int]:
-    """A body of one record with the smallest headers there are."""
+    """Make a body of one record with the smallest possible headers."""
     count = size_bytes // 2 - 20
     return record(headers=varint(count) + b"\x00\x01" * count), 1
 
@@ -149,7 +149,7 @@ def many_headers(size_bytes: int) -> tuple[bytes, int]:
 @pytest.mark.usefixtures("codec")
 @pytest.mark.parametrize("many", [many_records, many_headers])
 @pytest.mark.parametrize("decode", [decode_batch, decode_batches])
-def test_a_few_bytes_cannot_make_more_objects_than_the_limit_allows(decode: Any, many: Any) -> None:
+def test_a_small_batch_cannot_create_more_objects_than_the_limit(decode: Any, many: Any) -> None:
     bomb = sealed(*many(MIB), compression="zstd")
     assert len(bomb) < 1000
     with pytest.raises(CorruptBatch, match="more memory as objects"):
@@ -157,7 +157,7 @@ def test_a_few_bytes_cannot_make_more_objects_than_the_limit_allows(decode: Any,
 
 
 @pytest.mark.usefixtures("codec")
-def test_batches_of_one_buffer_share_what_their_objects_may_take() -> None:
+def test_batches_of_one_buffer_share_the_memory_limit_of_objects() -> None:
     one = sealed(*many_records(40_000), compression="zstd")
     assert decode_batches(one, limit_bytes=MIB)
     with pytest.raises(CorruptBatch, match="more memory as objects"):
@@ -166,7 +166,7 @@ def test_batches_of_one_buffer_share_what_their_objects_may_take() -> None:
 
 @pytest.mark.usefixtures("codec")
 @pytest.mark.parametrize("many", [many_records, many_headers])
-def test_small_records_that_were_really_sent_are_never_too_many(many: Any) -> None:
+def test_many_uncompressed_small_records_stay_within_the_memory_limit(many: Any) -> None:
     body, count = many(100_000)
     whole = sealed(body, count)
     assert len(decode_batch(whole, limit_bytes=len(body))) == count
@@ -174,7 +174,7 @@ def test_small_records_that_were_really_sent_are_never_too_many(many: Any) -> No
 
 
 def outcome(decode: ModuleType, body: bytes, record_count: int, last_offset_delta: int) -> object:
-    """The records, or what was said to be wrong."""
+    """Return the decoded records, or the error text."""
     try:
         return decode.decode_records(body, record_count, 5, last_offset_delta, 1000, None, MIB)
     except CorruptBatch as problem:
@@ -182,7 +182,7 @@ def outcome(decode: ModuleType, body: bytes, record_count: int, last_offset_delt
 
 
 def columns_outcome(decode: ModuleType, body: bytes, record_count: int, last_offset_delta: int) -> object:
-    """The buffers for Arrow, or what was said to be wrong."""
+    """Return the buffers for Arrow, or the error text."""
     sizes = decode.RecordSizes()
     try:
         sizes.add(record_count, len(body))
@@ -198,7 +198,7 @@ def columns_outcome(decode: ModuleType, body: bytes, record_count: int, last_off
 
 
 def check_alike(plain: ModuleType, compiled: ModuleType, body: bytes, record_count: int, last: int) -> None:
-    """Both codecs, both ways of decoding: the same records, or the same complaint."""
+    """Check that both codecs give the same records or errors, as objects and as columns."""
     records = outcome(plain, body, record_count, last)
     assert outcome(compiled, body, record_count, last) == records
     columns = columns_outcome(plain, body, record_count, last)
@@ -210,7 +210,7 @@ def check_alike(plain: ModuleType, compiled: ModuleType, body: bytes, record_cou
 
 @given(body=st.binary(max_size=60), record_count=st.integers(-2, 6), last=st.integers(0, 6))
 @bounded(300)
-def test_both_codecs_say_the_same_of_garbage(
+def test_both_codecs_give_the_same_result_for_garbage(
     plain: Any, compiled: Any, body: bytes, record_count: int, last: int
 ) -> None:
     check_alike(plain.decode, compiled.decode, body, record_count, last)
@@ -218,7 +218,7 @@ def test_both_codecs_say_the_same_of_garbage(
 
 @given(made=record_lists(), data=st.data())
 @bounded(150)
-def test_both_codecs_say_the_same_of_damaged_records(
+def test_both_codecs_give_the_same_result_for_damaged_records(
     plain: Any, compiled: Any, made: RecordList, data: st.DataObject
 ) -> None:
     body = made.encode()[HEADER_BYTES:]
@@ -230,7 +230,7 @@ def test_both_codecs_say_the_same_of_damaged_records(
 
 @st.composite
 def buffers(draw: st.DrawFn) -> bytes:
-    """Batches of all kinds as a fetch brings them, mostly sound, with some bytes damaged or the end cut off."""
+    """Generate the batches of a fetch response: mostly valid, with some damaged bytes or a truncated end."""
     whole = bytearray()
     for made in draw(st.lists(record_lists(), min_size=1, max_size=4)):
         compression = draw(st.sampled_from(["none", "none", "none", "lz4"]))
@@ -247,7 +247,7 @@ def buffers(draw: st.DrawFn) -> bytes:
 
 
 def buffer_outcome(life: ModuleType, buffer: bytes, **options: Any) -> object:
-    """What both ways of decoding make of a buffer when that life looks at its batches first."""
+    """Decode a buffer to records and to columns with the given codec, and return the results or errors."""
     found: list[object] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(batch, "BatchRunDecoder", life.BatchRunDecoder)
@@ -263,7 +263,7 @@ def buffer_outcome(life: ModuleType, buffer: bytes, **options: Any) -> object:
 
 @given(buffer=buffers(), verify=st.booleans(), control=st.booleans(), limit_bytes=st.just(MIB) | st.integers(0, 20_000))
 @bounded(300)
-def test_a_run_of_batches_is_what_they_are_one_by_one(
+def test_a_run_of_batches_decodes_as_the_single_batches_do(
     plain: Any, compiled: Any, buffer: bytes, verify: bool, control: bool, limit_bytes: int
 ) -> None:
     options = {"verify": verify, "control": control, "limit_bytes": limit_bytes}
@@ -271,7 +271,7 @@ def test_a_run_of_batches_is_what_they_are_one_by_one(
 
 
 @pytest.mark.parametrize("damage", [False, True])
-def test_the_checksum_of_a_batch_of_any_size_is_looked_at_on_a_run(compiled: Any, damage: bool) -> None:
+def test_a_run_verifies_the_checksums_of_batches_of_any_size(compiled: Any, damage: bool) -> None:
     for size_bytes in (*range(80), *range(900, 1100), 100_000):
         buffer = sealed(record(value=varint(size_bytes) + b"\xa5" * size_bytes), 1)
         buffer[-1] ^= damage
@@ -283,7 +283,7 @@ def test_the_checksum_of_a_batch_of_any_size_is_looked_at_on_a_run(compiled: Any
         assert stopped == (0 if damage else len(buffer))
 
 
-def test_batches_that_change_between_measuring_and_reading_are_refused(compiled: Any) -> None:
+def test_a_batch_that_changes_during_decoding_is_refused(compiled: Any) -> None:
     buffer = sealed(record(value=varint(9) + b"y" * 9), 1)
     sizes = compiled.decode.RecordSizes()
     run = compiled.decode.BatchRunDecoder(buffer, MIB)
@@ -299,7 +299,7 @@ def test_batches_that_change_between_measuring_and_reading_are_refused(compiled:
 
 
 class _Changing:
-    """A run whose batch is another one by the time it is read."""
+    """A run whose batch changes between measuring and decoding."""
 
     def __init__(self, run: Any, buffer: bytearray) -> None:
         self.end = 0
@@ -328,8 +328,8 @@ def _mutated(chance: random.Random, body: bytearray) -> bytes:
     return bytes(body)
 
 
-def test_both_codecs_agree_for_as_long_as_there_is_time_to_fuzz(plain: Any, compiled: Any) -> None:
-    """Seed after seed until the time is over (FUZZ_SECONDS, 2 unless set); a failure names its seed."""
+def test_both_codecs_agree_on_fuzzed_records(plain: Any, compiled: Any) -> None:
+    """Try seeds until the time is over (FUZZ_SECONDS, default 2). A failure names its seed."""
     begun = time.monotonic()
     for seed in count_from():
         chance = random.Random(seed)
@@ -353,7 +353,7 @@ def test_both_codecs_agree_for_as_long_as_there_is_time_to_fuzz(plain: Any, comp
             break
 
 
-def test_columns_never_write_beyond_their_end(compiled: Any) -> None:
+def test_columns_never_write_beyond_their_buffers(compiled: Any) -> None:
     body = record(key=varint(9) + b"x" * 9, value=varint(9) + b"y" * 9, headers=varint(1) + b"\x02a\x02b")
     with pytest.raises(AssertionError, match="changed while it was read"):
         compiled.decode.RecordColumns(compiled.decode.RecordSizes(0, 100), bytearray).add(body, 1, 0, 0, 0, None)
@@ -363,7 +363,7 @@ def test_columns_never_write_beyond_their_end(compiled: Any) -> None:
     assert data == [b"x" * 9, b"y" * 9, b"a", b"b"], "room for bytes is made where there is not enough"
 
 
-def test_keys_and_headers_of_any_number_find_room(compiled: Any) -> None:
+def test_columns_grow_for_any_number_of_keys_and_headers(compiled: Any) -> None:
     headers = [(f"name {number}", bytes([number]) * number) for number in range(7)]
     made = [
         Record(row, row, b"k" * (row % 50) or None, b"v" * (row % 7), tuple(headers[: row % 8])) for row in range(3000)

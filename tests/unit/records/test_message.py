@@ -1,4 +1,4 @@
-"""A message behaves the same, compiled or not: as the tuple of its fields, with names and read only."""
+"""Checks that a message behaves the same, compiled or not: as an immutable tuple of its fields."""
 
 import importlib.util
 import pickle
@@ -35,7 +35,7 @@ def kind(request: pytest.FixtureRequest) -> Any:
     return message.Message
 
 
-def test_it_has_its_fields_by_name_and_by_place(kind: Any) -> None:
+def test_message_fields_are_read_by_name_and_by_index(kind: Any) -> None:
     made = kind(*FIELDS)
     assert tuple(getattr(made, name) for name in NAMES) == tuple(made) == FIELDS
     topic, *_, headers = made
@@ -44,7 +44,7 @@ def test_it_has_its_fields_by_name_and_by_place(kind: Any) -> None:
     assert made == kind(**dict(zip(NAMES, FIELDS, strict=True)))
 
 
-def test_it_can_be_matched(kind: Any) -> None:
+def test_a_message_can_be_matched_by_pattern(kind: Any) -> None:
     match kind(*FIELDS):
         case kind(topic, partition, value=value):
             assert (topic, partition, value) == ("orders", 3, b"value")
@@ -53,14 +53,14 @@ def test_it_can_be_matched(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_cannot_be_changed(kind: Any, name: str) -> None:
+def test_a_message_is_immutable(kind: Any, name: str) -> None:
     with pytest.raises(AttributeError):
         setattr(kind(*FIELDS), name, None)
     with pytest.raises(AttributeError):
         kind(*FIELDS).something_else = 1
 
 
-def test_it_is_equal_to_and_hashed_as_the_tuple_of_its_fields(kind: Any) -> None:
+def test_a_message_equals_and_hashes_as_the_tuple_of_its_fields(kind: Any) -> None:
     made = kind(*FIELDS)
     assert made == kind(*FIELDS)
     assert made == FIELDS
@@ -70,19 +70,19 @@ def test_it_is_equal_to_and_hashed_as_the_tuple_of_its_fields(kind: Any) -> None
     assert hash(made) == hash(kind(*FIELDS)) == hash(FIELDS)
 
 
-def test_messages_are_sorted_by_their_places(kind: Any) -> None:
+def test_messages_sort_by_topic_partition_and_offset(kind: Any) -> None:
     made = [kind("orders", partition, offset, 0, None, None) for partition in (1, 0) for offset in (5, 4)]
     assert [each[1:3] for each in sorted(made)] == [(0, 4), (0, 5), (1, 4), (1, 5)]
 
 
-def test_it_shows_all_it_has(kind: Any) -> None:
+def test_the_repr_of_a_message_has_all_fields(kind: Any) -> None:
     assert repr(kind("orders", 3, 17, 5, None, b"value")) == (
         "Message(topic='orders', partition=3, offset=17, timestamp=5, key=None, value=b'value', headers=())"
     )
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_it_can_be_pickled(protocol: int) -> None:
+def test_a_message_can_be_pickled(protocol: int) -> None:
     made = message.Message(*FIELDS)
     assert pickle.loads(pickle.dumps(made, protocol)) == made
     stored = message.Message(*FIELDS[:6], (), MADE)
@@ -97,16 +97,16 @@ def test_it_can_be_pickled(protocol: int) -> None:
         (-(2**62), datetime.min.replace(tzinfo=UTC)),
     ],
 )
-def test_it_knows_its_time(kind: Any, timestamp: int, expected: datetime) -> None:
+def test_the_time_of_a_message_is_its_timestamp_in_utc(kind: Any, timestamp: int, expected: datetime) -> None:
     assert kind("orders", 0, 0, timestamp, None, None).time == expected
 
 
-def test_it_knows_the_id_its_writer_gave(kind: Any) -> None:
+def test_a_message_has_the_natural_id_of_its_header(kind: Any) -> None:
     assert kind(*FIELDS).message_id == b"id"
     assert kind(*FIELDS[:6]).message_id is None
 
 
-def test_it_knows_the_id_that_was_made_for_it(kind: Any) -> None:
+def test_a_message_derives_its_made_id(kind: Any) -> None:
     made = kind(*FIELDS[:6], (), MADE)
     assert made.message_id == MadeId(9, 2, 3, 500, 7).encode()
     assert made.with_value(b"other").message_id == made.message_id

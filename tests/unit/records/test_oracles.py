@@ -1,4 +1,4 @@
-"""Other people's codecs as judges: what they write we read, what we write they read, and bytes are the same."""
+"""Compares the codec with those of other clients, in both directions and byte by byte."""
 
 from typing import Any
 
@@ -53,7 +53,9 @@ def read(batch_class: Any, encoded: bytes) -> list[Record]:
 @pytest.mark.parametrize(("batch_class", "builder_class", "compression"), ORACLES)
 @given(made=record_lists())
 @bounded(15)
-def test_they_read_what_we_write(batch_class: Any, builder_class: Any, compression: str, made: RecordList) -> None:
+def test_other_codecs_decode_our_batches(
+    batch_class: Any, builder_class: Any, compression: str, made: RecordList
+) -> None:
     encoded = bytes(made.encode(compression=compression, base_offset=40, transactional=True, **PRODUCER))
     assert read(batch_class, encoded) == made.records(40)
     theirs, ours = batch_class(encoded), read_header(encoded)
@@ -68,7 +70,9 @@ def test_they_read_what_we_write(batch_class: Any, builder_class: Any, compressi
 @pytest.mark.parametrize(("batch_class", "builder_class", "compression"), ORACLES)
 @given(made=record_lists())
 @bounded(15)
-def test_we_read_what_they_write(batch_class: Any, builder_class: Any, compression: str, made: RecordList) -> None:
+def test_batches_of_other_codecs_are_decoded(
+    batch_class: Any, builder_class: Any, compression: str, made: RecordList
+) -> None:
     encoded = built(builder_class, made, compression)
     header = read_header(encoded)
     check(encoded, 0, header)
@@ -82,7 +86,7 @@ def test_we_read_what_they_write(batch_class: Any, builder_class: Any, compressi
 @pytest.mark.parametrize("builder_class", [AiokafkaBuilder, KafkaPythonBuilder])
 @given(made=record_lists())
 @bounded(40)
-def test_we_write_the_same_bytes_as_they_do(builder_class: Any, made: RecordList) -> None:
+def test_our_batches_equal_those_of_other_codecs_byte_by_byte(builder_class: Any, made: RecordList) -> None:
     ours = made.encode(transactional=True, **PRODUCER)
     # What the checksum covers; they differ from us, and from each other, in the epoch that the broker overwrites.
     assert ours[CRC_START:] == built(builder_class, made, "none")[CRC_START:]

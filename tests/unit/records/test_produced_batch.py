@@ -1,4 +1,4 @@
-"""The usual batch of a producer, judged and stamped in one go: never otherwise than rule by rule."""
+"""Checks that the fast path for usual batches agrees with the separate checks."""
 
 import struct
 
@@ -48,7 +48,7 @@ def usual_header(codec: Codec, records: bytes | bytearray, bytes_max: int = BYTE
     ],
     ids=["plain", "compressed", "large", "idempotent", "stamped by another", "no time", "early", "late"],
 )
-def test_a_usual_batch_is_found_so_with_the_header_it_has(codec: Codec, records: bytearray) -> None:
+def test_usual_header_returns_the_header_of_a_usual_batch(codec: Codec, records: bytearray) -> None:
     header = usual_header(codec, records, len(records))
     assert header == read_header(records)
     assert [type(value) for value in header] == [int] * 13
@@ -56,13 +56,13 @@ def test_a_usual_batch_is_found_so_with_the_header_it_has(codec: Codec, records:
 
 
 @pytest.mark.parametrize("size_bytes", [100, 2000])
-def test_no_bit_of_the_records_changes_unnoticed(codec: Codec, size_bytes: int) -> None:
+def test_every_flipped_bit_is_detected(codec: Codec, size_bytes: int) -> None:
     records = batch(b"." * size_bytes)
     assert not any(usual_header(codec, damaged(records, at)) for at in range(21, len(records), 7))
 
 
 @pytest.mark.parametrize("size", [0, 1, 60, 61])
-def test_what_is_cut_short_is_not_usual(codec: Codec, size: int) -> None:
+def test_a_truncated_batch_is_not_usual(codec: Codec, size: int) -> None:
     assert usual_header(codec, batch()[:size]) is None
 
 
@@ -79,7 +79,7 @@ def test_what_is_cut_short_is_not_usual(codec: Codec, size: int) -> None:
     ),
     st.booleans(),
 )
-def test_both_lives_agree_and_whatever_is_usual_is_acceptable_rule_by_rule(
+def test_compiled_and_plain_agree_and_usual_batches_pass_each_rule(
     compiled: Codec, plain: Codec, field: tuple[str, int], value: int, sealed: bool
 ) -> None:
     layout, position = field
@@ -97,7 +97,7 @@ def test_both_lives_agree_and_whatever_is_usual_is_acceptable_rule_by_rule(
 @pytest.mark.parametrize(
     ("base_offset", "leader_epoch"), [(0, 0), (2**40 + 3, 17), (2**63 - 2**31 - 1, 2**31 - 1), (5, -1)]
 )
-def test_stamping_gives_the_header_that_the_batch_then_has(codec: Codec, base_offset: int, leader_epoch: int) -> None:
+def test_stamping_returns_the_new_header_of_the_batch(codec: Codec, base_offset: int, leader_epoch: int) -> None:
     records, expected = numbered_batch(3), numbered_batch(3)
     header = codec.produced_batch.placed(memoryview(records), read_header(records), base_offset, leader_epoch)
     stamp(expected, 0, base_offset, leader_epoch)
@@ -106,7 +106,7 @@ def test_stamping_gives_the_header_that_the_batch_then_has(codec: Codec, base_of
     assert header == read_header(records)
 
 
-def test_what_cannot_be_written_to_is_not_stamped(codec: Codec) -> None:
+def test_stamping_a_read_only_buffer_fails(codec: Codec) -> None:
     records = bytes(batch())
     with pytest.raises((BufferError, TypeError)):
         codec.produced_batch.placed(memoryview(records), read_header(records), 1, 1)

@@ -1,4 +1,4 @@
-"""Which record of a key is the last, and batches that lose records: the same compiled and plain, and safe from both."""
+"""Tests key maps and reduced batches, with the compiled and the plain codec."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -50,7 +50,7 @@ def test_both_codecs_keep_the_last_record_of_each_key(
 
 
 @pytest.mark.parametrize("life", ["compiled", "plain"])
-def test_a_full_map_says_where_it_ended_and_is_right_up_to_there(life: str, request: pytest.FixtureRequest) -> None:
+def test_a_full_offset_map_returns_the_first_offset_that_did_not_fit(life: str, request: pytest.FixtureRequest) -> None:
     codec: Codec = request.getfixturevalue(life)
     noted = codec.keys.OffsetMap(16, 0)
     body = body_of([(b"%d" % (number % 20), b"") for number in range(40)])
@@ -62,7 +62,7 @@ def test_a_full_map_says_where_it_ended_and_is_right_up_to_there(life: str, requ
     assert noted.judge(body, 40, 0, 39, 12, False)[0][:6] == b"\1\1\1\0\1\1"
 
 
-def test_many_keys_are_told_apart(codec: Codec) -> None:
+def test_an_offset_map_distinguishes_many_keys(codec: Codec) -> None:
     count = 20_000
     noted = codec.keys.OffsetMap(2**15, 0)
     body = body_of([(b"key %d" % number, None) for number in range(count)])
@@ -73,7 +73,7 @@ def test_many_keys_are_told_apart(codec: Codec) -> None:
 
 @bounded(60)
 @given(RECORDS, st.data(), st.sampled_from(["none", "gzip", "zstd"]), st.one_of(st.none(), TIMES))
-def test_a_reduced_batch_has_the_records_that_stay_as_they_were(
+def test_a_reduced_batch_contains_the_kept_records_unchanged(
     pairs: list[tuple[bytes | None, bytes | None]], data: st.DataObject, compression: str, horizon_ms: int | None
 ) -> None:
     times = data.draw(st.lists(TIMES, min_size=len(pairs), max_size=len(pairs)))
@@ -94,7 +94,7 @@ def test_a_reduced_batch_has_the_records_that_stay_as_they_were(
     assert after.compression == before.compression
 
 
-def test_a_batch_with_log_append_time_keeps_it() -> None:
+def test_a_reduced_batch_keeps_its_log_append_time() -> None:
     whole = encode_batch([b"a", b"b"], timestamps=[1, 2], append_timestamp=99)
     header = read_header(whole)
     body = batch_body(whole, 0, header, limit_bytes=2**20, verify=False)
@@ -107,7 +107,7 @@ def test_batches_without_records_cover_their_offsets() -> None:
     )
     header = read_header(emptied(read_header(whole)))
     assert (header.record_count, header.last_sequence, header.next_offset, header.compression) == (0, 9, 2, 0)
-    batch = filler(5, 5 + OFFSETS_MAX, 3)
+    batch = filler(base_offset=5, next_offset=5 + OFFSETS_MAX, leader_epoch=3)
     header = read_header(batch)
     check(batch, 0, header)
     assert (header.base_offset, header.next_offset, header.producer_id, header.leader_epoch) == (
@@ -121,7 +121,7 @@ def test_batches_without_records_cover_their_offsets() -> None:
 
 @bounded(60)
 @given(st.binary(max_size=60), st.integers(-1, 12), st.integers(0, 12))
-def test_bytes_that_are_no_records_are_refused_by_both_alike(
+def test_both_codecs_refuse_invalid_records_with_the_same_error(
     compiled: Codec, plain: Codec, data: bytes, count: int, delta: int
 ) -> None:
     outcomes = []
@@ -135,7 +135,7 @@ def test_bytes_that_are_no_records_are_refused_by_both_alike(
 
 @bounded(60)
 @given(RECORDS, st.integers(0, 10_000))
-def test_a_damaged_body_harms_nobody(
+def test_a_damaged_body_raises_only_corrupt_batch(
     compiled: Codec, plain: Codec, pairs: list[tuple[bytes | None, bytes | None]], place: int
 ) -> None:
     body, count = body_of(pairs), len(pairs)
@@ -153,7 +153,7 @@ def test_a_damaged_body_harms_nobody(
                 continue
 
 
-def test_a_producers_offsets_count_from_zero(codec: Codec) -> None:
+def test_offset_deltas_of_a_producer_must_count_from_zero(codec: Codec) -> None:
     whole = encode_batch([b"a", b"b"], keys=[b"k", None], timestamps=[10, 7], offset_deltas=[0, 2])
     with pytest.raises(CorruptBatch, match="record 1"):
         codec.keys.inspect_records(bytes(whole[HEADER_BYTES:]), 2, 2)

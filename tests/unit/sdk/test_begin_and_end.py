@@ -1,4 +1,4 @@
-"""How readers begin and end: the first question starts one, in its time, and what fails is heard of."""
+"""Tests start and close of readers: the first call starts a reader within its timeout, and failures are raised."""
 
 import asyncio
 from typing import Any
@@ -25,16 +25,16 @@ def reader(ground: Ground, kind: str, topic: str = TOPIC) -> Any:
 
 @pytest.mark.parametrize("timeout_s", [0.0, 1.0])
 @pytest.mark.parametrize("kind", READERS)
-def test_a_first_poll_ends_in_its_time_and_a_later_one_brings_what_there_is(kind: str, timeout_s: float) -> None:
+def test_a_first_poll_returns_within_its_timeout_if_the_broker_is_unreachable(kind: str, timeout_s: float) -> None:
     async def story(ground: Ground) -> None:
         loop = asyncio.get_running_loop()
         await ground.write(3)
         ground.network.block("reader")
         each = reader(ground, kind)
         for _ in range(3):
-            asked_s = loop.time()
+            called_s = loop.time()
             assert not await each.poll(timeout_s)
-            assert loop.time() - asked_s <= timeout_s + 0.01
+            assert loop.time() - called_s <= timeout_s + 0.01
         ground.network.unblock("reader")
         found = await each.poll(LONG_S)
         assert [message.value for message in getattr(found, "messages", found)] == ground.written[0]
@@ -51,7 +51,7 @@ async def poll_now_and_then(each: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["consumer", "subscription", "iterators"])
-def test_a_start_that_fails_between_two_polls_is_raised_by_the_next(kind: str) -> None:
+def test_a_start_failure_between_two_polls_is_raised_by_the_next_poll(kind: str) -> None:
     async def story(ground: Ground) -> None:
         each = reader(ground, kind, "missing")
         for _ in range(2):
@@ -64,7 +64,7 @@ def test_a_start_that_fails_between_two_polls_is_raised_by_the_next(kind: str) -
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_reader_can_be_closed_while_it_starts_and_after_a_start_that_nobody_waited_for_failed(kind: str) -> None:
+def test_a_reader_can_be_closed_during_its_start_and_after_a_failed_start(kind: str) -> None:
     async def story(ground: Ground) -> None:
         for wait_s in (0.0, LONG_S):
             each = reader(ground, kind, "missing")
@@ -82,7 +82,7 @@ async def within(each: Any, ending: BaseException) -> None:
 
 @pytest.mark.parametrize("topic", [TOPIC, "missing"])
 @pytest.mark.parametrize("kind", ["consumer", "subscription", "iterators"])
-def test_a_failure_to_close_is_a_note_to_what_ended_the_block_and_does_not_hide_it(
+def test_a_close_failure_becomes_a_note_of_the_exception_that_left_the_block(
     kind: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(ground: Ground) -> None:
@@ -103,7 +103,7 @@ def test_a_failure_to_close_is_a_note_to_what_ended_the_block_and_does_not_hide_
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_who_waits_for_a_start_while_another_closes_is_told_and_not_cancelled(kind: str) -> None:
+def test_a_poll_that_waits_for_the_start_raises_client_closed_on_close(kind: str) -> None:
     async def story(ground: Ground) -> None:
         ground.network.block("reader")
         each = reader(ground, kind)
@@ -119,7 +119,7 @@ def test_who_waits_for_a_start_while_another_closes_is_told_and_not_cancelled(ki
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_broker_that_does_not_answer_is_not_waited_for_long_when_a_reader_closes(kind: str) -> None:
+def test_closing_a_reader_waits_at_most_3_s_for_an_unreachable_broker(kind: str) -> None:
     async def story(ground: Ground) -> None:
         await ground.write(3)
         each = reader(ground, kind)
@@ -133,7 +133,7 @@ def test_a_broker_that_does_not_answer_is_not_waited_for_long_when_a_reader_clos
     play(story)
 
 
-def test_a_member_says_how_long_closing_it_may_take() -> None:
+def test_close_timeout_limits_how_long_closing_a_member_takes() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(3)
         for close_timeout_s in (0.0, 1.0, 10.0):
@@ -149,13 +149,13 @@ def test_a_member_says_how_long_closing_it_may_take() -> None:
 
 
 def sdk_tasks() -> "set[asyncio.Task[Any]]":
-    """Those that run code of the SDK; the broker's are on the same event loop."""
+    """The tasks that run code of the SDK; the broker's tasks are on the same event loop."""
     return {task for task in asyncio.all_tasks() if "/millstream/sdk/" in task.get_stack(limit=1)[0].f_code.co_filename}
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 1.0])
 @pytest.mark.parametrize("kind", READERS)
-def test_who_gives_up_closing_leaves_nothing_running(kind: str, wait_s: float) -> None:
+def test_a_cancelled_close_leaves_no_tasks_running(kind: str, wait_s: float) -> None:
     async def story(ground: Ground) -> None:
         before = sdk_tasks()
         await ground.write(3)

@@ -1,4 +1,4 @@
-"""What is reported when the time is over before an operation succeeded."""
+"""Tests which error is reported when an operation reaches its deadline."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ async def failure_of(operation: object) -> MillstreamError:
 
 
 @pytest.mark.parametrize("last", [Refuse(ErrorCode.KAFKA_STORAGE_ERROR), Silence(), Late(1000.0)])
-def test_a_creation_refused_until_the_deadline_is_reported_with_the_refusal(last: Fault) -> None:
+def test_a_topic_creation_refused_until_the_deadline_raises_the_refusal(last: Fault) -> None:
     async def body(scene: Scene) -> None:
         refuse = Refuse(ErrorCode.KAFKA_STORAGE_ERROR)
         scene.cluster.then("CreateTopics", refuse, refuse, refuse, *[last] * 100)
@@ -31,7 +31,7 @@ def test_a_creation_refused_until_the_deadline_is_reported_with_the_refusal(last
     play(body)
 
 
-def test_a_question_refused_until_the_deadline_is_reported_with_the_refusal() -> None:
+def test_a_request_refused_until_the_deadline_raises_the_refusal() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t")
         scene.cluster.then("ListOffsets", Refuse(ErrorCode.LEADER_NOT_AVAILABLE), *[Silence()] * 100)
@@ -41,7 +41,7 @@ def test_a_question_refused_until_the_deadline_is_reported_with_the_refusal() ->
     play(body)
 
 
-def test_a_fetch_of_a_position_beyond_the_end_ends_by_its_deadline_when_the_broker_falls_silent() -> None:
+def test_a_fetch_beyond_the_log_end_ends_at_its_deadline_if_the_broker_is_silent() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.out_of_range_beyond_end = True
         scene.cluster.topic("t")
@@ -56,7 +56,7 @@ def test_a_fetch_of_a_position_beyond_the_end_ends_by_its_deadline_when_the_brok
 
 
 @pytest.mark.parametrize("timeout_s", [0.3, 0.55, 1.0, 2.1])
-def test_no_attempt_is_begun_that_has_no_time_to_be_answered(timeout_s: float) -> None:
+def test_no_attempt_starts_with_too_little_time_for_an_answer(timeout_s: float) -> None:
     async def body(scene: Scene) -> None:
         begun_s: list[float] = []
         scene.cluster.then("CreateTopics", *[Refuse(ErrorCode.KAFKA_STORAGE_ERROR)] * 100)
@@ -78,7 +78,7 @@ def test_no_attempt_is_begun_that_has_no_time_to_be_answered(timeout_s: float) -
 
 
 @pytest.mark.parametrize("connected", [False, True])
-def test_the_time_waited_is_told_in_round_numbers(connected: bool) -> None:
+def test_a_timeout_error_shows_the_rounded_duration(connected: bool) -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         if connected:
@@ -93,7 +93,7 @@ def test_the_time_waited_is_told_in_round_numbers(connected: bool) -> None:
     play(body)
 
 
-def test_who_has_to_wait_for_another_to_connect_waits_no_longer_than_its_own_time() -> None:
+def test_waiting_for_another_callers_connect_respects_the_own_timeout() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         scene.network.block("broker1")

@@ -1,4 +1,4 @@
-"""The first use of `millstream` by two threads at once, each in a process that has imported nothing of it yet."""
+"""Tests the first use of `millstream` by two threads at once, in a process that has not imported it."""
 
 import subprocess
 import sys
@@ -57,8 +57,8 @@ print(*sorted(had))
     ("first", "second"),
     [("connect", "Message"), ("Message", "connect"), ("connect_async", "Consumer"), ("Consumer", "Producer")],
 )
-def test_two_threads_may_need_different_names_first(first: str, second: str, moment: str) -> None:
-    """One is held where it imports a package, until the other is through or waits for it."""
+def test_two_threads_can_import_different_names_at_the_same_time(first: str, second: str, moment: str) -> None:
+    """Hold one thread in the import of a package until the other has finished or waits for it."""
     command = [sys.executable, "-c", PROGRAM, first, second, "millstream.records", moment]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == sorted([first, second]), done.stderr

@@ -1,4 +1,4 @@
-"""Single calls for clients of iterators, from one process or several: none of them keeps anything."""
+"""Tests stateless iterator calls, from one process or several."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ NAMES = (GROUP, "a")
 
 
 async def owned_iterator(calls: AsyncIteratorCalls, **wanted: Any) -> GroupIterator:
-    """The iterator of the only partition, once the group has shared out."""
+    """Return the iterator of the only partition after the rebalance."""
     await calls.join(*NAMES)
     return await calls.get(*NAMES, TOPIC, 0, **wanted)
 
@@ -22,7 +22,7 @@ def code_of(caught: "pytest.ExceptionInfo[MillstreamError]") -> ErrorCode:
     return caught.value.code
 
 
-def test_what_one_process_has_handed_on_another_commits() -> None:
+def test_one_process_can_commit_what_another_process_delivered() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
         elsewhere = await ground.machine.connect("elsewhere")
@@ -50,7 +50,7 @@ def test_what_one_process_has_handed_on_another_commits() -> None:
     play(story)
 
 
-def test_a_batch_is_committed_without_being_handed_on_too() -> None:
+def test_a_batch_can_be_committed_without_a_recorded_delivery() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
         calls = ground.client.iterator_calls()
@@ -63,7 +63,7 @@ def test_a_batch_is_committed_without_being_handed_on_too() -> None:
     play(story)
 
 
-def test_everybody_is_listed_without_iterators() -> None:
+def test_a_list_of_all_clients_contains_no_iterator_that_could_be_used() -> None:
     async def story(ground: Ground) -> None:
         calls = ground.client.iterator_calls()
         iterator = await owned_iterator(calls)
@@ -76,7 +76,7 @@ def test_everybody_is_listed_without_iterators() -> None:
     play(story)
 
 
-def test_who_is_not_in_the_group_is_told_so() -> None:
+def test_calls_of_a_client_outside_the_group_raise_unknown_member_id() -> None:
     async def story(ground: Ground) -> None:
         calls = ground.client.iterator_calls()
         with pytest.raises(MillstreamError) as unknown:
@@ -95,14 +95,17 @@ def test_who_is_not_in_the_group_is_told_so() -> None:
     play(story)
 
 
-def test_what_makes_no_sense_is_named_before_anybody_is_asked() -> None:
+def test_invalid_arguments_are_refused_by_name_before_a_request() -> None:
     async def story(ground: Ground) -> None:
         calls = ground.client.iterator_calls()
         for asked, named in (
             (lambda: calls.join("", "a"), "group=''"),
             (lambda: calls.join("g", ""), "client_id=''"),
             (lambda: calls.get(*NAMES, TOPIC, -1), "partition=-1"),
-            (lambda: calls.get(*NAMES, TOPIC, 0, start="middle"), "start='middle'"),
+            (
+                lambda: calls.get(*NAMES, TOPIC, 0, start="middle"),
+                "start: 'middle' is not the start",
+            ),
             (lambda: calls.get(*NAMES, TOPIC, 0, max_messages=0), "max_messages=0"),
         ):
             with pytest.raises(MillstreamError, match=named):

@@ -1,10 +1,11 @@
-"""Iterators in the SDK: single calls, and the loop over them, through rebalances, restarts and lost connections."""
+"""Tests iterators in the SDK: single calls and the loop, with rebalances, restarts and lost connections."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
+from builders.sdk.message_values import values_of
 from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play, until
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.aio.iterators import AsyncIterators
@@ -35,7 +36,7 @@ class Worker:
             ready.set_result(None)
             while not self._enough.is_set():
                 batch = await self.iterators.poll(0.5)
-                self.values += [message.value for message in batch.messages] if batch is not None else []
+                self.values += values_of(batch.messages) if batch is not None else []
         await client.close()
 
     @property
@@ -49,7 +50,7 @@ class Worker:
         await self._task
 
     async def die(self) -> None:
-        """As if its host had been switched off."""
+        """Stop the worker as if its host had been switched off."""
         assert self._task is not None
         self._ground.network.vanish(self._name, silent=True)
         self._task.cancel()
@@ -70,11 +71,11 @@ def test_a_client_reads_and_commits_with_single_calls() -> None:
         assert (iterator.offset, iterator.max_messages) == (-2, 4)
         assert [each.where.partition for each in await iterators.list()] == [0]
         batch = await iterators.read(iterator)
-        assert [message.value for message in batch.messages] == ground.written[0][:4]
+        assert values_of(batch.messages) == ground.written[0][:4]
         assert batch.following is not None
         ahead = await iterators.read(batch.following)
         assert [message.offset for message in ahead.messages] == [4, 5, 6, 7]
-        with pytest.raises(MillstreamError, match="5 messages cannot have been read of a batch of 4"):
+        with pytest.raises(MillstreamError, match="cannot commit 5 messages of a batch of 4"):
             await iterators.commit(batch, 5)
         done = await iterators.commit(batch, 3)
         assert done.position == 3
@@ -107,7 +108,7 @@ def test_the_loop_reads_everything_once_and_commits_what_was_read() -> None:
     play(story, partitions=3)
 
 
-def test_the_loop_can_be_told_how_much_of_a_batch_was_read() -> None:
+def test_finish_commits_a_part_of_the_loops_last_batch() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
         async with ground.client.iterators(TOPIC, group=GROUP) as iterators:
@@ -124,7 +125,7 @@ def test_the_loop_can_be_told_how_much_of_a_batch_was_read() -> None:
     play(story)
 
 
-def test_what_a_loop_was_thrown_out_of_is_not_committed() -> None:
+def test_a_batch_is_not_committed_when_its_loop_raises() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
 
@@ -140,7 +141,7 @@ def test_what_a_loop_was_thrown_out_of_is_not_committed() -> None:
     play(story)
 
 
-def test_clients_share_the_partitions_and_nobody_reads_what_another_has_read() -> None:
+def test_clients_share_partitions_and_each_message_is_read_once() -> None:
     async def story(ground: Ground) -> None:
         a = await Worker(ground, "a").start()
         await ground.write(20, range(4))
@@ -159,7 +160,7 @@ def test_clients_share_the_partitions_and_nobody_reads_what_another_has_read() -
     play(story, partitions=4)
 
 
-def test_a_dead_clients_partitions_go_to_the_others_with_what_it_had_not_committed() -> None:
+def test_uncommitted_messages_of_a_dead_client_go_to_other_clients() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(20, range(2))
         a, b = await Worker(ground, "a").start(), await Worker(ground, "b").start()
@@ -173,7 +174,7 @@ def test_a_dead_clients_partitions_go_to_the_others_with_what_it_had_not_committ
     play(story, partitions=2)
 
 
-def test_a_restart_of_the_broker_loses_nothing_and_nobody_has_to_do_anything() -> None:
+def test_iterators_continue_after_a_broker_restart_and_lose_nothing() -> None:
     async def story(ground: Ground) -> None:
         worker = await Worker(ground, "a").start()
         await ground.write(20, range(2))
@@ -187,12 +188,12 @@ def test_a_restart_of_the_broker_loses_nothing_and_nobody_has_to_do_anything() -
     play(story, partitions=2)
 
 
-def test_iterators_that_are_over_at_once_are_asked_for_more_and_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_iterators_that_expire_at_once_are_requested_with_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(ground: Ground) -> None:
-        asked_s: list[float] = []
+        requested_s: list[float] = []
 
         async def expired(*_: Any) -> None:
-            asked_s.append(asyncio.get_running_loop().time())
+            requested_s.append(asyncio.get_running_loop().time())
             raise MillstreamError(ErrorCode.ITERATOR_EXPIRED)
 
         await ground.write(3)
@@ -200,20 +201,20 @@ def test_iterators_that_are_over_at_once_are_asked_for_more_and_more_rarely(monk
             with monkeypatch.context() as patch:
                 patch.setattr(IteratorEngine, "read", expired)
                 assert await iterators.poll(60.0) is None
-            assert 20 < len(asked_s) < 200
-            assert asked_s[2] - asked_s[1] < 0.1 < asked_s[-1] - asked_s[-2]
+            assert 20 < len(requested_s) < 200
+            assert requested_s[2] - requested_s[1] < 0.1 < requested_s[-1] - requested_s[-2]
             batch = await iterators.poll(LONG_S)
             assert batch is not None
-            assert [message.value for message in batch.messages] == ground.written[0]
+            assert values_of(batch.messages) == ground.written[0]
 
     play(story)
 
 
-def test_the_loop_joins_by_itself_and_wants_topics() -> None:
+def test_the_loop_joins_automatically_and_requires_topics() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(3)
         async for batch in ground.client.iterators(TOPIC, group=GROUP):
-            assert [message.value for message in batch.messages] == ground.written[0]
+            assert values_of(batch.messages) == ground.written[0]
             break
         with pytest.raises(MillstreamError, match="no topics"):
             await ground.client.iterators(group=GROUP).poll()
@@ -235,7 +236,7 @@ def test_the_loop_joins_by_itself_and_wants_topics() -> None:
     ],
     ids=str,
 )
-def test_an_option_that_makes_no_sense_is_named(options: dict[str, Any], named: str) -> None:
+def test_invalid_iterator_options_are_refused_by_name(options: dict[str, Any], named: str) -> None:
     async def story(ground: Ground) -> None:
         with pytest.raises(MillstreamError, match=named):
             ground.client.iterators(TOPIC, group=GROUP, **options)

@@ -1,4 +1,4 @@
-"""What was made ends before its maker, once, and whatever happens on the way."""
+"""Tests that created objects close before their owner, once, also after failures and cancellation."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from millstream.sdk.lifecycle import Lifecycle
 
 
 class Ends:
-    """Notes the order of ends; those named in `failing` fail."""
+    """Records the order in which objects close; those named in `failing` fail."""
 
     def __init__(self, *failing: str) -> None:
         self.order: list[str] = []
@@ -25,7 +25,7 @@ class Ends:
         return Lifecycle(name, end, maker)
 
 
-def test_what_was_made_ends_first_and_the_newest_before_the_older() -> None:
+def test_created_objects_close_before_their_owner_newest_first() -> None:
     ends = Ends()
     client = ends.make("client")
     for name in ("producer", "consumer"):
@@ -34,7 +34,7 @@ def test_what_was_made_ends_first_and_the_newest_before_the_older() -> None:
     assert ends.order == ["consumer", "producer", "client"]
 
 
-def test_everything_ends_once() -> None:
+def test_each_object_is_closed_once() -> None:
     ends = Ends()
     client = ends.make("client")
     producer = ends.make("producer", client)
@@ -49,7 +49,7 @@ def test_everything_ends_once() -> None:
     assert ends.order == ["producer", "client"]
 
 
-def test_a_failure_at_the_end_is_raised_after_everything_has_ended() -> None:
+def test_a_close_failure_is_raised_after_all_objects_are_closed() -> None:
     ends = Ends("consumer", "producer")
     client = ends.make("client")
     for name in ("producer", "consumer"):
@@ -59,7 +59,7 @@ def test_a_failure_at_the_end_is_raised_after_everything_has_ended() -> None:
     assert ends.order == ["consumer", "producer", "client"]
 
 
-def test_what_is_over_says_so_and_makes_nothing_more() -> None:
+def test_a_closed_object_refuses_use_and_creates_nothing() -> None:
     ends = Ends()
     client = ends.make("client")
     producer = ends.make("producer", client)
@@ -72,7 +72,7 @@ def test_what_is_over_says_so_and_makes_nothing_more() -> None:
         ends.make("consumer", client)
 
 
-def test_it_says_what_it_is_and_what_it_made() -> None:
+def test_the_text_of_a_lifecycle_lists_the_created_objects() -> None:
     ends = Ends()
     client = ends.make("client")
     assert str(client) == "open"
@@ -83,7 +83,7 @@ def test_it_says_what_it_is_and_what_it_made() -> None:
     assert str(client) == "closed"
 
 
-def test_in_a_forked_child_it_belongs_to_the_parent_and_ending_it_does_nothing() -> None:
+def test_in_a_forked_child_use_is_refused_and_close_does_nothing() -> None:
     ends = Ends()
     client = ends.make("client")
     producer = ends.make("producer", client)
@@ -99,16 +99,16 @@ def test_in_a_forked_child_it_belongs_to_the_parent_and_ending_it_does_nothing()
         os.write(writing, f"{found} {ends.order}".encode())
         os._exit(0)
     os.close(writing)
-    with os.fdopen(reading) as said:
-        text = said.read()
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
     assert os.waitpid(child, 0)[1] == 0
-    assert text.startswith("CLIENT_MISUSED: this producer was made in another process")
+    assert text.startswith("CLIENT_MISUSED: this producer was created before a fork")
     assert text.endswith("[]")
     producer.check()
 
 
 class Held:
-    """An end that waits until it is let go, and says how it ended."""
+    """A close function that waits until it is released, and records how it ended."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
@@ -126,7 +126,7 @@ class Held:
 
 
 @pytest.mark.parametrize("second", ["maker", "made"])
-def test_who_ends_what_is_being_ended_waits_for_that(second: str) -> None:
+def test_a_second_close_waits_for_the_first(second: str) -> None:
     async def body() -> None:
         ends, held = Ends(), Held()
         client = ends.make("client")
@@ -146,7 +146,7 @@ def test_who_ends_what_is_being_ended_waits_for_that(second: str) -> None:
     asyncio.run(body())
 
 
-def test_who_gives_up_waiting_for_one_end_does_not_wait_for_the_others_and_all_end() -> None:
+def test_cancelling_a_close_closes_the_remaining_objects_at_once() -> None:
     async def body() -> None:
         ends, first, second = Ends("failing"), Held(), Held()
         client = ends.make("client")

@@ -1,7 +1,6 @@
-"""What a client tells of its work: to a metrics object, and to the log."""
+"""Tests the metrics and the log lines of a client."""
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,25 +8,11 @@ import pytest
 
 import millstream
 from builders.sdk import simulated_consumers
+from builders.sdk.recorded_metrics import RecordedMetrics
 from builders.sdk.scripted_broker import Cut, Refuse, Scene, play
 from builders.sdk.simulated_consumers import GROUP, LONG_S, Ground
 from millstream.model.errors import ErrorCode
 from millstream.testing.simulated.clock import SimulatedClock
-
-
-class Noted:
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.counted: Counter[tuple[str, ...]] = Counter()
-        self.observed: Counter[tuple[str, ...]] = Counter()
-
-    def count(self, name: str, amount: int, labels: Mapping[str, str]) -> None:
-        self.counted[name, *labels.values()] += amount
-
-    def observe(self, name: str, seconds: float, labels: Mapping[str, str]) -> None:
-        assert seconds >= 0
-        self.observed[name, *labels.values()] += 1
 
 
 class Broken:
@@ -46,8 +31,8 @@ def connect(scene: Scene, metrics: Any, bootstrap: str = "broker1:9092") -> Any:
 
 def test_connections_requests_refusals_and_retries_are_counted() -> None:
     async def body(scene: Scene) -> None:
-        noted = Noted()
-        async with connect(scene, noted, "nobody:1,broker1:9092") as client:
+        recorded = RecordedMetrics()
+        async with connect(scene, recorded, "nobody:1,broker1:9092") as client:
             scene.cluster.then("Metadata", Cut(after=False))
             await client.list_topics()
             scene.cluster.then("CreateTopics", Refuse(ErrorCode.NOT_CONTROLLER))
@@ -55,27 +40,27 @@ def test_connections_requests_refusals_and_retries_are_counted() -> None:
                 await client.create_topic("no such name")
             await client.create_topic("t")
         where = "broker1:9092"
-        assert noted.counted["connections_failed", "nobody:1"] >= 1
-        assert noted.counted["connections_opened", where] == 2
-        assert noted.counted["connections_lost", where] == 1
-        assert noted.counted["requests_lost", where] == 1
-        assert noted.counted["retries", "NETWORK_EXCEPTION"] == 1
-        assert noted.counted["requests_refused", where, "CreateTopics", "NOT_CONTROLLER"] == 1
-        assert noted.observed["request_seconds", where, "CreateTopics"] == 2
+        assert recorded.counted["connections_failed", "nobody:1"] >= 1
+        assert recorded.counted["connections_opened", where] == 2
+        assert recorded.counted["connections_lost", where] == 1
+        assert recorded.counted["requests_lost", where] == 1
+        assert recorded.counted["retries", "NETWORK_EXCEPTION"] == 1
+        assert recorded.counted["requests_refused", where, "CreateTopics", "NOT_CONTROLLER"] == 1
+        assert recorded.observed["request_seconds", where, "CreateTopics"] == 2
 
     play(body)
 
 
-def test_a_metrics_object_that_fails_harms_nobody_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_exceptions_of_the_metrics_object_are_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene, Broken()) as client:
             assert await client.list_topics() == []
 
     play(body)
-    assert "the metrics object failed" in caplog.text
+    assert "metrics object failed" in caplog.text
 
 
-def test_what_happens_to_connections_is_logged_under_the_name_of_the_sdk(caplog: pytest.LogCaptureFixture) -> None:
+def test_connection_events_are_logged_by_the_sdk_loggers(caplog: pytest.LogCaptureFixture) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene, None, "nobody:1,broker1:9092") as client:
             scene.cluster.then("Metadata", Cut(after=False))
@@ -83,30 +68,32 @@ def test_what_happens_to_connections_is_logged_under_the_name_of_the_sdk(caplog:
 
     with caplog.at_level(logging.DEBUG, "millstream.sdk"):
         play(body)
-    said = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
-    assert ("millstream.sdk.cluster", "DEBUG", "connected to broker1:9092") in said
-    assert any(name == "millstream.sdk.cluster" and "no connection to nobody:1" in text for name, _, text in said)
-    assert any(level == "INFO" and "the connection to broker1:9092 was lost" in text for _, level, text in said)
-    assert any(name == "millstream.sdk.retrying" and text.startswith("trying again after") for name, _, text in said)
-    assert {level for _, level, _ in said} <= {"DEBUG", "INFO"}
+    logged = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    assert ("millstream.sdk.cluster", "DEBUG", "connection opened broker=broker1:9092") in logged
+    assert any(
+        name == "millstream.sdk.cluster" and "connection failed broker=nobody:1" in text for name, _, text in logged
+    )
+    assert any(level == "INFO" and "the connection to broker1:9092 was lost" in text for _, level, text in logged)
+    assert any(name == "millstream.sdk.retrying" and text.startswith("retrying error=") for name, _, text in logged)
+    assert {level for _, level, _ in logged} <= {"DEBUG", "INFO"}
 
 
-def test_messages_are_counted_as_read_also_those_that_a_consumer_took_last(millstream_bootstrap: str) -> None:
-    noted = Noted()
-    with millstream.connect(millstream_bootstrap, metrics=noted) as client:
+def test_messages_of_a_consumers_last_poll_are_counted_as_read(millstream_bootstrap: str) -> None:
+    recorded = RecordedMetrics()
+    with millstream.connect(millstream_bootstrap, metrics=recorded) as client:
         client.producer().put_many("counted", [b"a", b"b", b"c"]).result(60)
         with client.consumer("counted", start="beginning") as consumer:
             assert len(consumer.poll(60)) == 3
-    assert noted.counted["messages_put", "counted"] == 3
-    assert noted.counted["messages_read", "counted"] == 3
-    assert noted.counted["bytes_read", "counted"] > 0
+    assert recorded.counted["messages_put", "counted"] == 3
+    assert recorded.counted["messages_read", "counted"] == 3
+    assert recorded.counted["bytes_read", "counted"] > 0
 
 
 @pytest.mark.parametrize("way", ["subscription", "iterators", "iterator calls"])
-def test_messages_are_counted_as_read_once_whichever_way_they_come(way: str, millstream_bootstrap: str) -> None:
-    noted = Noted()
+def test_messages_are_counted_as_read_once_by_every_kind_of_reader(way: str, millstream_bootstrap: str) -> None:
+    recorded = RecordedMetrics()
     topic = f"counted-{way.replace(' ', '-')}"
-    with millstream.connect(millstream_bootstrap, metrics=noted) as client:
+    with millstream.connect(millstream_bootstrap, metrics=recorded) as client:
         client.producer().put_many(topic, [b"a", b"b", b"c"]).result(60)
         if way == "subscription":
             with client.subscription(topic, start="beginning") as subscription:
@@ -122,15 +109,15 @@ def test_messages_are_counted_as_read_once_whichever_way_they_come(way: str, mil
             calls = client.iterator_calls()
             calls.join(topic, "a")
             assert len(calls.read(calls.get(topic, "a", topic, 0)).messages) == 3
-    assert noted.counted["messages_read", topic] == 3
-    assert noted.counted["bytes_read", topic] > 0
+    assert recorded.counted["messages_read", topic] == 3
+    assert recorded.counted["bytes_read", topic] > 0
 
 
 @pytest.mark.parametrize("way", ["consumer", "consumer of a group", "subscription"])
-def test_what_many_topics_are_is_asked_in_as_many_requests_as_for_one(way: str) -> None:
+def test_many_topics_need_no_more_metadata_requests_than_one(way: str) -> None:
     async def asked(ground: Ground, topics: list[str]) -> int:
-        noted = Noted()
-        client = await ground.machine.connect("counted", metrics=noted)
+        recorded = RecordedMetrics()
+        client = await ground.machine.connect("counted", metrics=recorded)
         options: Any = {"start": "beginning"} | ({"group": GROUP} if way == "consumer of a group" else {})
         async with getattr(client, way.split()[0])(topics, **options) as reader:
             for topic in topics:
@@ -139,7 +126,7 @@ def test_what_many_topics_are_is_asked_in_as_many_requests_as_for_one(way: str) 
             while found < len(topics):
                 found += len(await reader.poll(LONG_S))
         await client.close()
-        return sum(count for (_, *labels), count in noted.observed.items() if labels[-1] == "Metadata")
+        return sum(count for (_, *labels), count in recorded.observed.items() if labels[-1] == "Metadata")
 
     async def story(ground: Ground) -> None:
         many = [f"many-{number}" for number in range(20)]

@@ -1,4 +1,4 @@
-"""The thread behind a client that blocks."""
+"""Tests the thread that runs the event loop of a blocking client."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ async def forever(begun: threading.Event) -> None:
     await asyncio.Event().wait()
 
 
-def test_work_runs_on_one_thread_that_is_a_daemon_and_ends_with_the_portal() -> None:
+def test_work_runs_on_one_daemon_thread_that_ends_with_the_portal() -> None:
     portal = Portal()
     thread = portal.run(thread_here())
     assert thread is portal.run(thread_here())
@@ -34,7 +34,7 @@ def test_work_runs_on_one_thread_that_is_a_daemon_and_ends_with_the_portal() -> 
     portal.close()
 
 
-def test_failures_come_back_to_the_caller() -> None:
+def test_exceptions_are_raised_in_the_caller() -> None:
     portal = Portal()
 
     async def fail() -> None:
@@ -58,7 +58,7 @@ def test_many_threads_share_one_portal() -> None:
     portal.close()
 
 
-def test_who_waits_while_the_portal_ends_is_told_so() -> None:
+def test_a_waiting_call_raises_client_closed_when_the_portal_closes() -> None:
     portal = Portal()
     begun = threading.Event()
     with ThreadPoolExecutor(1) as pool:
@@ -73,13 +73,13 @@ def test_who_waits_while_the_portal_ends_is_told_so() -> None:
     assert refused.value.code is ErrorCode.CLIENT_CLOSED
 
 
-def test_waiting_on_its_own_thread_is_refused() -> None:
+def test_a_blocking_call_on_the_portals_own_thread_is_refused() -> None:
     portal = Portal()
 
     async def wait_within() -> None:
         portal.run(thread_here())
 
-    with pytest.raises(MillstreamError, match="must not wait there") as refused:
+    with pytest.raises(MillstreamError, match="must not block it") as refused:
         portal.run(wait_within())
     assert refused.value.code is ErrorCode.CLIENT_MISUSED
     portal.close()
@@ -91,10 +91,10 @@ def test_an_interrupted_caller_cancels_its_work() -> None:
     caller = threading.get_ident()
 
     async def work() -> None:
-        while sys._current_frames()[caller].f_code.co_name != "wait":  # noqa: ASYNC110  # nobody tells when a thread waits
+        while sys._current_frames()[caller].f_code.co_name != "wait":  # noqa: ASYNC110  # a thread does not signal that it waits
             await asyncio.sleep(0)
         try:
-            while True:  # One that comes just before the thread begins to wait does not wake it.
+            while True:  # A signal just before the thread waits does not wake it.
                 signal.pthread_kill(caller, signal.SIGINT)
                 await asyncio.sleep(1)
         except asyncio.CancelledError:
@@ -108,7 +108,7 @@ def test_an_interrupted_caller_cancels_its_work() -> None:
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-def test_what_would_end_a_thread_ends_only_the_work_that_raised_it(kind: type[BaseException]) -> None:
+def test_system_exit_in_a_coroutine_does_not_end_the_thread(kind: type[BaseException]) -> None:
     portal = Portal()
     thread = portal.run(thread_here())
 
@@ -126,7 +126,7 @@ def test_what_would_end_a_thread_ends_only_the_work_that_raised_it(kind: type[Ba
     assert not thread.is_alive()
 
 
-def test_the_thread_of_a_portal_that_nobody_has_any_more_ends() -> None:
+def test_the_thread_of_a_garbage_collected_portal_ends() -> None:
     portal = Portal()
     thread = portal.run(thread_here())
     del portal
@@ -136,37 +136,37 @@ def test_the_thread_of_a_portal_that_nobody_has_any_more_ends() -> None:
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_farewell_is_said_before_the_thread_ends(closed: bool) -> None:
+def test_the_client_is_closed_before_the_thread_ends(closed: bool) -> None:
     portal = Portal()
-    said = []
+    closed_on = []
 
-    async def farewell() -> None:
-        said.append(threading.current_thread())
+    async def close_client() -> None:
+        closed_on.append(threading.current_thread())
 
-    portal.at_end(farewell)
+    portal.at_end(close_client)
     thread = portal.run(thread_here())
     if closed:
         portal.close()
     del portal
     gc.collect()
     thread.join(60)
-    assert said == [thread]
+    assert closed_on == [thread]
 
 
-def test_a_farewell_that_fails_is_logged_and_ends_nothing_but_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_close_at_thread_end_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     portal = Portal()
 
-    async def farewell() -> None:
+    async def close_client() -> None:
         raise MillstreamError(ErrorCode.NETWORK_EXCEPTION, "two messages were lost")
 
-    portal.at_end(farewell)
+    portal.at_end(close_client)
     thread = portal.run(thread_here())
     portal.close()
     assert not thread.is_alive()
     assert "two messages were lost" in caplog.text
 
 
-def test_a_process_ends_though_a_portal_was_never_closed() -> None:
+def test_a_process_exits_although_its_portal_was_not_closed() -> None:
     program = """
 import asyncio, threading
 from millstream.sdk.sync.portal import Portal

@@ -1,4 +1,4 @@
-"""The client against brokers that misbehave, in simulated time."""
+"""Tests the wire client against misbehaving brokers, in simulated time."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from builders.loops import for_each
 from builders.sdk.scripted_broker import NAMES, Cut, Fault, Late, Refuse, Say, Scene, Silence, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.connection.cluster import UnreachableError
+from millstream.sdk.connection.cluster import NoBrokerError
 from millstream.sdk.connection.connection import ConnectionLostError
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.requests import BEGINNING, LATEST
@@ -20,7 +20,7 @@ async def failure_of(operation: object) -> MillstreamError:
     return caught.value
 
 
-def test_what_is_put_can_be_fetched() -> None:
+def test_put_messages_can_be_fetched() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         places = await client.put("t", [b"a", None, b"c"], keys=[b"k", b"k", None], headers=[[("h", b"1")], None, None])
@@ -38,7 +38,7 @@ def test_what_is_put_can_be_fetched() -> None:
 
 
 @pytest.mark.parametrize("api", sorted(set(NAMES) - {"ApiVersions"}))
-def test_the_oldest_version_the_client_speaks_is_enough(api: str) -> None:
+def test_the_client_works_with_its_oldest_version_of_each_api(api: str) -> None:
     oldest = {"Produce": 3, "Fetch": 4, "ListOffsets": 1, "Metadata": 4, "CreateTopics": 4, "DeleteTopics": 1}
 
     async def body(scene: Scene) -> None:
@@ -57,7 +57,7 @@ def test_the_oldest_version_the_client_speaks_is_enough(api: str) -> None:
 
 
 @for_each("version", range(4))
-def test_an_older_broker_is_greeted_in_its_own_version(version: int) -> None:
+def test_api_versions_is_negotiated_with_older_brokers(version: int) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.version_max[NAMES["ApiVersions"]] = version
         assert (await scene.client().metadata()).cluster_id == "scripted"
@@ -68,7 +68,7 @@ def test_an_older_broker_is_greeted_in_its_own_version(version: int) -> None:
 # Finding brokers.
 
 
-def test_a_dead_seed_is_passed_over() -> None:
+def test_an_unreachable_seed_is_skipped() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client("nobody:1,broker1:9092")
         assert await client.list_topics() == []
@@ -76,12 +76,12 @@ def test_a_dead_seed_is_passed_over() -> None:
     play(body)
 
 
-def test_no_broker_at_all_is_an_error_that_names_each_seed_and_why() -> None:
+def test_if_no_seed_is_reachable_the_error_lists_each_reason() -> None:
     async def body(scene: Scene) -> None:
         scene.network.refuse("broker1")
         client = scene.client("broker1:9092,other:1")
         error = await failure_of(client.metadata(timeout_s=3))
-        assert isinstance(error, UnreachableError)
+        assert isinstance(error, NoBrokerError)
         assert "broker1:9092 cannot be reached: connection refused" in error.detail
         assert "other:1" in error.detail
 
@@ -101,7 +101,7 @@ def test_a_silent_address_is_given_up_after_the_connect_timeout() -> None:
 
 @pytest.mark.parametrize("seeds", ["broker1:9092", "broker1:9092,broker2:9092"])
 @pytest.mark.parametrize("timeout_s", [1.0, 7.0])
-def test_connecting_ends_with_its_time_however_long_one_attempt_might_take(seeds: str, timeout_s: float) -> None:
+def test_connecting_ends_at_its_timeout_despite_a_longer_connect_timeout(seeds: str, timeout_s: float) -> None:
     async def body(scene: Scene) -> None:
         scene.network.block("broker1")
         scene.network.block("broker2")
@@ -123,7 +123,7 @@ def test_a_silent_seed_leaves_the_others_time_to_answer() -> None:
     play(body, nodes=2)
 
 
-def test_another_broker_is_asked_when_the_first_goes_away() -> None:
+def test_another_broker_is_used_when_the_first_is_gone() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client("broker1:9092,broker2:9092")
         scene.cluster.topic("t")[0].leader = 2
@@ -167,7 +167,7 @@ def test_admin_requests_go_to_the_controller() -> None:
     play(body, nodes=2)
 
 
-def test_a_peer_that_speaks_something_else_is_not_asked_again_and_again() -> None:
+def test_a_peer_that_is_not_a_broker_is_not_retried() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.then("ApiVersions", Say(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
         error = await failure_of(scene.client().fetch("t", 0, 0, timeout_s=1000))
@@ -176,7 +176,7 @@ def test_a_peer_that_speaks_something_else_is_not_asked_again_and_again() -> Non
     play(body)
 
 
-def test_a_closed_client_says_so() -> None:
+def test_a_closed_client_fails_pending_and_new_requests() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         await client.metadata()
@@ -193,7 +193,7 @@ def test_a_closed_client_says_so() -> None:
 # Reading.
 
 
-def test_a_long_poll_wakes_when_a_message_comes_and_holds_up_nobody() -> None:
+def test_a_long_poll_returns_on_a_new_message_and_blocks_no_other_request() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         scene.cluster.topic("t")
@@ -209,7 +209,7 @@ def test_a_long_poll_wakes_when_a_message_comes_and_holds_up_nobody() -> None:
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_a_position_beyond_the_end_waits_until_it_is_reached(refused: bool) -> None:
+def test_a_fetch_beyond_the_log_end_waits_until_the_offset_exists(refused: bool) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.out_of_range_beyond_end = refused
         client = scene.client()
@@ -227,7 +227,7 @@ def test_a_position_beyond_the_end_waits_until_it_is_reached(refused: bool) -> N
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_a_position_beyond_the_end_brings_nothing_when_the_wait_is_over(refused: bool) -> None:
+def test_a_fetch_beyond_the_log_end_returns_nothing_after_its_wait(refused: bool) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.out_of_range_beyond_end = refused
         client = scene.client()
@@ -239,7 +239,7 @@ def test_a_position_beyond_the_end_brings_nothing_when_the_wait_is_over(refused:
     play(body)
 
 
-def test_a_position_that_is_gone_is_an_error_that_says_where_the_log_begins() -> None:
+def test_a_fetch_before_the_log_start_raises_an_error_with_the_log_start() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t")[0].start = 17
         error = await failure_of(scene.client().fetch("t", 0, 5))
@@ -249,7 +249,7 @@ def test_a_position_that_is_gone_is_an_error_that_says_where_the_log_begins() ->
     play(body)
 
 
-def test_a_negative_position_is_refused_without_asking() -> None:
+def test_a_negative_offset_is_refused_without_a_request() -> None:
     async def body(scene: Scene) -> None:
         error = await failure_of(scene.client().fetch("t", 0, -1))
         assert error.code is ErrorCode.OFFSET_OUT_OF_RANGE
@@ -259,7 +259,7 @@ def test_a_negative_position_is_refused_without_asking() -> None:
 
 
 @pytest.mark.parametrize("fault", [Cut(after=False), Cut(after=True), Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
-def test_a_read_is_tried_again(fault: Fault) -> None:
+def test_a_failed_fetch_is_retried(fault: Fault) -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         await client.put("t", [b"a"])
@@ -269,7 +269,7 @@ def test_a_read_is_tried_again(fault: Fault) -> None:
     play(body)
 
 
-def test_a_given_up_long_poll_does_not_leave_its_answer_to_the_next_one() -> None:
+def test_the_late_response_of_a_cancelled_long_poll_is_discarded() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         scene.cluster.topic("t")
@@ -283,7 +283,7 @@ def test_a_given_up_long_poll_does_not_leave_its_answer_to_the_next_one() -> Non
     play(body)
 
 
-def test_idle_polling_connections_are_used_again() -> None:
+def test_idle_poll_connections_are_reused() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         await client.put("t", [b"a"])
@@ -297,7 +297,7 @@ def test_idle_polling_connections_are_used_again() -> None:
 # Offsets.
 
 
-def test_offsets_are_found_by_place_and_by_time() -> None:
+def test_offsets_are_listed_by_position_and_by_time() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         scene.cluster.topic("t", 2)[1].leader = 2
@@ -313,8 +313,8 @@ def test_offsets_are_found_by_place_and_by_time() -> None:
     play(body, nodes=2)
 
 
-def test_many_partitions_are_asked_for_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.sdk.connection.retrying_caller.PLACES_AT_ONCE", 2)
+def test_many_partitions_are_listed_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.sdk.feed.leader_call.PLACES_AT_ONCE", 2)
 
     async def body(scene: Scene) -> None:
         client = scene.client()
@@ -329,7 +329,7 @@ def test_many_partitions_are_asked_for_in_several_requests(monkeypatch: pytest.M
 # Topics.
 
 
-def test_an_unknown_topic_is_an_error_soon_and_is_not_made_by_reading() -> None:
+def test_fetching_an_unknown_topic_fails_soon_and_does_not_create_it() -> None:
     async def body(scene: Scene) -> None:
         begun_s = scene.loop.time()
         error = await failure_of(scene.client().fetch("missing", 0, 0, timeout_s=1000))
@@ -341,7 +341,7 @@ def test_an_unknown_topic_is_an_error_soon_and_is_not_made_by_reading() -> None:
     play(body)
 
 
-def test_an_unknown_partition_is_an_error_that_says_which_there_are() -> None:
+def test_an_unknown_partition_error_lists_the_existing_partitions() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 3)
         error = await failure_of(scene.client().fetch("t", 3, 0))
@@ -350,7 +350,7 @@ def test_an_unknown_partition_is_an_error_that_says_which_there_are() -> None:
     play(body)
 
 
-def test_a_topic_without_a_leader_is_waited_for() -> None:
+def test_a_put_waits_for_a_topic_without_a_leader() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         log = scene.cluster.topic("t")[0]
@@ -363,7 +363,7 @@ def test_a_topic_without_a_leader_is_waited_for() -> None:
     play(body)
 
 
-def test_an_existing_topic_is_refused() -> None:
+def test_creating_an_existing_topic_is_refused() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t")
         error = await failure_of(scene.client().create_topic("t"))
@@ -382,7 +382,7 @@ def test_a_creation_whose_answer_was_lost_counts_as_done() -> None:
     play(body)
 
 
-def test_a_creation_whose_answer_was_lost_does_not_claim_another_ones_topic() -> None:
+def test_a_creation_with_a_lost_answer_does_not_claim_a_different_topic() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 5)
         scene.cluster.then("CreateTopics", Cut(after=False))
@@ -402,7 +402,7 @@ def test_a_deletion_whose_answer_was_lost_counts_as_done() -> None:
     play(body)
 
 
-def test_deleting_what_is_not_there_is_refused_at_once() -> None:
+def test_deleting_an_unknown_topic_is_refused_without_retries() -> None:
     async def body(scene: Scene) -> None:
         error = await failure_of(scene.client().delete_topic("t"))
         assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -411,7 +411,7 @@ def test_deleting_what_is_not_there_is_refused_at_once() -> None:
     play(body)
 
 
-def test_a_broker_that_is_not_ours_has_no_info() -> None:
+def test_info_of_a_broker_without_the_api_is_unsupported_version() -> None:
     async def body(scene: Scene) -> None:
         error = await failure_of(scene.client().info())
         assert error.code is ErrorCode.UNSUPPORTED_VERSION
@@ -419,7 +419,7 @@ def test_a_broker_that_is_not_ours_has_no_info() -> None:
     play(body)
 
 
-def test_an_overdue_answer_ends_the_connection_and_the_next_attempt_has_a_new_one() -> None:
+def test_an_overdue_response_closes_the_connection_and_the_retry_reconnects() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client(request_timeout_s=2.0)
         await client.metadata()
@@ -430,7 +430,7 @@ def test_an_overdue_answer_ends_the_connection_and_the_next_attempt_has_a_new_on
     play(body)
 
 
-def test_a_raw_batch_is_sent_in_one_attempt() -> None:
+def test_produce_sends_a_batch_without_retries() -> None:
     async def body(scene: Scene) -> None:
         from builders.batches import batch
 
@@ -445,7 +445,7 @@ def test_a_raw_batch_is_sent_in_one_attempt() -> None:
     play(body)
 
 
-def test_an_impatient_caller_does_not_cost_others_their_connection() -> None:
+def test_a_timed_out_request_does_not_close_the_shared_connection() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         scene.cluster.topic("t")
@@ -460,7 +460,7 @@ def test_an_impatient_caller_does_not_cost_others_their_connection() -> None:
     play(body)
 
 
-def test_a_broker_that_takes_no_more_data_is_left_after_a_while() -> None:
+def test_a_broker_that_reads_no_data_is_abandoned_after_a_timeout() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client("broker1:9092,broker2:9092", request_timeout_s=3.0)
         logs = scene.cluster.topic("t", 2)
@@ -490,7 +490,7 @@ def test_damaged_data_is_reported_after_a_few_attempts() -> None:
     play(body)
 
 
-def test_a_connection_that_lost_step_is_replaced_and_nothing_is_stored_twice() -> None:
+def test_a_connection_out_of_step_is_replaced_and_nothing_is_stored_twice() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         await client.put("t", [b"a"])

@@ -1,5 +1,6 @@
-"""What cannot be a setting is refused at once, by the name under which it was given."""
+"""Tests that invalid settings and arguments are refused at once, with their names."""
 
+import inspect
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,6 +13,10 @@ import millstream
 from builders.sdk.scripted_broker import Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.admin.admin_results import ResourceKind
+from millstream.sdk.consuming.options import ConsumerOptions
+from millstream.sdk.iterating.options import IteratorOptions
+from millstream.sdk.producing.options import ProducerKeywords
+from millstream.sdk.subscribing.options import SubscriptionOptions
 from millstream.testing.simulated.clock import SimulatedClock
 
 
@@ -25,7 +30,7 @@ def connect(scene: Scene) -> Any:
     ("name", "wrong"),
     [
         ("linger", -1),
-        ("linger", "5 ms"),
+        ("linger", "soon"),
         ("room_timeout", -1),
         ("timeout", -1),
         ("compression", None),
@@ -46,17 +51,19 @@ def connect(scene: Scene) -> Any:
         ("compression_level", True),
     ],
 )
-def test_a_producer_names_the_setting_that_is_wrong(name: str, wrong: Any) -> None:
+def test_an_invalid_producer_setting_is_named(name: str, wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
-            with pytest.raises(MillstreamError, match=f"INVALID_SETTING: {name}={wrong!r}: "):
+            with pytest.raises(
+                MillstreamError, match=f'INVALID_SETTING: {name}(={wrong!r}|: "{wrong}" is not a duration)'
+            ):
                 client.producer(**{name: wrong})
 
     play(body)
 
 
 @pytest.mark.parametrize("wrong", [5, "x", object])
-def test_metrics_are_told_to_what_can_hear_of_them(wrong: Any) -> None:
+def test_a_metrics_object_without_the_methods_is_refused(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         with pytest.raises(MillstreamError, match="INVALID_SETTING: metrics="):
             await millstream.connect_async("broker1:9092", network=scene.network.host("client"), metrics=wrong)
@@ -64,24 +71,24 @@ def test_metrics_are_told_to_what_can_hear_of_them(wrong: Any) -> None:
     play(body)
 
 
-@pytest.mark.parametrize("settings", [{"retention.ms": 5}, {"retention.ms": None}, {5: "x"}])
-def test_settings_of_topics_are_text(settings: Any) -> None:
+@pytest.mark.parametrize("settings", [{"retention.ms": "soon"}, {"retention.ms": None}, {5: "x"}])
+def test_bad_settings_of_topics_are_invalid_config(settings: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
             for refused in (
                 client.create_topic("t", settings=settings),
                 client.admin.alter_settings(ResourceKind.TOPIC, "t", settings),
             ):
-                with pytest.raises(MillstreamError, match="names and values must be str") as caught:
+                with pytest.raises(MillstreamError, match="is not ") as caught:
                     await refused
-                assert caught.value.code is ErrorCode.INVALID_SETTING
+                assert caught.value.code is ErrorCode.INVALID_CONFIG
 
     play(body)
 
 
 @pytest.mark.parametrize("kind", ["consumer", "subscription", "iterators"])
 @pytest.mark.parametrize("wrong", [None, 5, b"t", ["t", None]])
-def test_what_is_no_name_of_a_topic_is_refused(kind: str, wrong: Any) -> None:
+def test_an_invalid_topic_name_is_refused(kind: str, wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
             options = {"group": "g"} if kind == "iterators" else {}
@@ -92,16 +99,16 @@ def test_what_is_no_name_of_a_topic_is_refused(kind: str, wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["on_assigned", "on_revoked", "on_lost", "on_health"])
-def test_what_cannot_be_called_is_no_callback(name: str) -> None:
+def test_a_consumer_callback_that_is_not_callable_is_refused(name: str) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
-            with pytest.raises(MillstreamError, match=f"INVALID_SETTING: {name}=5: a function is expected"):
+            with pytest.raises(MillstreamError, match=f"INVALID_SETTING: {name}=5: it must be a function"):
                 client.consumer("t", **{name: 5})
 
     play(body)
 
 
-def test_a_callback_that_nobody_would_await_is_refused() -> None:
+def test_an_async_callback_is_refused_where_it_would_not_be_awaited() -> None:
     async def notice(*told: object) -> None: ...
 
     async def body(scene: Scene) -> None:
@@ -114,25 +121,25 @@ def test_a_callback_that_nobody_would_await_is_refused() -> None:
                     lambda: receipt.add_done_callback(notice),
                     lambda: millstream.connect("broker1:9092", on_clock_drift=notice),
                 ):
-                    with pytest.raises(MillstreamError, match="it is called and not awaited"):
+                    with pytest.raises(MillstreamError, match="it must be a function without async"):
                         refused()
 
     play(body)
 
 
-@pytest.mark.parametrize("wrong", [-1, "end", True, 1e300, timedelta.max, timedelta.min, {"a": 1}, {0: -1}, {-1: 0}])
-def test_what_is_no_place_to_begin_at_is_refused(wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", [-1, "finish", True, 1e300, timedelta.max, timedelta.min, {"a": 1}, {0: -1}, {-1: 0}])
+def test_an_invalid_start_position_is_refused(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
             for kind in ("consumer", "subscription"):
-                with pytest.raises(MillstreamError, match="INVALID_SETTING: start="):
+                with pytest.raises(MillstreamError, match=r"INVALID_SETTING: start[=:]"):
                     getattr(client, kind)("t", start=wrong)
 
     play(body)
 
 
 @pytest.mark.parametrize("wrong", [-1, 0, "5", None])
-def test_a_poll_is_for_at_least_one_message(wrong: Any) -> None:
+def test_a_poll_for_less_than_one_message_is_refused(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
             with pytest.raises(MillstreamError, match=f"INVALID_SETTING: max_messages={wrong!r}: "):
@@ -142,7 +149,7 @@ def test_a_poll_is_for_at_least_one_message(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, "5", None, True])
-def test_what_is_no_offset_is_not_committed(wrong: Any) -> None:
+def test_a_commit_of_an_invalid_offset_is_refused(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
             for reader in (client.consumer("t", group="g"), client.subscription("t", group="g")):
@@ -198,7 +205,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_no_question_goes_to_a_broker_with_an_argument_that_cannot_be_right(question: str) -> None:
+def test_client_methods_refuse_invalid_arguments_before_a_request(question: str) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t")
         right, by_name = QUESTIONS[question]
@@ -224,7 +231,7 @@ READER_CALLS: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("call", READER_CALLS)
-def test_a_consumer_is_asked_for_nothing_with_an_argument_that_cannot_be_right(call: str) -> None:
+def test_consumer_methods_refuse_invalid_arguments(call: str) -> None:
     async def body(scene: Scene) -> None:
         right, by_name = READER_CALLS[call]
         async with connect(scene) as client:
@@ -247,7 +254,7 @@ def test_a_consumer_is_asked_for_nothing_with_an_argument_that_cannot_be_right(c
 
 
 @pytest.mark.parametrize("wrong", [5, None, "x", object()])
-def test_only_an_iterator_is_read_and_committed(wrong: Any) -> None:
+def test_iterator_methods_refuse_values_that_are_not_iterators(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
             calls, iterators = client.iterator_calls(), client.iterators("t", group="g")
@@ -265,7 +272,7 @@ def test_only_an_iterator_is_read_and_committed(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["x", None, 1.5, float("nan"), -1, True])
-def test_room_is_asked_for_in_bytes(wrong: Any) -> None:
+def test_room_refuses_an_invalid_size(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
             with pytest.raises(MillstreamError, match=f"INVALID_SETTING: size_bytes={wrong!r}: "):
@@ -275,7 +282,7 @@ def test_room_is_asked_for_in_bytes(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, "x", []])
-def test_what_cannot_be_called_is_not_called_when_messages_are_done(wrong: Any) -> None:
+def test_a_producer_callback_that_is_not_callable_is_refused(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t")
         async with connect(scene) as client, client.producer() as producer:
@@ -294,10 +301,27 @@ def test_what_cannot_be_called_is_not_called_when_messages_are_done(wrong: Any) 
     play(body)
 
 
-def test_the_name_of_a_topic_is_not_taken_for_its_letters() -> None:
+def test_a_single_topic_name_is_not_split_into_letters() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("orders")
         async with connect(scene) as client:
             assert list((await client.metadata("orders")).topics) == ["orders"]
 
     play(body)
+
+
+@pytest.mark.parametrize("facade", [millstream.Client, millstream.AsyncClient])
+def test_signatures_name_every_option_with_its_default(facade: type) -> None:
+    for name, options in (
+        ("consumer", ConsumerOptions),
+        ("subscription", SubscriptionOptions),
+        ("iterators", IteratorOptions),
+        ("producer", ProducerKeywords),
+    ):
+        method = getattr(facade, name)
+        parameters = inspect.signature(method).parameters
+        shown = {each for each, parameter in parameters.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
+        assert {*options.__annotations__} <= shown
+        assert all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+        for each in shown:
+            assert f"`{each}`" in method.__doc__, f"{name} does not describe {each}"

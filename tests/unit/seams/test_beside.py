@@ -1,4 +1,4 @@
-"""Work beside a caller that comes back for it."""
+"""Tests the thread that runs jobs for one owner."""
 
 import gc
 import threading
@@ -8,7 +8,7 @@ import pytest
 from millstream.seams.workers import CompanionThread
 
 
-def test_results_and_failures_are_given_to_whoever_comes_for_them_as_often_as_it_does() -> None:
+def test_a_job_returns_its_result_or_error_on_every_call() -> None:
     beside = CompanionThread("beside")
     good, bad = beside.begin(lambda: 7), beside.begin(lambda: 1 // 0)
     for _ in range(2):
@@ -17,14 +17,14 @@ def test_results_and_failures_are_given_to_whoever_comes_for_them_as_often_as_it
             bad.result()
 
 
-def test_who_only_waits_is_not_told_what_went_wrong() -> None:
+def test_the_error_of_a_job_is_raised_by_result_and_not_by_join() -> None:
     job = CompanionThread("beside").begin(lambda: 1 // 0)
     job.join()
     with pytest.raises(ZeroDivisionError):
         job.result()
 
 
-def test_no_thread_stays_where_its_making_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_remains_when_its_creation_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     start = threading.Thread.start
     begun: list[threading.Thread] = []
 
@@ -41,7 +41,7 @@ def test_no_thread_stays_where_its_making_is_interrupted(monkeypatch: pytest.Mon
     assert not begun[0].is_alive()
 
 
-def test_the_thread_ends_with_its_maker() -> None:
+def test_the_thread_ends_when_its_owner_is_collected() -> None:
     beside = CompanionThread("beside of one test")
     (thread,) = (each for each in threading.enumerate() if each.name == "beside of one test")
     assert beside.begin(threading.current_thread).result() is thread

@@ -1,4 +1,4 @@
-"""The real disk keeps what the seam promises."""
+"""Checks that the real disk keeps the guarantees of its interface."""
 
 import errno
 import os
@@ -18,25 +18,25 @@ def disk() -> LocalDisk:
 
 
 @pytest.mark.parametrize("data", [b"abcdef", bytearray(b"abcdef"), memoryview(b"abcdef"), [b"abc", bytearray(b"def")]])
-def test_what_is_written_is_read_back(disk: LocalDisk, tmp_path: Path, data: bytes) -> None:
+def test_written_bytes_are_read_back(disk: LocalDisk, tmp_path: Path, data: bytes) -> None:
     file = disk.open(f"{tmp_path}/file", create=True)
     file.write(data, 4)
     assert file.size() == 10
-    assert file.read(100, 4) == b"abcdef"
-    assert file.read(3, 5) == b"bcd"
-    assert file.read(10, 10) == b""
+    assert file.read(100, position=4) == b"abcdef"
+    assert file.read(3, position=5) == b"bcd"
+    assert file.read(10, position=10) == b""
     file.flush()
     file.close()
 
 
-def test_more_buffers_than_one_call_takes_are_all_written(disk: LocalDisk, tmp_path: Path) -> None:
+def test_more_buffers_than_one_system_call_accepts_are_all_written(disk: LocalDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/file", create=True)
     parts = [b"%04d" % number for number in range(3000)]
     file.write(parts, 0)
-    assert file.read(12_000, 0) == b"".join(parts)
+    assert file.read(12_000, position=0) == b"".join(parts)
 
 
-def test_large_writes_find_room_reserved_and_the_file_is_no_longer_for_it(disk: LocalDisk, tmp_path: Path) -> None:
+def test_large_writes_reserve_space_without_growing_the_file(disk: LocalDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/file", create=True)
     part = os.urandom(256 * 1024)
     ahead = []
@@ -46,10 +46,10 @@ def test_large_writes_find_room_reserved_and_the_file_is_no_longer_for_it(disk: 
         ahead.append(os.stat(f"{tmp_path}/file").st_blocks * 512 - file.size())
     assert max(ahead[:8]) < len(part), "while the file is small there is nothing ahead"
     assert len(part) <= max(ahead) <= file.size() // 8 + 64 * 1024, "then some, and never much"
-    assert file.read(len(part), 7 * len(part)) == part
+    assert file.read(len(part), position=7 * len(part)) == part
     file.truncate(len(part))
     file.write(part, len(part))
-    assert file.read(3 * len(part), 0) == part * 2
+    assert file.read(3 * len(part), position=0) == part * 2
 
 
 def test_small_files_and_small_writes_reserve_nothing(disk: LocalDisk, tmp_path: Path) -> None:
@@ -60,23 +60,23 @@ def test_small_files_and_small_writes_reserve_nothing(disk: LocalDisk, tmp_path:
     assert os.stat(f"{tmp_path}/file").st_blocks * 512 <= file.size() + 64 * 1024
 
 
-def test_a_short_write_is_carried_on(disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_is_completed(disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = disk.open(f"{tmp_path}/file", create=True)
     whole = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, position: whole(fd, bytes(data[:3]), position))
     file.write(b"0123456789", 0)
-    assert file.read(10, 0) == b"0123456789"
+    assert file.read(10, position=0) == b"0123456789"
 
 
-def test_a_read_from_memory_gives_all_or_nothing(disk: LocalDisk, tmp_path: Path) -> None:
+def test_a_cached_read_returns_all_bytes_or_none(disk: LocalDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/file", create=True)
     file.write(b"x" * 10_000, 0)
-    assert file.read_cached(10_000, 0) in (None, b"x" * 10_000)
-    assert file.read_cached(10_001, 0) is None
+    assert file.read_cached(10_000, position=0) in (None, b"x" * 10_000)
+    assert file.read_cached(10_001, position=0) is None
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EOPNOTSUPP])
-def test_a_read_that_would_wait_is_left_to_a_worker(
+def test_a_cached_read_that_would_wait_returns_none(
     disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     file = disk.open(f"{tmp_path}/file", create=True)
@@ -86,10 +86,10 @@ def test_a_read_that_would_wait_is_left_to_a_worker(
         raise OSError(number, "not now")
 
     monkeypatch.setattr(os, "preadv", refuse)
-    assert file.read_cached(1, 0) is None
+    assert file.read_cached(1, position=0) is None
 
 
-def test_directories_are_made_with_those_above_them(disk: LocalDisk, tmp_path: Path) -> None:
+def test_make_directory_creates_missing_parents(disk: LocalDisk, tmp_path: Path) -> None:
     disk.make_directory(f"{tmp_path}/a/b/c")
     disk.make_directory(f"{tmp_path}/a/b/c")
     disk.open(f"{tmp_path}/a/b/two", create=True)
@@ -103,12 +103,12 @@ def test_directories_are_made_with_those_above_them(disk: LocalDisk, tmp_path: P
     assert not disk.exists(f"{tmp_path}/a/b/two")
 
 
-def test_an_absent_file_is_not_made_by_accident(disk: LocalDisk, tmp_path: Path) -> None:
+def test_opening_an_absent_file_without_create_fails(disk: LocalDisk, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         disk.open(f"{tmp_path}/absent")
 
 
-def test_a_file_closes_with_its_last_reference(disk: LocalDisk, tmp_path: Path) -> None:
+def test_a_file_is_closed_with_its_last_reference(disk: LocalDisk, tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     files = [disk.open(f"{tmp_path}/{number}", create=True) for number in range(20)]
     assert len(os.listdir("/proc/self/fd")) == before + 20
@@ -116,7 +116,7 @@ def test_a_file_closes_with_its_last_reference(disk: LocalDisk, tmp_path: Path) 
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_lock_is_taken_by_one_process_and_names_it(disk: LocalDisk, tmp_path: Path) -> None:
+def test_a_lock_belongs_to_one_process_and_the_error_names_it(disk: LocalDisk, tmp_path: Path) -> None:
     lock = disk.lock(f"{tmp_path}/.lock")
     try_it = (
         "import sys; from millstream.seams.local_disk import LocalDisk\n"
@@ -136,7 +136,7 @@ def test_a_lock_is_taken_by_one_process_and_names_it(disk: LocalDisk, tmp_path: 
     disk.lock(f"{tmp_path}/.lock").close()
 
 
-def test_a_volume_has_no_more_room_than_it_is_large(disk: LocalDisk, tmp_path: Path) -> None:
+def test_the_free_space_of_a_volume_is_at_most_its_size(disk: LocalDisk, tmp_path: Path) -> None:
     space = disk.space(str(tmp_path))
     assert 0 < space.free_bytes <= space.total_bytes
     with pytest.raises(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Large answers come in large parts, and whole, over real sockets."""
+"""Checks over real sockets that large responses arrive in large parts and completely."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ from millstream.seams.receive_pace import LARGE_BYTES, WAKE_BYTES, Pace
 
 
 class Receiver(asyncio.BufferedProtocol):
-    """Takes answers of known sizes one after the other, as a connection does."""
+    """Receives responses of known sizes in sequence, as a connection does."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.received: list[bytes] = []
@@ -28,7 +28,7 @@ class Receiver(asyncio.BufferedProtocol):
     def _begin(self) -> None:
         self._answer = bytearray(self._left.pop(0)) if self._left else bytearray(1)
         self._filled = 0
-        # A connection has read some of an answer before it knows how large it is.
+        # A connection must read a part of a response before it knows its size.
         self._pace.set(0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -48,7 +48,7 @@ class Receiver(asyncio.BufferedProtocol):
 
 
 def receive(sizes: Sequence[int], pieces: Sequence[bytes]) -> Receiver:
-    """What comes of answers of these sizes if a broker sends these pieces and then ends the connection."""
+    """Receive responses of these sizes from a broker that sends these pieces and then closes the connection."""
     return asyncio.run(_receive(sizes, pieces))
 
 
@@ -82,19 +82,19 @@ def cut(data: bytes, size: int) -> list[bytes]:
         (5 * WAKE_BYTES + 7, 10, 3 * WAKE_BYTES),
     ],
 )
-def test_every_answer_comes_whole_however_it_is_sent(sizes: Sequence[int], piece_bytes: int) -> None:
+def test_every_response_arrives_whole_however_it_is_split(sizes: Sequence[int], piece_bytes: int) -> None:
     answers = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     receiver = receive(sizes, cut(b"".join(answers), piece_bytes))
     assert receiver.received == answers
 
 
-def test_it_is_never_waited_for_more_than_an_answer_lacks() -> None:
+def test_the_wake_threshold_never_exceeds_the_missing_bytes() -> None:
     size = 3 * WAKE_BYTES + 10
     receiver = receive([size], cut(bytes(size), 10_000))
     assert receiver.least[0] == WAKE_BYTES
     assert receiver.least[-1] == 1
 
 
-def test_a_connection_that_ends_within_an_answer_is_noticed() -> None:
+def test_a_connection_closed_within_a_response_is_detected() -> None:
     receiver = receive([3 * WAKE_BYTES], [bytes(WAKE_BYTES + 1000)])
     assert receiver.received == []

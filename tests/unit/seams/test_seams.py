@@ -1,4 +1,4 @@
-"""The real clock, chance, threads and sockets keep what their seams promise."""
+"""Checks that the real clock, entropy, workers and sockets keep the guarantees of their interfaces."""
 
 import asyncio
 import threading
@@ -25,7 +25,7 @@ def test_random_ids_are_version_four_and_differ() -> None:
     assert all(one.version == 4 for one in ids)
 
 
-def test_work_runs_in_another_thread_and_hands_back_its_result_or_error() -> None:
+def test_work_runs_in_another_thread_and_returns_its_result_or_error() -> None:
     def fail() -> None:
         raise ValueError("no")
 
@@ -41,7 +41,7 @@ def test_work_runs_in_another_thread_and_hands_back_its_result_or_error() -> Non
     asyncio.run(scenario())
 
 
-def test_workers_do_as_much_side_by_side_as_they_are_many_and_finish_what_they_took_before_they_close() -> None:
+def test_workers_run_concurrently_and_finish_their_work_before_closing() -> None:
     meet = threading.Barrier(3)
     done: list[int] = []
 
@@ -86,7 +86,7 @@ class _Caller(asyncio.Protocol):
         self.answer.set_result(data)
 
 
-def test_port_zero_is_given_out_and_both_sides_talk() -> None:
+def test_port_zero_is_assigned_and_both_sides_communicate() -> None:
     async def scenario() -> None:
         network = TcpNetwork()
         listening = await network.listen(_Echo, "127.0.0.1", 0)
@@ -99,7 +99,7 @@ def test_port_zero_is_given_out_and_both_sides_talk() -> None:
     asyncio.run(scenario())
 
 
-def test_nobody_there_is_an_os_error() -> None:
+def test_connecting_to_a_closed_port_raises_os_error() -> None:
     async def scenario() -> None:
         network = TcpNetwork()
         listening = await network.listen(_Echo, "127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""Columns of a topic, in Spark's types."""
+"""Tests the columns of a topic in Spark's types."""
 
 import pyarrow as pa
 import pytest
@@ -15,7 +15,7 @@ LAST_US = (2**63 - 1) // 1000 * 1000
     ("time_ms", "expected_us"),
     [(1769860800123, 1769860800123000), (-5, -5000), (2**60, LAST_US), (2**63 - 1, LAST_US), (-(2**62), -LAST_US)],
 )
-def test_a_time_that_spark_does_not_reach_is_the_last_that_it_does(time_ms: int, expected_us: int) -> None:
+def test_timestamps_outside_sparks_range_are_clamped(time_ms: int, expected_us: int) -> None:
     times = pa.array([0, time_ms], pa.timestamp("ms", "UTC"))
     columns = ArrowColumns(StructType().add("timestamp", TimestampType()), ValueOptions())
     (found,) = columns.of(pa.record_batch({"timestamp": times})).columns
@@ -33,7 +33,7 @@ def test_a_time_that_spark_does_not_reach_is_the_last_that_it_does(time_ms: int,
     ids=str,
 )
 @pytest.mark.parametrize("shape", ValueShape)
-def test_a_type_that_has_no_nulls_where_there_may_be_some_is_refused(kind: DataType, shape: ValueShape) -> None:
+def test_not_null_types_inside_values_are_refused(kind: DataType, shape: ValueShape) -> None:
     fields = StructType([StructField("field", kind)])
     schema = fields if shape is ValueShape.COLUMNS else StructType([StructField("value", fields)])
     for values in (ValueOptions(ValueFormat.JSON, shape=shape), ValueOptions(ValueFormat.ARROW, shape=shape)):

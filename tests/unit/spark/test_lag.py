@@ -1,4 +1,4 @@
-"""How far behind a query is, from what Spark says about its last batch."""
+"""Tests the lag of a query, computed from Spark's progress of its last batch."""
 
 from typing import Any
 from uuid import UUID
@@ -28,6 +28,6 @@ def position(**offsets: dict[int, int]) -> dict[str, Any]:
         ([(17, 19), (position(a={0: 5}), position(a={0: 6}))], 1),
     ],
 )
-def test_it_is_the_messages_of_all_topics_that_were_there_and_not_read(sources: list[Any], lag: int | None) -> None:
+def test_lag_is_the_number_of_unread_messages_of_all_topics(sources: list[Any], lag: int | None) -> None:
     progress = {"sources": [{"endOffset": end, "latestOffset": latest} for end, latest in sources]}
     assert lag_of(progress) == lag

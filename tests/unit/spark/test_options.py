@@ -1,4 +1,4 @@
-"""Options of the format "millstream": what is understood, and what is said about what is not."""
+"""Tests the options of the format "millstream": accepted values, defaults, and error messages."""
 
 import re
 from pathlib import Path
@@ -27,28 +27,42 @@ def refused(given: dict[str, str], *, streaming: bool = False) -> str:
     return caught.value.detail
 
 
-def test_names_are_understood_however_they_are_capitalised() -> None:
+def test_option_names_are_case_insensitive() -> None:
     assert options(MINPARTITIONS="3").min_tasks == 3
 
 
-def test_a_batch_reads_everything_and_a_stream_what_comes_unless_told_otherwise() -> None:
+def test_by_default_a_batch_reads_everything_and_a_stream_new_messages() -> None:
     assert options().starting == PartitionBounds(OffsetBound.earliest())
     assert options().ending == PartitionBounds(OffsetBound.latest())
     assert options(streaming=True).starting == PartitionBounds(OffsetBound.latest())
     assert options(streaming=True).ending is None
 
 
-def test_several_topics_are_named_with_commas_each_once() -> None:
+def test_topics_are_separated_by_commas_and_deduplicated() -> None:
     assert options(topic="a, b,a").topics == ("a", "b")
 
 
-def test_partitions_name_their_topics() -> None:
+def test_the_option_partitions_also_selects_the_topics() -> None:
     chosen = source_options(parse_options({"bootstrap": "b:1", "partitions": '{"orders": [2, 0, 2]}'}), streaming=False)
     assert (chosen.topics, chosen.partitions) == (("orders",), {"orders": (0, 2)})
 
 
+@pytest.mark.parametrize(("text", "size_bytes"), [("64MiB", 64 * 2**20), ("1000", 1000), ("1.5kb", 1500)])
+def test_the_rate_limit_in_bytes_takes_a_unit(text: str, size_bytes: int) -> None:
+    assert options(streaming=True, maxBytesPerTrigger=text).max_bytes == size_bytes
+
+
+def test_a_data_loss_policy_takes_every_word_for_the_beginning() -> None:
+    assert options(dataLoss="beginning").data_loss is DataLoss.EARLIEST
+
+
+def test_a_time_in_seconds_is_refused_with_the_milliseconds() -> None:
+    detail = refused({**LEAST, "startingTimestamp": "1738324800"})
+    assert "looks like seconds; give milliseconds (1738324800000)" in detail
+
+
 @pytest.mark.parametrize("policy", DataLoss)
-def test_every_policy_for_lost_data_is_understood(policy: DataLoss) -> None:
+def test_every_data_loss_policy_is_accepted(policy: DataLoss) -> None:
     assert options(dataLoss=policy.value.upper()).data_loss is policy
 
 
@@ -85,12 +99,12 @@ def test_every_policy_for_lost_data_is_understood(policy: DataLoss) -> None:
         ("group", ""),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_with_its_options_name(name: str, text: str) -> None:
+def test_an_invalid_value_is_refused_with_the_options_name(name: str, text: str) -> None:
     said = refused({**LEAST, name: text})
     assert said.startswith(f"option {name}={text!r}: ")
 
 
-def test_an_unknown_option_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_option_is_refused_with_a_list_of_valid_ones() -> None:
     said = refused({**LEAST, "topics": "x"})
     assert all(row.name in said for row in TABLE)
 
@@ -98,11 +112,11 @@ def test_an_unknown_option_is_refused_with_those_that_there_are() -> None:
 @pytest.mark.parametrize(
     ("name", "ours"), [("subscribe", "topic"), ("failOnDataLoss", "dataLoss"), ("kafka.bootstrap.servers", "bootstrap")]
 )
-def test_who_knows_sparks_kafka_options_is_told_what_they_are_called_here(name: str, ours: str) -> None:
-    assert refused({**LEAST, name: "x"}) == f"there is no option {name}; it is called {ours} here"
+def test_options_of_the_kafka_connector_are_refused_with_our_names(name: str, ours: str) -> None:
+    assert refused({**LEAST, name: "x"}) == f"unknown option {name}; use {ours} instead"
 
 
-def test_brokers_that_no_option_names_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_defaults_to_the_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = parse_options({"topic": "orders"})
     monkeypatch.delenv(BOOTSTRAP_VARIABLE, raising=False)
     assert source_options(chosen, streaming=False).bootstrap == DEFAULT_BOOTSTRAP
@@ -110,30 +124,30 @@ def test_brokers_that_no_option_names_are_those_of_the_environment(monkeypatch: 
     assert source_options(chosen, streaming=False).bootstrap == "elsewhere:9092"
 
 
-def test_a_path_is_refused() -> None:
+def test_the_option_path_is_refused() -> None:
     assert "no path" in refused({**LEAST, "path": "/data"})
 
 
-def test_sparks_own_options_are_not_looked_at() -> None:
+def test_sparks_own_options_are_ignored() -> None:
     assert options(checkpointLocation="/somewhere") == options()
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"bootstrap": "b:1"}, "none of them was given"),
-        ({"bootstrap": "b:1", "topic": "a", "topicPattern": "b"}, "not topic and topicPattern together"),
+        ({"bootstrap": "b:1"}, "found none"),
+        ({"bootstrap": "b:1", "topic": "a", "topicPattern": "b"}, "found topic and topicPattern"),
         ({**LEAST, "startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other"),
-        ({**LEAST, "maxRowsPerTrigger": "5"}, "for streams"),
-        ({**LEAST, "group": "g"}, "for streams"),
-        ({**LEAST, "valueSchema": "a INT"}, "valueSchema is for values with types"),
-        ({**LEAST, "valueFormat": "string", "badValues": "null"}, "badValues is for values with types"),
-        ({**LEAST, "valueShape": "struct"}, "valueShape is for values with types"),
-        ({**LEAST, "valueFormat": "json", "avroFraming": "confluent"}, "avroFraming is for valueFormat=avro"),
+        ({**LEAST, "maxRowsPerTrigger": "5"}, "to streams only"),
+        ({**LEAST, "group": "g"}, "to streams only"),
+        ({**LEAST, "valueSchema": "a INT"}, "valueSchema applies only to valueFormat=json, avro and arrow"),
+        ({**LEAST, "valueFormat": "string", "badValues": "null"}, "badValues applies only to valueFormat="),
+        ({**LEAST, "valueShape": "struct"}, "valueShape applies only to valueFormat="),
+        ({**LEAST, "valueFormat": "json", "avroFraming": "confluent"}, "avroFraming applies only to valueFormat=avro"),
         ({**LEAST, "valueFormat": "avro"}, "needs the option valueSchema"),
     ],
 )
-def test_options_that_do_not_fit_together_are_refused(given: dict[str, str], said: str) -> None:
+def test_conflicting_or_missing_options_are_refused(given: dict[str, str], said: str) -> None:
     assert said in refused(given)
 
 
@@ -142,6 +156,12 @@ def test_options_that_do_not_fit_together_are_refused(given: dict[str, str], sai
     [
         ("earliest", PartitionBounds(OffsetBound.earliest())),
         ("LATEST", PartitionBounds(OffsetBound.latest())),
+        ("beginning", PartitionBounds(OffsetBound.earliest())),
+        ("End", PartitionBounds(OffsetBound.latest())),
+        (
+            '{"a": "Beginning", "b": "end"}',
+            PartitionBounds(None, {"a": OffsetBound.earliest(), "b": OffsetBound.latest()}),
+        ),
         ('{"a": "earliest"}', PartitionBounds(None, {"a": OffsetBound.earliest()})),
         (
             '{"a": {"0": 23, "1": -1, "2": -2}}',
@@ -157,19 +177,19 @@ def test_options_that_do_not_fit_together_are_refused(given: dict[str, str], sai
         ),
     ],
 )
-def test_offsets_are_said_for_all_for_a_topic_or_for_a_partition(text: str, expected: PartitionBounds) -> None:
+def test_offsets_are_given_globally_per_topic_or_per_partition(text: str, expected: PartitionBounds) -> None:
     assert offset_places(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["2026-01-31T12:00:00Z", "2026-01-31T13:00:00+01:00", str(MIDDAY_MS), f'{{"a": {{"0": {MIDDAY_MS}}}}}']
 )
-def test_times_are_said_in_several_ways(text: str) -> None:
+def test_times_are_accepted_in_several_formats(text: str) -> None:
     where = TopicPartition("a", 0)
     assert time_places(text).of(where, OffsetBound.latest()) == OffsetBound(BoundKind.TIME, MIDDAY_MS)
 
 
-def test_what_is_said_of_a_partition_goes_before_what_is_said_of_its_topic() -> None:
+def test_a_partitions_bound_overrides_its_topics_bound() -> None:
     said = PartitionBounds(
         None, {"a": OffsetBound.earliest()}, {TopicPartition("a", 1): OffsetBound(BoundKind.OFFSET, 7)}
     )
@@ -179,7 +199,8 @@ def test_what_is_said_of_a_partition_goes_before_what_is_said_of_its_topic() -> 
     assert found == [OffsetBound.earliest(), OffsetBound(BoundKind.OFFSET, 7), OffsetBound.latest()]
 
 
-def test_every_option_is_documented_and_no_other() -> None:
+def test_the_documentation_lists_exactly_the_options() -> None:
     page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`.+?`) \|", page.partition("## What to read")[2], flags=re.MULTILINE)
+    tables = re.findall(r"^\| option \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, flags=re.MULTILINE)
+    rows = [row for table in tables for row in re.findall(r"^\| (`.+?`) \|", table, flags=re.MULTILINE)]
     assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(row.name for row in TABLE)

@@ -1,4 +1,4 @@
-"""Of what Spark says about a failure, people are told what it was, and where in their file."""
+"""Tests that a failure reported by Spark is reduced to its cause and the line in the user's file."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ CALL = "An error occurred while calling o34.save.\n: org.apache.spark.SparkExcep
         (CALL, "job.py, line 9", "PIPELINE_FAILED", "job.py, line 9: Job aborted"),
     ],
 )
-def test_what_spark_says_is_brought_to_its_point(said: str, where: str, code: str, text: str) -> None:
+def test_sparks_error_text_is_reduced_to_its_cause(said: str, where: str, code: str, text: str) -> None:
     error = told(said, where, Path("/home/me/job.py"))
     assert (error.code, error.detail, error.trace) == (ErrorCode[code], text, said)
 
@@ -75,7 +75,7 @@ def test_what_spark_says_is_brought_to_its_point(said: str, where: str, code: st
         ("import sys\nsys.exit(3)", "job.py, line 2: SystemExit: 3"),
     ],
 )
-def test_what_a_file_raises_is_told_with_the_line(source: str, text: str, tmp_path: Path) -> None:
+def test_an_exception_of_the_file_is_reported_with_its_line(source: str, text: str, tmp_path: Path) -> None:
     file = tmp_path / "job.py"
     file.write_text(source)
     with pytest.raises(MillstreamError) as caught:
@@ -86,20 +86,20 @@ def test_what_a_file_raises_is_told_with_the_line(source: str, text: str, tmp_pa
 @pytest.mark.parametrize(
     "source", ["import sys\nsys.exit(0)", "import sys\nassert sys.argv[1:] == ['a']\nassert told == 5"]
 )
-def test_a_file_is_the_main_program_and_finds_names_and_arguments(source: str, tmp_path: Path) -> None:
+def test_a_file_runs_as_main_with_its_names_and_arguments(source: str, tmp_path: Path) -> None:
     file = tmp_path / "job.py"
     file.write_text(source + "\nassert __name__ == '__main__'")
     run_python(file, compiled(file), ["a"], {"told": 5})
 
 
 @pytest.mark.parametrize("source", [b"x = 1\ndef f(:\n", b"x = 1\n\x00"])
-def test_what_is_no_python_is_told_before_it_is_run(source: bytes, tmp_path: Path) -> None:
+def test_invalid_python_is_reported_before_anything_runs(source: bytes, tmp_path: Path) -> None:
     file = tmp_path / "job.py"
     file.write_bytes(source)
     with pytest.raises(MillstreamError, match=r"^\w+: job\.py"):
         compiled(file)
 
 
-def test_a_failure_of_ours_keeps_its_code() -> None:
+def test_a_millstream_error_keeps_its_code() -> None:
     error = pipeline_error(MillstreamError(ErrorCode.TOPIC_ALREADY_EXISTS, "it is there"), "job.py", Path("job.py"))
     assert (error.code, error.detail) == (ErrorCode.TOPIC_ALREADY_EXISTS, "job.py: it is there")

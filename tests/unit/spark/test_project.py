@@ -1,4 +1,4 @@
-"""A project as far as it can be seen without Spark: another program stands for Spark's command."""
+"""Tests how a project is stopped, with another program in place of Spark's command."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ while [ $seconds -lt 100 ]; do sleep 1; seconds=$((seconds + 1)); done
 
 
 @pytest.mark.parametrize(("grace_s", "signals", "code"), [(0, 1, -signal.SIGINT), (1_000, 2, 130)])
-def test_a_project_that_does_not_end_by_itself_is_ended_when_time_is_over_or_at_the_second_signal(
+def test_a_project_is_killed_after_the_grace_period_or_at_the_second_signal(
     grace_s: float, signals: int, code: int, tmp_path: Path
 ) -> None:
     program = tmp_path / "bin" / "spark-pipelines"
@@ -44,7 +44,7 @@ def test_a_project_that_does_not_end_by_itself_is_ended_when_time_is_over_or_at_
                 if signals > 1:
                     assert heard.readline() == "asked\n"
                     run.send_signal(signal.SIGINT)
-                assert heard.read() in ("", "asked\n")  # Its end is that of all that have it open.
+                assert heard.read() in ("", "asked\n")  # End of file: every process that had it open has ended.
             assert run.wait() == code
         finally:
             run.kill()

@@ -1,4 +1,4 @@
-"""What the format "millstream" refuses before anything is written."""
+"""Tests what the format "millstream" refuses before it writes anything."""
 
 import pytest
 from pyspark.sql.types import BinaryType, StructType
@@ -11,13 +11,13 @@ from millstream.spark.source import MillstreamSource
 ROWS = StructType().add("value", BinaryType())
 
 
-def test_a_sink_whose_plan_nobody_looked_at_is_refused_unless_the_order_of_rows_is_said() -> None:
+def test_a_sink_without_row_order_is_refused_when_no_hook_has_seen_its_plan() -> None:
     stream, table = MillstreamSource({"topic": "a"}), MillstreamSource({"topic": "a", "txnId": "x"})
     for make in (stream.streamWriter, table.writer):
-        with pytest.raises(MillstreamError, match=r"rowOrder=given where .* rowOrder=sorted where") as caught:
+        with pytest.raises(MillstreamError, match=r"rowOrder=given if .* rowOrder=sorted if") as caught:
             make(ROWS, False)
         assert caught.value.code is ErrorCode.INVALID_SETTING
 
 
-def test_projects_divide_the_rows_of_a_repeated_batch_alike_too() -> None:
+def test_projects_set_the_settings_for_repeatable_batches() -> None:
     assert DIVIDING_ALIKE.items() <= project.SETTINGS.items()

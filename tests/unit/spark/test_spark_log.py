@@ -1,4 +1,4 @@
-"""What of Spark's noise reaches people."""
+"""Tests which lines of Spark's output are shown to the user."""
 
 import json
 import signal
@@ -61,21 +61,19 @@ def passed(*lines: str) -> list[str]:
         (["a", "", "b"], ["a", "", "b"]),
     ],
 )
-def test_warnings_and_what_programs_print_pass_and_what_everybody_gets_does_not(
-    lines: list[str], told: list[str]
-) -> None:
+def test_warnings_and_printed_lines_are_shown_but_common_noise_is_not(lines: list[str], told: list[str]) -> None:
     assert passed(*lines) == told
 
 
-def test_the_log_has_all_of_it_as_people_know_it() -> None:
+def test_the_log_file_has_every_event_in_sparks_usual_format() -> None:
     line = logged("ERROR", "Executor", "Exception in task", "java.lang.Error\n\tat here\n")
     assert as_logged(line) == "2026-01-31T12:00:00,000 ERROR Executor: Exception in task\njava.lang.Error\n\tat here"
     assert as_logged("printed") == "printed"
 
 
-def test_of_a_start_that_is_interrupted_nothing_is_left() -> None:
+def test_an_interrupted_start_leaves_no_process() -> None:
     gateway: Any = java_gateway
-    with pytest.raises(KeyboardInterrupt), SparkLog(print, None).starting():  # noqa: PT012  # It is what is interrupted.
+    with pytest.raises(KeyboardInterrupt), SparkLog(print, None).starting():  # noqa: PT012  # The block is interrupted.
         process = gateway.Popen(["sleep", "3600"])
         assert process.poll() is None
         raise KeyboardInterrupt
@@ -83,7 +81,7 @@ def test_of_a_start_that_is_interrupted_nothing_is_left() -> None:
     assert gateway.Popen is subprocess.Popen
 
 
-def test_what_spark_logs_before_a_program_has_ended_its_line_is_none_of_that_line() -> None:
+def test_a_log_event_inside_an_unfinished_printed_line_is_separated() -> None:
     told: list[str] = []
     warning = logged("WARN", "X", "slow")
     lines = [f"Flow a is RUNNING.{warning}", "", f"Flow b is RUNNING.{logged('WARN', 'HiveConf', '')}", "", "", "end"]
@@ -91,7 +89,7 @@ def test_what_spark_logs_before_a_program_has_ended_its_line_is_none_of_that_lin
     assert told == ["Flow a is RUNNING.", "spark: slow", "Flow b is RUNNING.", "", "end"]
 
 
-def test_what_is_said_is_told_until_it_is_being_ended_and_logged_all_the_time() -> None:
+def test_output_is_shown_until_the_end_begins_but_always_logged() -> None:
     told: list[str] = []
     log = StringIO()
     spark_log = SparkLog(told.append, log)

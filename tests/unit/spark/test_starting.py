@@ -1,4 +1,4 @@
-"""A signal while Spark starts, as far as it can be seen without Spark: another program stands for its Java."""
+"""Tests a signal while Spark starts, with another program in place of Java."""
 
 import signal
 import subprocess
@@ -42,7 +42,7 @@ main()
 """
 
 
-def test_a_master_that_takes_nobody_is_told_in_a_line(tmp_path: Path) -> None:
+def test_a_master_that_refuses_the_application_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("")
     words = [sys.executable, "-c", REFUSED, "pipeline", "run", str(tmp_path / "a.py"), "--master", "spark://h:1"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -53,7 +53,7 @@ def test_a_master_that_takes_nobody_is_told_in_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["hearing", "deaf"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, EXIT_INTERRUPTED), (signal.SIGTERM, EXIT_TERMINATED)])
-def test_a_signal_while_spark_starts_ends_all_of_it_with_its_own_code(
+def test_a_signal_while_spark_starts_ends_all_processes(
     number: signal.Signals, code: int, how: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.py").write_text("raise AssertionError")
@@ -62,5 +62,5 @@ def test_a_signal_while_spark_starts_ends_all_of_it_with_its_own_code(
         assert run.stdout is not None
         assert "begun\n" in iter(run.stdout.readline, "")
         run.send_signal(number)
-        assert run.stdout.read() == ""  # Its end is that of all that have it open.
+        assert run.stdout.read() == ""  # End of file: every process that had it open has ended.
         assert run.wait() == code

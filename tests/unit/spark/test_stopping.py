@@ -1,4 +1,4 @@
-"""What ends a pipeline reaches it, whatever it is doing in that moment."""
+"""Tests that a stop signal reaches a pipeline that waits for a pipe."""
 
 import io
 import os
@@ -13,13 +13,13 @@ from millstream.spark.pipelines.stopping import InterruptiblePipe, Stop
 ROUNDS = 500
 
 
-def test_a_signal_is_heard_also_in_the_moment_in_which_a_pipe_begins_to_be_waited_for() -> None:
-    """Nothing is ever written: who does not hear the signal waits for ever."""
+def test_a_signal_just_before_a_blocking_pipe_read_interrupts_it() -> None:
+    """Nothing is ever written to the pipe: a missed signal would block forever."""
     reader = threading.get_ident()
     is_near = threading.Lock()
 
     def read(pipe: io.BufferedIOBase) -> None:
-        is_near.release()  # The other thread runs when this one lets go of the interpreter, just before it waits.
+        is_near.release()  # The other thread runs when this one releases the interpreter lock, just before it waits.
         pipe.readline()
 
     def interrupt() -> None:

@@ -1,4 +1,4 @@
-"""Power lost before every operation of a cleaning, disks that fail in the middle of one: nothing current is lost."""
+"""Checks that power losses and disk errors during a compaction lose no current value."""
 
 import asyncio
 from contextlib import suppress
@@ -13,9 +13,10 @@ from builders.keyed import (
     records_in,
     table_of,
 )
-from builders.logs import SMALL, append_durably, key, open_store, run, values_of
+from builders.logs import SMALL, append_durably, commit, key, open_store, run, values_of
 from builders.loops import for_each
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
 from millstream.records.record import Record
 from millstream.storage.cleaning.segment_exchange import SwapStage
 from millstream.storage.log.log import Log
@@ -26,7 +27,7 @@ KEYS = 4
 
 
 class Table:
-    """What was written to a compacted log, and how far it was acknowledged."""
+    """The records written to a compacted log, and the acknowledged end."""
 
     def __init__(self) -> None:
         self.written: list[Record] = []
@@ -42,15 +43,18 @@ class Table:
         value = b"%d:" % offset + b"." * size
         append_pairs(log, [(b"k%d" % one, value)])
         self.note(offset, one, value)
-        committed = store.commit(log)
+        committed = commit(log)
         if committed is not None:
             await committed
         self.acknowledged = max(self.acknowledged, offset + 1)
 
     def check(self, log: Log) -> None:
-        """What is found was written; whoever reads all of it knows the table as it was at some moment from the last
-        acknowledgement on; nobody finds a log that starts later than it was told to."""
-        assert log.quarantined is None, log.quarantined
+        """Compare the log with the table.
+
+        All records must have been written. The table must be a state since the last acknowledgement. The log start must
+        be at most the requested one.
+        """
+        assert log.health.quarantined is None, log.health.quarantined
         assert log.start_offset <= self.trimmed
         assert log.end_offset >= self.acknowledged
         found = records_in(log)
@@ -63,12 +67,12 @@ class Table:
 
 async def log_of(store: LogStore) -> Log:
     log = store.get(key(0)) or await store.create(key(0), COMPACTED)
-    log.settings = COMPACTED
+    log.configure(COMPACTED)
     return log
 
 
 async def script(disk: SimulatedDisk, table: Table) -> None:
-    """Write, clean, write and clean again, trim in between, with a neighbour whose appends share the journal."""
+    """Write, clean and trim twice, beside another log whose appends share the journal."""
     store = await open_store(disk, random=Random(1))
     log, other = await log_of(store), await store.create(key(1), SMALL)
     for rounds in range(2):
@@ -82,7 +86,7 @@ async def script(disk: SimulatedDisk, table: Table) -> None:
 
 
 def run_until(disk: SimulatedDisk, table: Table, number: int) -> bool:
-    """Run the script until power is lost before operation `number`; false when it ended before that."""
+    """Run the script until power is lost before operation `number`; return False if it ended before that."""
 
     def before(operation: DiskOperation) -> None:
         if operation.number == number:
@@ -114,7 +118,7 @@ async def recover_and_clean(disk: SimulatedDisk, table: Table) -> None:
 
 
 @for_each("seed", range(3))
-def test_the_last_value_of_each_key_survives_wherever_power_is_lost_in_a_cleaning(seed: int) -> None:
+def test_last_values_survive_a_power_loss_anywhere_in_a_compaction(seed: int) -> None:
     disk = SimulatedDisk(Random(0))
     assert not run_until(disk, Table(), -1)
     for number in range(1 + seed, disk.operations + 1, 3):
@@ -126,11 +130,9 @@ def test_the_last_value_of_each_key_survives_wherever_power_is_lost_in_a_cleanin
 
 
 @pytest.mark.parametrize("fault", ["write", "flush", "full", "rename", "remove"])
-def test_a_disk_that_fails_in_a_cleaning_costs_nothing_but_another_try(
-    fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_compaction_succeeds_later_after_a_disk_error(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     async def story(disk: SimulatedDisk, nth: int) -> bool:
-        """Fail from the nth operation of its kind on; whether there was one."""
+        """Fail from the nth operation of its kind on, and return True if there was one."""
         store = await open_store(disk, random=Random(nth))
         log, table = await log_of(store), Table()
         for number in range(40):
@@ -170,22 +172,22 @@ def test_a_disk_that_fails_in_a_cleaning_costs_nothing_but_another_try(
         assert nth < 100
     assert nth > 1
     if fault != "remove":
-        assert "a log could not be cleaned" in caplog.text
+        assert "compaction failed" in caplog.text
 
 
 @for_each("seed", range(12))
-def test_an_exchange_of_segments_that_were_forgotten_since_means_nothing_after_a_power_loss(seed: int) -> None:
+def test_an_exchange_of_trimmed_segments_is_ignored_after_a_power_loss(seed: int) -> None:
     disk, table = SimulatedDisk(Random(seed)), Table()
 
     async def forget_all() -> None:
-        """The checkpoint is written while the name of the one segment that is left could not be flushed."""
+        """Write a checkpoint while the name of the only remaining segment cannot be flushed."""
         store = await open_store(disk)
         log = await log_of(store)
         for number in range(40):
             await table.write(store, log, number % KEYS)
         log.roll()
         await clean(store, log)
-        assert log.exchange_stage is SwapStage.DONE
+        assert log.cleaning.stage is SwapStage.DONE
         await table.write(store, log, 0)
         log.trim(log.end_offset)
         table.trimmed = log.end_offset
@@ -206,7 +208,7 @@ def test_an_exchange_of_segments_that_were_forgotten_since_means_nothing_after_a
     run(look())
 
 
-def test_a_log_that_was_quarantined_after_an_exchange_comes_back_with_what_it_lacked() -> None:
+def test_a_log_quarantined_after_an_exchange_recovers_when_its_file_is_back() -> None:
     disk, table = SimulatedDisk(Random(0)), Table()
 
     async def exchange() -> str:
@@ -215,12 +217,12 @@ def test_a_log_that_was_quarantined_after_an_exchange_comes_back_with_what_it_la
         for number in range(40):
             await table.write(store, log, number % KEYS)
         await clean(store, log)
-        assert log.exchange_stage is SwapStage.DONE
+        assert log.cleaning.stage is SwapStage.DONE
         return log.segments[-1].path
 
     async def look(*, is_whole: bool) -> None:
         log = await log_of(await open_store(disk))
-        assert (log.quarantined is None) == is_whole, log.quarantined
+        assert (log.health.quarantined is None) == is_whole, log.health.quarantined
         if is_whole:
             table.check(log)
 
@@ -240,27 +242,27 @@ def only(error: MillstreamError, *codes: ErrorCode) -> None:
 
 
 class Chaos:
-    """A compacted log, written, cleaned and trimmed while the disk has its moods."""
+    """Writes, cleans and trims a compacted log on a disk with random faults."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.disk = SimulatedDisk(Random(seed + 1))
         self.table = Table()
 
-    async def life(self) -> None:
+    async def run_store(self) -> None:
         store = await open_store(self.disk, random=Random(self.random.random()), open_files_max=8)
         log = await log_of(store)
         self.table.check(log)
-        self.moods()
+        self.start_faults()
         try:
             await asyncio.gather(self.writer(store, log), self.keeper(store, log), self.reader(log))
-            self.calm()
+            self.end_faults()
             if self.random.random() < 0.5:
                 await store.close()
         finally:
-            self.calm()
+            self.end_faults()
 
-    def moods(self) -> None:
+    def start_faults(self) -> None:
         random, disk = self.random, self.disk
         disk.write_error_chance = random.choice((0, 0, 0.02, 0.2))
         disk.flush_error_chance = random.choice((0, 0, 0.02, 0.2))
@@ -272,7 +274,7 @@ class Chaos:
 
         disk.before = before
 
-    def calm(self) -> None:
+    def end_faults(self) -> None:
         self.disk.before = None
         self.disk.write_error_chance = self.disk.flush_error_chance = 0.0
         self.disk.is_full = False
@@ -282,9 +284,9 @@ class Chaos:
             await asyncio.sleep(0.002)
             self.disk.is_full = self.random.random() < 0.1
             with suppress(OSError, MillstreamError):
-                if self.random.random() < 0.2 and log.durable_offset > log.start_offset:
-                    self.table.trimmed = self.random.randint(log.start_offset, log.durable_offset)
-                    log.trim(self.table.trimmed)
+                if self.random.random() < 0.2 and log.flushed_offset > log.start_offset:
+                    self.table.trimmed = self.random.randint(log.start_offset, log.flushed_offset)
+                    log.trim(Offset(self.table.trimmed))
                 await clean(store, log)
 
     async def writer(self, store: LogStore, log: Log) -> None:
@@ -320,7 +322,7 @@ def test_a_compacted_log_survives_any_mixture_of_faults(seed: int) -> None:
 
     for _ in range(4):
         with suppress(PowerLoss):
-            run(chaos.life())
+            run(chaos.run_store())
         if chaos.disk.is_dead:
             chaos.disk.power_loss()
         else:

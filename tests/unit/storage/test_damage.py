@@ -1,12 +1,14 @@
-"""Damage that appears while the broker runs: reads notice it, it is told once, and it is never handed out."""
+"""Checks that reads detect damage in a running broker, log it once, and never return it."""
 
 import logging
 from collections.abc import Callable
 
 import pytest
 
-from builders.logs import SMALL, append, append_durably, key, open_store, run
+from builders.logs import SMALL, append, append_durably, commit, key, open_store, run
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
+from millstream.storage.log.failed_reads import read_failed
 from millstream.storage.log.log import Log
 from millstream.storage.store import LogStore
 from millstream.testing.simulated.disk import SimulatedDisk
@@ -39,27 +41,27 @@ def flip_in_a_header(disk: SimulatedDisk, path: str) -> None:
 
 
 def read_all(log: Log) -> bytes:
-    return log.read_cold(0, 10_000, log.end_offset)
+    return log.read_cold(Offset(0), max_bytes=10_000, end_offset=log.end_offset)
 
 
 def read_one(log: Log) -> bytes:
     data, offset = b"", 0
     while offset < log.segments[0].next_offset:
-        data += log.read_cold(offset, 1, log.end_offset)
+        data += log.read_cold(Offset(offset), max_bytes=1, end_offset=log.end_offset)
         offset += 1
     return data
 
 
 def look_for_a_time(log: Log) -> object:
-    return log.offset_for_time(1_000)
+    return log.scan.offset_for_time(1_000)
 
 
 def walk_headers(log: Log) -> object:
-    return list(log.headers_from(0))
+    return list(log.scan.headers_from(0))
 
 
 async def filled(disk: SimulatedDisk) -> tuple[LogStore, Log]:
-    """A log of several segments, with nothing of it in memory but what is always there."""
+    """Create a log of several segments, and open it again without cached data."""
     store = await open_store(disk)
     log = await store.create(key(0), SMALL)
     for number in range(80):
@@ -90,7 +92,7 @@ async def filled(disk: SimulatedDisk) -> tuple[LogStore, Log]:
         (shorten, walk_headers),
     ],
 )
-def test_damage_below_what_was_flushed_quarantines_the_log_and_is_told_once(
+def test_damage_in_flushed_data_quarantines_the_log_and_is_logged_once(
     damage: Damage, look: Callable[[Log], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def check() -> None:
@@ -102,9 +104,9 @@ def test_damage_below_what_was_flushed_quarantines_the_log_and_is_told_once(
                 look(log)
             assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
             assert log.segments[0].path in refused.value.detail
-        told = [record for record in caplog.records if record.levelno >= logging.ERROR]
-        assert [(record.getMessage(), record.__dict__["log"]) for record in told] == [
-            ("a partition is quarantined", log.path)
+        logged = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert [(record.getMessage(), record.__dict__["log"]) for record in logged] == [
+            ("partition quarantined", log.path)
         ]
         with pytest.raises(MillstreamError):
             await append_durably(store, log, [b"after"])
@@ -112,7 +114,7 @@ def test_damage_below_what_was_flushed_quarantines_the_log_and_is_told_once(
     run(check())
 
 
-def test_what_is_not_flushed_yet_is_refused_but_not_quarantined(caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_in_unflushed_data_fails_reads_without_a_quarantine(caplog: pytest.LogCaptureFixture) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
@@ -122,21 +124,21 @@ def test_what_is_not_flushed_yet_is_refused_but_not_quarantined(caplog: pytest.L
         commits = []
         for log in logs:
             append(log, [b"journaled"])
-            commits.append(store.commit(log))
-        for commit in commits:
-            assert commit is not None
-            await commit
+            commits.append(commit(log))
+        for committed in commits:
+            assert committed is not None
+            await committed
         log = logs[0]
         segment = log.segments[0]
         assert segment.flushed.position < segment.end.position, "the journal took it"
         disk.spoil(segment.path, segment.end.position - 1, b"\xff")
         for _ in range(3):
             with pytest.raises(MillstreamError) as refused:
-                log.read_cold(1, 10_000, log.end_offset)
+                log.read_cold(Offset(1), max_bytes=10_000, end_offset=log.end_offset)
             assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
             assert "cannot be read" in refused.value.detail
-        assert log.quarantined is None
-        assert [record.getMessage() for record in caplog.records].count("a read failed") == 1
+        assert log.health.quarantined is None
+        assert [record.getMessage() for record in caplog.records].count("read failed") == 1
 
     run(check())
 
@@ -148,13 +150,13 @@ def test_a_log_that_is_being_deleted_is_not_quarantined(caplog: pytest.LogCaptur
         with pytest.raises(MillstreamError) as refused:
             read_all(log)
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert log.quarantined is None
+        assert log.health.quarantined is None
         assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
     run(check())
 
 
-def test_a_reader_of_what_retention_removed_finds_no_damage() -> None:
+def test_a_read_of_a_segment_removed_by_retention_is_not_damage() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, log = await filled(disk)
@@ -163,7 +165,7 @@ def test_a_reader_of_what_retention_removed_finds_no_damage() -> None:
         await store.checkpoint()
         with pytest.raises(FileNotFoundError) as missing:
             disk.open(removed)
-        assert log.read_failed(missing.value).code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert log.quarantined is None
+        assert read_failed(log, missing.value).code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.health.quarantined is None
 
     run(check())

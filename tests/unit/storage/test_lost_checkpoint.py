@@ -1,4 +1,4 @@
-"""Without a checkpoint nobody knows what was acknowledged: then only what nothing speaks against is a torn end."""
+"""Checks that without a checkpoint a torn tail is truncated only if there is no evidence of later data."""
 
 import errno
 import logging
@@ -8,7 +8,9 @@ import pytest
 
 from builders.logs import SMALL, append_durably, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.storage.log.log import Log, LogSettings
+from millstream.storage import snapshot
+from millstream.storage.log.log import Log
+from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.log.segment_scan import find_later
 from millstream.testing.simulated.disk import SimulatedDisk
 
@@ -26,7 +28,7 @@ def spoil(disk: SimulatedDisk) -> None:
 
 
 async def filled(disk: SimulatedDisk, count: int = 60, settings: LogSettings = ROOMY) -> Log:
-    """A log of so many batches, closed cleanly."""
+    """Create a log of `count` batches, and close it cleanly."""
     store = await open_store(disk)
     log = await store.create(key(0), settings)
     for number in range(count):
@@ -47,7 +49,7 @@ def everything(disk: SimulatedDisk, log: Log) -> dict[str, bytes]:
 @pytest.mark.parametrize("lose", [remove, spoil])
 @pytest.mark.parametrize("starts", [1, 3])
 @pytest.mark.parametrize(("settings", "segment"), [(ROOMY, 0), (SMALL, 0), (SMALL, -1)])
-def test_damage_before_whole_batches_is_quarantined_and_stays_so(
+def test_damage_before_whole_batches_quarantines_without_changing_files(
     lose: Losing, starts: int, settings: LogSettings, segment: int
 ) -> None:
     async def check() -> None:
@@ -58,14 +60,14 @@ def test_damage_before_whole_batches_is_quarantined_and_stays_so(
         before = everything(disk, log)
         for _ in range(starts):
             found = await reopened(disk)
-            assert found.quarantined is not None
+            assert found.health.quarantined is not None
             assert everything(disk, found) == before, "something was touched"
 
     run(check())
 
 
 @pytest.mark.parametrize("lose", [remove, spoil])
-def test_a_quarantined_log_is_served_again_once_its_bytes_are_back(lose: Losing) -> None:
+def test_a_quarantined_log_recovers_when_its_bytes_are_restored(lose: Losing) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await filled(disk)
@@ -73,7 +75,7 @@ def test_a_quarantined_log_is_served_again_once_its_bytes_are_back(lose: Losing)
         path = log.segments[0].path
         good = disk.contents(path)[70:74]
         disk.spoil(path, 70, b"XXXX")
-        assert (await reopened(disk)).quarantined is not None
+        assert (await reopened(disk)).health.quarantined is not None
         disk.spoil(path, 70, good)
         found = await reopened(disk)
         assert [int(value) for value in values_of(found).values()] == list(range(60))
@@ -82,25 +84,25 @@ def test_a_quarantined_log_is_served_again_once_its_bytes_are_back(lose: Losing)
 
 
 @pytest.mark.parametrize("saved_at", [0, 59, 60])
-def test_a_snapshot_tells_that_the_last_batch_was_there(saved_at: int) -> None:
+def test_a_snapshot_proves_that_a_damaged_last_batch_existed(saved_at: int) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await filled(disk)
-        log.save_snapshot("partition", saved_at, b"state")
+        snapshot.save_state(log, "partition", saved_at, b"state")
         remove(disk)
         disk.spoil(log.segments[0].path, log.segments[0].size_bytes - 1, b"\xff")
         found = await reopened(disk)
         if saved_at == 60:
-            assert found.quarantined is not None
+            assert found.health.quarantined is not None
         else:
-            assert found.quarantined is None
+            assert found.health.quarantined is None
             assert found.end_offset == 59
 
     run(check())
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"\0" * 4000, b"\0\0" + b"\x02" * 3_000_000])
-def test_a_torn_end_is_still_cut_and_all_of_it_kept_aside(rubbish: bytes) -> None:
+def test_a_torn_tail_is_truncated_and_kept_without_a_checkpoint(rubbish: bytes) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await filled(disk)
@@ -117,7 +119,7 @@ def test_a_torn_end_is_still_cut_and_all_of_it_kept_aside(rubbish: bytes) -> Non
     run(check())
 
 
-def test_batches_of_an_older_time_behind_the_end_speak_of_nothing() -> None:
+def test_leftover_batches_after_the_log_end_are_ignored() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await filled(disk)
@@ -130,21 +132,21 @@ def test_batches_of_an_older_time_behind_the_end_speak_of_nothing() -> None:
 
 
 @pytest.mark.parametrize("lose", [remove, spoil])
-def test_that_the_checkpoint_is_lost_is_told(lose: Losing, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_checkpoint_is_logged(lose: Losing, caplog: pytest.LogCaptureFixture) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         await filled(disk)
         lose(disk)
         found = await reopened(disk)
         assert found.end_offset == 60
-        told = [record for record in caplog.records if record.levelno >= logging.ERROR]
-        assert ["checkpoint" in record.getMessage() for record in told] == [True]
-        assert told[0].__dict__["directory"] == "/data"
+        logged = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert ["checkpoint" in record.getMessage() for record in logged] == [True]
+        assert logged[0].__dict__["directory"] == "/data"
 
     run(check())
 
 
-def test_a_new_directory_is_nothing_to_complain_about(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_directory_logs_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     async def check() -> None:
         await filled(SimulatedDisk())
         assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -152,7 +154,7 @@ def test_a_new_directory_is_nothing_to_complain_about(caplog: pytest.LogCaptureF
     run(check())
 
 
-def test_no_log_is_made_before_the_first_checkpoint() -> None:
+def test_no_log_is_created_before_the_first_checkpoint() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
 
@@ -175,7 +177,7 @@ def test_no_log_is_made_before_the_first_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("gap", [0, 1, 255, 256 * 1024 - 30, 256 * 1024 - 8, 256 * 1024 + 1])
-def test_a_later_batch_is_found_wherever_it_lies(gap: int) -> None:
+def test_a_later_batch_is_found_at_any_position(gap: int) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await filled(disk, 5)
@@ -183,15 +185,15 @@ def test_a_later_batch_is_found_wherever_it_lies(gap: int) -> None:
         batches = disk.contents(path)
         file = disk.open("/data/found", create=True)
         file.write(b"\xee" * gap + batches, 0)
-        assert find_later(file, 0, file.size(), 3) == gap + 4 * (len(batches) // 5)
-        assert find_later(file, 0, file.size(), 4) is None
-        assert find_later(file, 0, file.size() - 1, 3) is None
+        assert find_later(file, position=0, end=file.size(), offset=3) == gap + 4 * (len(batches) // 5)
+        assert find_later(file, position=0, end=file.size(), offset=4) is None
+        assert find_later(file, position=0, end=file.size() - 1, offset=3) is None
 
     run(check())
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_log_that_was_away_and_is_brought_back_is_read_whole(damaged: bool) -> None:
+def test_a_log_missing_from_the_checkpoint_is_read_completely(damaged: bool) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
@@ -200,7 +202,7 @@ def test_a_log_that_was_away_and_is_brought_back_is_read_whole(damaged: bool) ->
             await append_durably(store, log, [b"%d" % number])
         log.trim(log.segments[1].base_offset)
         start = log.start_offset
-        log.save_snapshot("partition", log.end_offset, b"state")
+        snapshot.save_state(log, "partition", log.end_offset, b"state")
         await store.close()
         content = everything(disk, log)
         await store_without(disk, log)
@@ -211,7 +213,7 @@ def test_a_log_that_was_away_and_is_brought_back_is_read_whole(damaged: bool) ->
             disk.spoil(log.segments[-1].path, 70, b"XXXX")
         for _ in range(2):
             found = await reopened(disk)
-            assert (found.quarantined is not None) == damaged
+            assert (found.health.quarantined is not None) == damaged
             if not damaged:
                 assert list(values_of(found)) == list(range(start, 60))
 
@@ -219,7 +221,7 @@ def test_a_log_that_was_away_and_is_brought_back_is_read_whole(damaged: bool) ->
 
 
 async def store_without(disk: SimulatedDisk, log: Log) -> None:
-    """A start and a stop that do not find the log, nor the checkpoint that knew of it."""
+    """Start and stop a store without the log and without its checkpoint."""
     remove(disk)
     for name in disk.list(log.path):
         disk.remove(f"{log.path}/{name}")

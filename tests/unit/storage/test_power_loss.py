@@ -1,11 +1,12 @@
-"""Power is lost before every operation of a run; whatever was acknowledged is there afterwards, once, in order."""
+"""Loses power before every operation of a run, and checks that acknowledged data is there once and in order."""
 
 import asyncio
 from collections import defaultdict
 from random import Random
 
-from builders.logs import SMALL, append, key, logs_of, open_store, run, values_of
+from builders.logs import SMALL, append, commit, key, logs_of, open_store, run, values_of
 from builders.loops import for_each
+from millstream.model.ids import Offset
 from millstream.model.names import PartitionKey
 from millstream.storage.store import LogStore
 from millstream.testing.simulated.disk import DiskOperation, PowerLoss, SimulatedDisk
@@ -14,7 +15,7 @@ DIRECTORIES = ("/a/one", "/b/two")
 
 
 class Book:
-    """What was written where, and how much of it was acknowledged."""
+    """The values written to each log, and the acknowledged ends."""
 
     def __init__(self) -> None:
         self.written: dict[PartitionKey, list[bytes]] = defaultdict(list)
@@ -31,7 +32,7 @@ class Book:
             values = [f"{number}:{log.end_offset + n}:".encode().ljust(size, b".") for n in range(3)]
             append(log, values, batches=1 + size % 3)
             self.written[log.key] += values
-            waiting.append((log, log.end_offset, store.commit(log)))
+            waiting.append((log, log.end_offset, commit(log)))
         for log, end, committed in waiting:
             if committed is not None:
                 await committed
@@ -43,7 +44,7 @@ class Book:
             if one in self.deleted and (log is None or not log.end_offset):
                 continue
             assert log is not None, f"{one} is gone"
-            assert log.quarantined is None
+            assert log.health.quarantined is None
             assert log.start_offset <= max(self.trimmed[one], 0)
             assert log.end_offset >= self.acknowledged[one], f"{log} lost what was acknowledged"
             for offset, value in values_of(log).items():
@@ -54,7 +55,7 @@ class Book:
 
 
 async def script(disk: SimulatedDisk, book: Book) -> None:
-    """Rounds of one log and of many, small and big; rolling, trimming, checkpoints, deletion, a restart."""
+    """Write to one and to many logs, in small and large batches; roll, trim, checkpoint, delete and restart."""
     store = await open_store(disk, *DIRECTORIES, random=Random(1))
     for number in range(5):
         await store.create(key(number), SMALL)
@@ -67,7 +68,7 @@ async def script(disk: SimulatedDisk, book: Book) -> None:
     log = store.get(key(0))
     assert log is not None
     book.trimmed[log.key] = log.segments[-1].base_offset + 1
-    log.trim(book.trimmed[log.key])
+    log.trim(Offset(book.trimmed[log.key]))
     book.deleted.add(key(4))
     await store.delete(key(4))
     await book.write(store, {0: 20, 1: 20})
@@ -81,7 +82,7 @@ async def script(disk: SimulatedDisk, book: Book) -> None:
 
 
 def run_until(disk: SimulatedDisk, book: Book, number: int) -> bool:
-    """Run the script until power is lost before operation `number`; false when it ended before that."""
+    """Run the script until power is lost before operation `number`; return False if it ended before that."""
 
     def before(operation: DiskOperation) -> None:
         if operation.number == number:
@@ -112,7 +113,7 @@ def operations_of_script() -> int:
 
 
 @for_each("seed", range(4))
-def test_nothing_acknowledged_is_lost_wherever_power_is_lost(seed: int) -> None:
+def test_no_acknowledged_data_is_lost_wherever_power_is_lost(seed: int) -> None:
     for number in range(1 + seed, operations_of_script() + 1, 4):
         disk, book = SimulatedDisk(Random(1000 * seed + number)), Book()
         assert run_until(disk, book, number)

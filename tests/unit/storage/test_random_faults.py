@@ -1,13 +1,14 @@
-"""Failing writes, failing flushes, a full disk and lost power in any order: what was acknowledged stays, once."""
+"""Checks that acknowledged data survives write errors, flush errors, a full disk and power losses in any order."""
 
 import asyncio
 from collections import defaultdict
 from contextlib import suppress
 from random import Random
 
-from builders.logs import SMALL, append, key, open_store, run, values_of
+from builders.logs import SMALL, append, commit, key, open_store, run, values_of
 from builders.loops import for_each
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
 from millstream.model.names import PartitionKey
 from millstream.storage.log.log import Log
 from millstream.storage.store import LogStore
@@ -22,7 +23,7 @@ def only_refusals(error: MillstreamError) -> None:
 
 
 class Chaos:
-    """Writes to several logs while the disk has its moods, and remembers what was acknowledged."""
+    """Writes to several logs on a disk with random faults, and tracks the acknowledged values."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -32,20 +33,20 @@ class Chaos:
         self.started: dict[PartitionKey, int] = defaultdict(int)
         self.count = 0
 
-    async def life(self) -> None:
+    async def run_store(self) -> None:
         """One run of a store, until power is lost or it is closed."""
         store = await open_store(self.disk, random=Random(self.random.random()), open_files_max=8)
         await self.check(store)
-        self.moods()
+        self.start_faults()
         try:
             await asyncio.gather(*(self.writer(store, number) for number in range(LOGS)), self.keeper(store))
-            self.calm()
+            self.end_faults()
             if self.random.random() < 0.5:
                 await store.close()
         finally:
-            self.calm()
+            self.end_faults()
 
-    def moods(self) -> None:
+    def start_faults(self) -> None:
         random, disk = self.random, self.disk
         disk.write_error_chance = random.choice((0, 0, 0.02, 0.2))
         disk.flush_error_chance = random.choice((0, 0, 0.02, 0.2))
@@ -58,7 +59,7 @@ class Chaos:
 
         disk.before = before
 
-    def calm(self) -> None:
+    def end_faults(self) -> None:
         self.disk.before = None
         self.disk.write_error_chance = self.disk.flush_error_chance = 0.0
         self.disk.is_full = False
@@ -79,10 +80,10 @@ class Chaos:
                 only_refusals(error)
 
     def trim(self, log: Log) -> None:
-        if log.durable_offset > log.start_offset:
-            new_start = self.random.randint(log.start_offset, log.durable_offset)
+        if log.flushed_offset > log.start_offset:
+            new_start = self.random.randint(log.start_offset, log.flushed_offset)
             self.started[log.key] = max(self.started[log.key], new_start)
-            log.trim(new_start)
+            log.trim(Offset(new_start))
 
     async def writer(self, store: LogStore, number: int) -> None:
         log = await self.log_of(store, number)
@@ -95,7 +96,7 @@ class Chaos:
             base = log.end_offset
             try:
                 append(log, values, batches=self.random.randint(1, 2))
-                committed = store.commit(log)
+                committed = commit(log)
                 if committed is not None and self.random.random() < 0.8:
                     await committed
                     self.acknowledged[log.key] |= dict(enumerate(values, base))
@@ -111,7 +112,7 @@ class Chaos:
         except MillstreamError as error:
             only_refusals(error)
             return None
-        log.settings = SMALL
+        log.configure(SMALL)
         return log
 
     def value(self, log: Log, size: int) -> bytes:
@@ -125,7 +126,7 @@ class Chaos:
         for one, acknowledged in self.acknowledged.items():
             log = store.get(one)
             assert log is not None, f"{one} is gone"
-            assert log.quarantined is None, log.quarantined
+            assert log.health.quarantined is None, log.health.quarantined
             found = values_of(log)
             assert log.start_offset <= self.started[one], "more was trimmed than asked for"
             assert len(set(found.values())) == len(found), "a message came twice"
@@ -142,11 +143,11 @@ async def last_look(chaos: Chaos) -> None:
 
 
 @for_each("seed", [*range(40), 58, 285, 303, 386, 20054, 20954])
-def test_what_was_acknowledged_survives_any_mixture_of_faults(seed: int) -> None:
+def test_acknowledged_data_survives_any_mixture_of_faults(seed: int) -> None:
     chaos = Chaos(seed)
     for _ in range(4):
         with suppress(PowerLoss):
-            run(chaos.life())
+            run(chaos.run_store())
         if chaos.disk.is_dead:
             chaos.disk.power_loss()
         else:

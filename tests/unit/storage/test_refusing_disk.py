@@ -1,4 +1,4 @@
-"""A disk that is full or fails: writes are refused with a clear error, readers go on, and it heals by itself."""
+"""Checks that a full or failing disk fails writes clearly, serves reads, and recovers automatically."""
 
 import asyncio
 import errno
@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
-from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
+from builders.logs import SMALL, FlushListener, append, append_durably, commit, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
 from millstream.storage.log.log import Log
 from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
@@ -22,9 +23,9 @@ async def log_with(disk: SimulatedDisk, count: int, policy: FlushPolicy = FlushP
 
 
 async def healed(log: Log) -> None:
-    """Long enough, in simulated time, for any repair to have been tried again."""
+    """Wait long enough, in simulated time, for all repairs to be retried."""
     await asyncio.sleep(20)
-    assert log.broken is None
+    assert log.health.broken is None
 
 
 def refused(log: Log, value: bytes) -> str:
@@ -35,7 +36,7 @@ def refused(log: Log, value: bytes) -> str:
 
 
 @pytest.mark.parametrize("policy", list(FlushPolicy))
-def test_a_full_disk_refuses_writes_and_serves_reads(policy: FlushPolicy) -> None:
+def test_a_full_disk_fails_writes_but_serves_reads(policy: FlushPolicy) -> None:
     async def check() -> None:
         disk = SimulatedDisk(Random(1))
         store, log = await log_with(disk, 10, policy)
@@ -57,7 +58,7 @@ def test_a_full_disk_refuses_writes_and_serves_reads(policy: FlushPolicy) -> Non
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_store_starts_on_a_full_disk_and_goes_on_when_there_is_room(clean: bool) -> None:
+def test_a_store_starts_on_a_full_disk_and_accepts_writes_later(clean: bool) -> None:
     disk = SimulatedDisk(Random(2))
 
     async def first_life() -> None:
@@ -87,7 +88,7 @@ def test_a_store_starts_on_a_full_disk_and_goes_on_when_there_is_room(clean: boo
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_a_disk_that_refuses_a_repair_at_the_start_is_asked_again_for_a_while(passes: bool) -> None:
+def test_a_failed_repair_at_startup_is_retried(passes: bool) -> None:
     disk = SimulatedDisk(Random(3))
     refusals = 0
 
@@ -106,7 +107,7 @@ def test_a_disk_that_refuses_a_repair_at_the_start_is_asked_again_for_a_while(pa
         disk.before = None
         log = logs_of(store)[0]
         assert refusals == (2 if passes else 4)
-        assert (log.quarantined is None) is passes
+        assert (log.health.quarantined is None) is passes
         if passes:
             assert [int(value) for value in values_of(log).values()] == list(range(10))
             await append_durably(store, log, [b"10"])
@@ -116,7 +117,7 @@ def test_a_disk_that_refuses_a_repair_at_the_start_is_asked_again_for_a_while(pa
     run(second_life())
 
 
-def test_a_failed_write_leaves_nothing_that_counts_later() -> None:
+def test_leftovers_of_a_failed_write_are_ignored() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, log = await log_with(disk, 5)
@@ -134,7 +135,7 @@ def test_a_failed_write_leaves_nothing_that_counts_later() -> None:
 
 
 def fail_flushes_of(disk: SimulatedDisk, path: str, *, lose: bool) -> None:
-    """The next flush of this file fails, and its unflushed bytes never reach the disk."""
+    """Fail the next flush of this file, and lose its unflushed bytes."""
 
     def before(operation: DiskOperation) -> None:
         if operation.kind == "flush" and operation.path == path:
@@ -149,7 +150,7 @@ def fail_flushes_of(disk: SimulatedDisk, path: str, *, lose: bool) -> None:
 
 
 @pytest.mark.parametrize("already_flushed", [0, 4])
-def test_after_a_failed_flush_what_can_be_read_back_is_written_anew(already_flushed: int) -> None:
+def test_readable_batches_are_rewritten_after_a_failed_flush(already_flushed: int) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, log = await log_with(disk, already_flushed)
@@ -157,11 +158,11 @@ def test_after_a_failed_flush_what_can_be_read_back_is_written_anew(already_flus
         old = log.segments[-1].path
         fail_flushes_of(disk, old, lose=False)
         with pytest.raises(MillstreamError):
-            await store.commit(log)  # type: ignore[misc]  # there is something to wait for
+            await commit(log)  # type: ignore[misc]  # there is something to wait for
         refused(log, b"while it is fenced")
         assert len(values_of(log)) == already_flushed + 1
         await healed(log)
-        assert log.durable_offset == log.end_offset == already_flushed + 1
+        assert log.flushed_offset == log.end_offset == already_flushed + 1
         await append_durably(store, log, [b"%d" % (already_flushed + 1)])
         disk.power_loss()
         store = await open_store(disk)
@@ -170,19 +171,19 @@ def test_after_a_failed_flush_what_can_be_read_back_is_written_anew(already_flus
     run(check())
 
 
-def test_what_was_never_acknowledged_and_cannot_be_read_back_is_dropped_and_said_so() -> None:
+def test_unacknowledged_unreadable_batches_are_dropped_and_logged() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, log = await log_with(disk, 3)
-        cuts: list[int] = []
-        log.on_cut = lambda one: cuts.append(one.end_offset)
+        listener = FlushListener(log)
         append(log, [b"lost"])
         fail_flushes_of(disk, log.segments[-1].path, lose=True)
         with pytest.raises(MillstreamError):
-            await store.commit(log)  # type: ignore[misc]  # there is something to wait for
+            await commit(log)  # type: ignore[misc]  # there is something to wait for
         await healed(log)
-        assert cuts == [3]
-        assert log.end_offset == log.durable_offset == 3
+        assert listener.truncated_to == [3]
+        assert log.truncations == 1
+        assert log.end_offset == log.flushed_offset == 3
         await append_durably(store, log, [b"3"])
         disk.power_loss()
         store = await open_store(disk)
@@ -192,7 +193,7 @@ def test_what_was_never_acknowledged_and_cannot_be_read_back_is_dropped_and_said
 
 
 async def journaled(disk: SimulatedDisk) -> tuple[LogStore, list[Log]]:
-    """Two logs whose last batch is acknowledged through the journal only."""
+    """Create two logs whose last batch is acknowledged only through the journal."""
     store = await open_store(disk)
     logs = [await store.create(key(number), SMALL) for number in range(2)]
     for log in logs:
@@ -200,14 +201,14 @@ async def journaled(disk: SimulatedDisk) -> tuple[LogStore, list[Log]]:
     waiting = []
     for log in logs:
         append(log, [b"1"])
-        waiting.append(store.commit(log))
+        waiting.append(commit(log))
     await asyncio.gather(*(one for one in waiting if one is not None))
     assert all(log.segments[0].flushed.offset == 1 for log in logs)
     return store, logs
 
 
 @pytest.mark.parametrize("lose", [False, True])
-def test_the_journal_helps_out_when_a_segment_lost_what_was_acknowledged(lose: bool) -> None:
+def test_batches_lost_from_a_segment_are_restored_from_the_journal(lose: bool) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, logs = await journaled(disk)
@@ -224,7 +225,7 @@ def test_the_journal_helps_out_when_a_segment_lost_what_was_acknowledged(lose: b
     run(check())
 
 
-def test_acknowledged_data_that_is_nowhere_to_be_had_quarantines_the_log() -> None:
+def test_lost_acknowledged_data_quarantines_the_log() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, logs = await journaled(disk)
@@ -235,7 +236,7 @@ def test_acknowledged_data_that_is_nowhere_to_be_had_quarantines_the_log() -> No
         await store.checkpoint()
         await asyncio.sleep(20)
         with pytest.raises(MillstreamError) as error:
-            logs[0].read(0, 100, 1)
+            logs[0].read_cold(Offset(0), max_bytes=100, end_offset=Offset(1))
         assert error.value.code is ErrorCode.PARTITION_QUARANTINED
         assert values_of(logs[1]) == {0: b"0", 1: b"1"}
 
@@ -243,14 +244,14 @@ def test_acknowledged_data_that_is_nowhere_to_be_had_quarantines_the_log() -> No
 
 
 @pytest.mark.parametrize("lose", [False, True])
-def test_a_write_back_that_failed_while_the_file_was_closed_is_made_up_for(lose: bool) -> None:
+def test_a_write_back_error_of_a_closed_file_is_compensated(lose: bool) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk, open_files_max=8)
         logs = [await store.create(key(number), SMALL) for number in range(20)]
         for log in logs:
             append(log, [b"0"])
-        await asyncio.gather(*(one for one in map(store.commit, logs) if one is not None))
+        await asyncio.gather(*(one for one in map(commit, logs) if one is not None))
         closed = [log for log in logs if log.segments[0].file is None]
         assert len(closed) >= 10
         for log in closed:
@@ -268,7 +269,7 @@ def test_a_write_back_that_failed_while_the_file_was_closed_is_made_up_for(lose:
     run(check())
 
 
-def test_a_checkpoint_that_cannot_be_written_is_tried_again() -> None:
+def test_a_failed_checkpoint_is_retried() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, log = await log_with(disk, 3)

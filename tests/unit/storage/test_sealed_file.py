@@ -1,4 +1,4 @@
-"""A sealed file is whole or counts as none."""
+"""Checks that a damaged sealed file is rejected."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from millstream.testing.simulated.disk import SimulatedDisk
 KIND = b"TESTKIND"
 
 
-def test_what_was_sealed_is_read_back() -> None:
+def test_a_sealed_file_is_read_back_as_written() -> None:
     disk = SimulatedDisk()
     sealed_file.write(disk, "/file", KIND, b"first")
     sealed_file.write(disk, "/file", KIND, b"second, and longer")
@@ -19,7 +19,7 @@ def test_what_was_sealed_is_read_back() -> None:
     assert sealed_file.read(disk, "/file", KIND) == b"third"
 
 
-def test_another_kind_is_not_taken_for_this_one() -> None:
+def test_a_sealed_file_of_another_kind_is_rejected() -> None:
     disk = SimulatedDisk()
     sealed_file.write(disk, "/file", KIND, b"payload")
     assert sealed_file.read(disk, "/file", b"OTHER---") is None
@@ -27,11 +27,11 @@ def test_another_kind_is_not_taken_for_this_one() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 5, 20, 27, 100])
-def test_zeros_are_nothing(length: int) -> None:
+def test_a_file_of_zeros_is_not_a_sealed_file(length: int) -> None:
     assert sealed_file.unseal(KIND, bytes(length)) is None
 
 
-def test_no_damaged_byte_and_no_missing_one_goes_unnoticed() -> None:
+def test_every_damaged_or_missing_byte_is_detected() -> None:
     whole = sealed_file.seal(KIND, b"some payload")
     for position in range(len(whole)):
         spoiled = bytearray(whole)
@@ -41,7 +41,7 @@ def test_no_damaged_byte_and_no_missing_one_goes_unnoticed() -> None:
     assert sealed_file.unseal(KIND, whole + b"\0") is None
 
 
-def test_a_snapshot_keeps_offset_and_payload() -> None:
+def test_a_snapshot_is_read_back_with_offset_and_payload() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/log")
     assert snapshot.load(disk, "/log", "producers") is None

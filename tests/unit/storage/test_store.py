@@ -1,18 +1,19 @@
-"""A store finds its logs again, in all its directories, and notices when one is not there."""
+"""Checks that a store recovers its logs from all directories, and detects a missing directory."""
 
 import asyncio
 
 import pytest
 
-from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
+from builders.logs import SMALL, append, append_durably, commit, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
 from millstream.storage.store import FlushPolicy
 from millstream.testing.simulated.disk import SimulatedDisk
 
 TWO = ("/disk1/data", "/disk2/data")
 
 
-def test_logs_are_there_after_a_clean_restart_and_little_is_read() -> None:
+def test_a_clean_restart_recovers_all_logs_with_few_reads() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk, *TWO)
@@ -29,7 +30,7 @@ def test_logs_are_there_after_a_clean_restart_and_little_is_read() -> None:
         assert len(store.keys()) == 100
         for log in logs_of(store):
             assert set(values_of(log).values()) == {b"%d" % log.key.partition}
-            assert log.end_offset == log.durable_offset == 40
+            assert log.end_offset == log.flushed_offset == 40
 
     run(check())
 
@@ -50,7 +51,7 @@ def test_ten_thousand_logs_need_few_open_files_and_no_scan_to_start() -> None:
         for number in range(0, count, 7):
             log = store.get(key(number))
             assert log is not None
-            assert log.read_cold(0, 100, 1)
+            assert log.read_cold(Offset(0), max_bytes=100, end_offset=Offset(1))
             append(log, [b"more"])
         assert disk.open_count <= 110
         await store.close()
@@ -59,7 +60,7 @@ def test_ten_thousand_logs_need_few_open_files_and_no_scan_to_start() -> None:
 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.INTERVAL])
-def test_files_closed_before_they_were_flushed_are_flushed_all_the_same(policy: FlushPolicy) -> None:
+def test_files_closed_before_their_flush_are_still_flushed(policy: FlushPolicy) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk, policy=policy, open_files_max=8)
@@ -67,10 +68,10 @@ def test_files_closed_before_they_were_flushed_are_flushed_all_the_same(policy: 
         for log in logs:
             append(log, [b"value"])
         assert disk.open_count <= 10
-        waiting = [store.commit(log) for log in logs]
+        waiting = [commit(log) for log in logs]
         await asyncio.gather(*(one for one in waiting if one is not None))
         await store.checkpoint()
-        assert all(log.durable_offset == 1 for log in logs)
+        assert all(log.flushed_offset == 1 for log in logs)
         disk.power_loss()
         store = await open_store(disk)
         assert all(values_of(log) == {0: b"value"} for log in logs_of(store))
@@ -78,7 +79,7 @@ def test_files_closed_before_they_were_flushed_are_flushed_all_the_same(policy: 
     run(check())
 
 
-def test_a_deleted_log_stays_deleted_and_its_key_can_be_used_again() -> None:
+def test_a_deleted_log_stays_deleted_and_its_key_is_reusable() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
@@ -87,7 +88,7 @@ def test_a_deleted_log_stays_deleted_and_its_key_can_be_used_again() -> None:
         waiting = []
         for log in logs_of(store):
             append(log, [b"old too"])
-            waiting.append(store.commit(log))
+            waiting.append(commit(log))
         await asyncio.gather(*(one for one in waiting if one is not None))
         await store.delete(key(0))
         await store.delete(key(0))
@@ -123,13 +124,13 @@ def test_a_log_is_not_created_twice() -> None:
     async def check() -> None:
         store = await open_store(SimulatedDisk())
         await store.create(key(0), SMALL)
-        with pytest.raises(MillstreamError, match="exists already"):
+        with pytest.raises(MillstreamError, match="already exists"):
             await store.create(key(0), SMALL)
 
     run(check())
 
 
-def test_logs_are_spread_over_the_directories() -> None:
+def test_logs_are_distributed_over_the_directories() -> None:
     async def check() -> None:
         store = await open_store(SimulatedDisk(), *TWO)
         for number in range(10):
@@ -146,7 +147,7 @@ async def refused(disk: SimulatedDisk, *directories: str) -> ErrorCode:
     return error.value.code
 
 
-def test_a_missing_or_foreign_directory_is_noticed() -> None:
+def test_a_missing_or_foreign_directory_is_refused() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         await (await open_store(disk, *TWO)).close()
@@ -160,16 +161,16 @@ def test_a_missing_or_foreign_directory_is_noticed() -> None:
     run(check())
 
 
-def test_a_directory_with_an_unknown_file_magic_is_refused_and_left_alone() -> None:
+def test_a_directory_with_an_unknown_file_magic_is_refused_unchanged() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         await (await open_store(disk)).close()
         disk.spoil("/data/directory-id", 0, b"OTHER")
-        before = disk.open("/data/directory-id").read(1000, 0)
+        before = disk.open("/data/directory-id").read(1000, position=0)
         with pytest.raises(MillstreamError, match="unknown file magic") as error:
             await open_store(disk)
         assert error.value.code is ErrorCode.DATA_DIRECTORY_MISSING
-        assert disk.open("/data/directory-id").read(1000, 0) == before
+        assert disk.open("/data/directory-id").read(1000, position=0) == before
 
     run(check())
 
@@ -188,7 +189,7 @@ def test_a_directory_can_be_added_and_the_order_does_not_matter() -> None:
     run(check())
 
 
-def test_a_log_directory_that_vanished_is_not_begun_anew() -> None:
+def test_a_missing_log_directory_is_not_created_again() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
@@ -198,9 +199,9 @@ def test_a_log_directory_that_vanished_is_not_begun_anew() -> None:
         disk.rename(log.path, "/data/moved away")
         store = await open_store(disk)
         log = logs_of(store)[0]
-        assert log.quarantined is not None
-        assert "missing" in log.quarantined
-        with pytest.raises(MillstreamError, match="exists already"):
+        assert log.health.quarantined is not None
+        assert "missing" in log.health.quarantined
+        with pytest.raises(MillstreamError, match="already exists"):
             await store.create(key(0), SMALL)
 
     run(check())

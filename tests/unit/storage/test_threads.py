@@ -1,4 +1,4 @@
-"""On a real disk with real threads: writers, readers, checkpoints and closing files do not get in each other's way."""
+"""Checks writers, readers, checkpoints and file closing on a real disk with real threads."""
 
 import asyncio
 from functools import partial
@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from builders.keyed import COMPACTED, append_pairs, clean, records_in, table_of
-from builders.logs import SMALL, append, key, logs_of, values_of
+from builders.logs import SMALL, append, commit, key, logs_of, read, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
 from millstream.records.header import each_batch
 from millstream.seams.clock import SystemClock
 from millstream.seams.entropy import SystemEntropy
@@ -23,7 +24,7 @@ BATCHES = 120
 
 
 class Place:
-    """Two data directories, and the threads that work on them."""
+    """Open a store with two data directories and real threads."""
 
     def __init__(self, path: Path, policy: FlushPolicy) -> None:
         self.directories = [f"{path}/one", f"{path}/two"]
@@ -52,24 +53,24 @@ class Place:
 async def write(store: LogStore, log: Log, random: Random) -> None:
     for number in range(BATCHES):
         append(log, [b"%d" % number] * random.randint(1, 3))
-        committed = store.commit(log)
+        committed = commit(log)
         if committed is not None and random.random() < 0.7:
             await committed
         else:
             await asyncio.sleep(0)
-    last = store.commit(log)
+    last = commit(log)
     if last is not None:
         await last
 
 
 async def follow(place: Place, log: Log) -> None:
-    """Read everything as it comes; each batch must be the next one."""
+    """Follow the log, and check that each batch is the next one."""
     offset, number = 0, 0
     while number < BATCHES:
-        end = log.durable_offset if place.policy is FlushPolicy.ALWAYS else log.end_offset
-        data = log.read(offset, 500, end)
+        end = log.flushed_offset if place.policy is FlushPolicy.ALWAYS else log.end_offset
+        data = read(log, offset, 500, end)
         if data is None:
-            data = await place.workers.run(partial(log.read_cold, offset, 500, end))
+            data = await place.workers.run(partial(log.read_cold, Offset(offset), max_bytes=500, end_offset=end))
         for _, header in each_batch(data):
             assert header.base_offset == offset
             offset = header.next_offset
@@ -83,7 +84,7 @@ async def checkpoint(store: LogStore) -> None:
 
 
 @pytest.mark.parametrize("policy", list(FlushPolicy))
-def test_everything_is_read_in_order_while_it_is_written(tmp_path: Path, policy: FlushPolicy) -> None:
+def test_concurrent_readers_see_all_batches_in_order(tmp_path: Path, policy: FlushPolicy) -> None:
     place = Place(tmp_path, policy)
 
     async def check() -> None:
@@ -116,30 +117,30 @@ async def write_table(
         name, value = b"%d" % random.randrange(5), b"." * random.randint(0, 300)
         append_pairs(log, [(name, value)])
         table[name] = value
-        committed = store.commit(log)
+        committed = commit(log)
         await (committed or asyncio.sleep(0.001))
 
 
 async def read_again_and_again(place: Place, log: Log, random: Random, is_over: asyncio.Event) -> None:
-    """Read from anywhere, in memory or through workers: batches that follow one another, and the asked offset first."""
+    """Read from random offsets, and check that the batches are consecutive and begin with the requested offset."""
     while not is_over.is_set():
-        end = log.durable_offset
+        end = log.flushed_offset
         offset = random.randint(log.start_offset, end)
         while offset < end:
-            data = None if random.random() < 0.5 else log.read(offset, 2000, end)
+            data = None if random.random() < 0.5 else read(log, offset, 2000, end)
             if data is None:
-                data = await place.workers.run(partial(log.read_cold, offset, 2000, end))
+                data = await place.workers.run(partial(log.read_cold, Offset(offset), max_bytes=2000, end_offset=end))
             for number, (_, header) in enumerate(each_batch(data)):
                 assert header.base_offset <= offset < header.next_offset
                 assert number == 0 or header.base_offset == offset
                 offset = header.next_offset
-        headers = await place.workers.run(lambda: list(log.headers_from(0)))
+        headers = await place.workers.run(lambda: list(log.scan.headers_from(0)))
         assert [header.base_offset for header in headers[1:]] == [header.next_offset for header in headers[:-1]]
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.INTERVAL])
-def test_readers_go_on_while_segments_are_exchanged_under_them(tmp_path: Path, policy: FlushPolicy) -> None:
+def test_reads_continue_while_segments_are_exchanged(tmp_path: Path, policy: FlushPolicy) -> None:
     place = Place(tmp_path, policy)
 
     async def check() -> None:

@@ -1,4 +1,4 @@
-"""Offsets are found by time, to the record."""
+"""Checks that offsets are found by time, exact to the record."""
 
 from collections.abc import Callable
 from random import Random
@@ -6,10 +6,11 @@ from random import Random
 import pytest
 
 from builders.logs import SMALL, key, open_store, run
+from millstream.model.ids import Offset
 from millstream.records.batch import encode_batch, seal
 from millstream.records.header import HEADER_BYTES, each_batch, read_header, stamp
 from millstream.storage.log.log import Log
-from millstream.storage.log.log_reader import OPENED_BYTES_MAX
+from millstream.storage.log.log_scan import OPENED_BYTES_MAX
 from millstream.storage.store import FlushPolicy
 from millstream.testing.simulated.disk import SimulatedDisk
 
@@ -17,7 +18,7 @@ from millstream.testing.simulated.disk import SimulatedDisk
 def put(log: Log, times: list[int], compression: str) -> None:
     batch = bytearray(encode_batch([b"v"] * len(times), timestamps=times, compression=compression))
     stamp(batch, 0, log.end_offset, 0)
-    log.append(memoryview(batch), list(each_batch(batch)))
+    log.append_run(memoryview(batch), [header for _, header in each_batch(batch)])
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -47,29 +48,29 @@ def test_the_first_record_at_or_after_a_time_is_found(compression: str, restarte
         assert len(log.segments) > 2
         for wanted in range(-500, 20_600, 97):
             expected = next(((o, t) for o, t in enumerate(times) if t >= wanted), None)
-            assert log.offset_for_time(wanted) == expected
+            assert log.scan.offset_for_time(wanted) == expected
         latest = max(times)
-        assert log.max_timestamp() == (latest, times.index(latest))
+        assert log.scan.max_timestamp() == (latest, times.index(latest))
 
     run(fill())
     if restarted:
         run(look())
 
 
-def test_the_largest_time_is_that_of_a_record_which_is_still_there() -> None:
+def test_the_largest_timestamp_ignores_trimmed_records() -> None:
     async def check() -> None:
         store = await open_store(SimulatedDisk(), policy=FlushPolicy.OS)
         log = await store.create(key(0), SMALL)
         put(log, [10, 90, 30], "none")
         put(log, [40, 70, 60], "none")
-        assert log.max_timestamp() == (90, 1)
-        log.trim(3)
-        assert log.max_timestamp() == (70, 4)
+        assert log.scan.max_timestamp() == (90, 1)
+        log.trim(Offset(3))
+        assert log.scan.max_timestamp() == (70, 4)
 
     run(check())
 
 
-def test_a_time_that_was_lost_with_its_batch_is_forgotten() -> None:
+def test_the_timestamp_of_a_lost_batch_is_forgotten() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk, policy=FlushPolicy.OS)
@@ -81,58 +82,58 @@ def test_a_time_that_was_lost_with_its_batch_is_forgotten() -> None:
         store = await open_store(disk, policy=FlushPolicy.OS)
         found = store.get(key(0))
         assert found is not None
-        assert found.max_timestamp() == (-1, -1)
+        assert found.scan.max_timestamp() == (-1, -1)
         put(found, [5], "none")
-        assert found.max_timestamp() == (5, 0)
+        assert found.scan.max_timestamp() == (5, 0)
 
     run(check())
 
 
-def test_what_was_trimmed_is_not_found() -> None:
+def test_trimmed_records_are_not_found_by_time() -> None:
     async def check() -> None:
         store = await open_store(SimulatedDisk(), policy=FlushPolicy.OS)
         log = await store.create(key(0), SMALL)
-        assert log.max_timestamp() == (-1, -1)
-        assert log.offset_for_time(0) is None
+        assert log.scan.max_timestamp() == (-1, -1)
+        assert log.scan.offset_for_time(0) is None
         put(log, [10, 20, 30], "none")
         put(log, [40, 50, 60], "none")
-        log.trim(1)
-        assert log.offset_for_time(0) == (1, 20)
-        log.trim(4)
-        assert log.offset_for_time(0) == (4, 50)
-        assert log.max_timestamp() == (60, 5)
-        assert log.offset_for_time(61) is None
+        log.trim(Offset(1))
+        assert log.scan.offset_for_time(0) == (1, 20)
+        log.trim(Offset(4))
+        assert log.scan.offset_for_time(0) == (4, 50)
+        assert log.scan.max_timestamp() == (60, 5)
+        assert log.scan.offset_for_time(61) is None
 
     run(check())
 
 
 def garbage(times: list[int]) -> bytearray:
-    """A batch whose checksum is right and whose packed records are nonsense, as any producer may send it."""
+    """Make a batch with a valid checksum and invalid compressed records, as any producer may send it."""
     header = read_header(encode_batch([b"v"] * len(times), timestamps=times))
     return seal(bytearray(HEADER_BYTES) + b"\xff" * 50, header)
 
 
 def bomb(times: list[int]) -> bytearray:
-    """A small batch of large records."""
+    """Make a batch of highly compressible large records."""
     values = [bytes(OPENED_BYTES_MAX // 2)] * len(times)
     return bytearray(encode_batch(values, timestamps=times, compression="zstd"))
 
 
 @pytest.mark.parametrize("make", [garbage, bomb])
-def test_of_a_batch_that_cannot_be_opened_cheaply_the_batch_is_told(make: Callable[[list[int]], bytearray]) -> None:
+def test_a_time_in_an_undecodable_batch_is_found_at_its_first_offset(make: Callable[[list[int]], bytearray]) -> None:
     async def check() -> None:
         store = await open_store(SimulatedDisk(), policy=FlushPolicy.OS)
         log = await store.create(key(0), SMALL)
         put(log, [10, 20], "none")
         batch = make([30, 40, 50])
         stamp(batch, 0, log.end_offset, 0)
-        log.append(memoryview(batch), list(each_batch(batch)))
-        assert log.offset_for_time(20) == (1, 20)
-        assert log.offset_for_time(45) == (2, 50)
-        assert log.max_timestamp() == (50, 4)
+        log.append_run(memoryview(batch), [header for _, header in each_batch(batch)])
+        assert log.scan.offset_for_time(20) == (1, 20)
+        assert log.scan.offset_for_time(45) == (2, 50)
+        assert log.scan.max_timestamp() == (50, 4)
         put(log, [60], "none")
-        log.trim(3)
-        assert log.offset_for_time(0) == (3, 50)
-        assert log.offset_for_time(51) == (5, 60)
+        log.trim(Offset(3))
+        assert log.scan.offset_for_time(0) == (3, 50)
+        assert log.scan.offset_for_time(51) == (5, 60)
 
     run(check())

@@ -1,4 +1,4 @@
-"""A child runs as long as it is wanted: started again when it ends, ended when it is not wanted any more."""
+"""Tests that a child process is restarted when it ends, and stays ended after `stop`."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ WAIT_S = 60.0
 
 
 class Watched:
-    """A child that runs a program, and what it has printed."""
+    """A child that runs a program, with its output and its exit codes."""
 
     def __init__(self, program: str, *, hopeless: tuple[int, ...] = ()) -> None:
         self.lines: asyncio.Queue[bytes] = asyncio.Queue()
@@ -49,7 +49,7 @@ SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 
 
-def test_a_child_that_is_killed_is_started_again() -> None:
+def test_a_killed_child_is_restarted() -> None:
     async def story() -> None:
         watched = Watched(SLEEPER)
         watched.child.start()
@@ -68,7 +68,7 @@ def test_a_child_that_is_killed_is_started_again() -> None:
 
 
 @pytest.mark.parametrize(("program", "code"), [(SLEEPER, -15), (STUBBORN, -9)])
-def test_a_child_that_is_stopped_is_gone_and_stays_gone(program: str, code: int) -> None:
+def test_a_stopped_child_ends_and_is_not_restarted(program: str, code: int) -> None:
     async def story() -> None:
         watched = Watched(program)
         watched.child.start()
@@ -80,7 +80,7 @@ def test_a_child_that_is_stopped_is_gone_and_stays_gone(program: str, code: int)
     run(story)
 
 
-def test_a_child_without_hope_is_not_started_again() -> None:
+def test_a_child_with_a_hopeless_exit_code_is_not_restarted() -> None:
     async def story() -> None:
         watched = Watched("import sys; print('up', flush=True); sys.exit(8)", hopeless=(8,))
         watched.child.start()
@@ -91,7 +91,7 @@ def test_a_child_without_hope_is_not_started_again() -> None:
     run(story)
 
 
-def test_a_child_that_keeps_ending_is_started_after_growing_pauses(
+def test_a_child_that_keeps_ending_is_restarted_after_growing_pauses(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(children, "PAUSE_MAX_S", 0.005)
@@ -108,7 +108,7 @@ def test_a_child_that_keeps_ending_is_started_after_growing_pauses(
     assert pauses[:4] == [0.001, 0.002, 0.004, 0.005]
 
 
-def test_a_child_that_waits_to_be_started_again_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_can_be_stopped_while_it_waits_for_its_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "PAUSE_MIN_S", 600.0)
 
     async def story() -> None:
@@ -121,7 +121,7 @@ def test_a_child_that_waits_to_be_started_again_can_be_stopped(monkeypatch: pyte
     run(story)
 
 
-def test_a_command_that_is_not_there_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_command_is_retried(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     there = tmp_path / "program"
     asked = []
 
@@ -141,4 +141,4 @@ def test_a_command_that_is_not_there_is_tried_again(tmp_path: Path, caplog: pyte
 
     run(story)
     assert asked == [False, False]
-    assert "a process cannot be started" in caplog.messages
+    assert "child not started" in caplog.messages

@@ -1,4 +1,4 @@
-"""Simulated clocks, chance, workers and the trace."""
+"""Tests simulated clocks, entropy, workers and the trace."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,13 +7,16 @@ from functools import partial
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millstream.testing.simulated.clock import ManualClock, SimulatedClock
 from millstream.testing.simulated.entropy import SimulatedEntropy, branch
+from millstream.testing.simulated.local_time import LocalTime
 from millstream.testing.simulated.loop import SimulatedLoop
 from millstream.testing.simulated.process_owner import OWNER, SimulatedOwner
+from millstream.testing.simulated.trace import Trace
 from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
-from millstream.testing.simulation.trace import Trace
 
 
 @pytest.fixture
@@ -23,7 +26,7 @@ def loop() -> Iterator[SimulatedLoop]:
     loop.end()
 
 
-def test_the_simulated_clock_follows_the_loop_and_only_its_wall_time_jumps(loop: SimulatedLoop) -> None:
+def test_the_simulated_clock_follows_the_loop_and_only_the_wall_clock_jumps(loop: SimulatedLoop) -> None:
     clock = SimulatedClock(loop)
     wall_ms, monotonic_s = clock.wall_ms(), clock.monotonic_s()
     loop.run_until_complete(asyncio.sleep(2))
@@ -33,7 +36,35 @@ def test_the_simulated_clock_follows_the_loop_and_only_its_wall_time_jumps(loop:
     assert clock.monotonic_s() == monotonic_s + 2
 
 
-def test_the_manual_clock_stands_until_it_is_moved() -> None:
+@pytest.mark.parametrize("rate", [0.9, 1.1])
+def test_both_clocks_of_a_machine_run_at_its_rate(loop: SimulatedLoop, rate: float) -> None:
+    clock = SimulatedClock(loop, rate=rate, wall_start_ms=5_000, monotonic_start_s=70.0)
+    assert (clock.wall_ms(), clock.monotonic_s()) == (5_000, 70.0)
+    loop.run_until_complete(asyncio.sleep(100))
+    assert clock.monotonic_s() == pytest.approx(70 + 100 * rate)
+    assert clock.wall_ms() == pytest.approx(5_000 + 100_000 * rate, abs=1)
+    clock.jump_ms(-1_000_000)
+    assert clock.wall_ms() == pytest.approx(5_000 + 100_000 * rate - 1_000_000, abs=1)
+    assert clock.monotonic_s() == pytest.approx(70 + 100 * rate)
+
+
+@given(
+    rate=st.floats(0.9, 1.1),
+    local_start_s=st.floats(0, 1e9),
+    true_start_s=st.floats(0, 1e6),
+    delay_s=st.floats(0, 1e6),
+)
+def test_a_local_deadline_converts_to_the_first_simulated_time(
+    rate: float, local_start_s: float, true_start_s: float, delay_s: float
+) -> None:
+    time = LocalTime(rate=rate, local_start_s=local_start_s, true_start_s=true_start_s)
+    deadline_s = local_start_s + delay_s
+    due_s = time.true_s(deadline_s)
+    assert time.local_s(due_s) >= deadline_s
+    assert time.local_s(due_s - 1e-5) < deadline_s
+
+
+def test_the_manual_clock_changes_only_when_it_is_moved() -> None:
     clock = ManualClock(wall_ms=5_000, monotonic_s=1.0)
     clock.advance_ms(250)
     assert (clock.wall_ms(), clock.monotonic_s()) == (5_250, 1.25)
@@ -43,7 +74,7 @@ def test_the_manual_clock_stands_until_it_is_moved() -> None:
         clock.advance_ms(-1)
 
 
-def test_chance_follows_from_the_seed_and_branches_do_not_disturb_each_other() -> None:
+def test_entropy_follows_from_the_seed_and_branches_are_independent() -> None:
     assert SimulatedEntropy(Random(7)).token(16) == SimulatedEntropy(Random(7)).token(16)
     assert SimulatedEntropy(Random(7)).token(16) != SimulatedEntropy(Random(8)).token(16)
     first, second = Random(7), Random(7)
@@ -52,7 +83,7 @@ def test_chance_follows_from_the_seed_and_branches_do_not_disturb_each_other() -
     assert branch(first, "network").random() == branch(second, "network").random()
 
 
-def test_work_gives_its_result_or_its_exception_after_some_time(loop: SimulatedLoop) -> None:
+def test_simulated_work_returns_its_result_or_exception_later(loop: SimulatedLoop) -> None:
     workers = SimulatedWorkers(loop, Random(1), count=2)
 
     def fail() -> None:
@@ -69,7 +100,7 @@ def test_work_gives_its_result_or_its_exception_after_some_time(loop: SimulatedL
     loop.run_until_complete(main())
 
 
-def test_no_more_work_is_under_way_than_there_are_workers(loop: SimulatedLoop) -> None:
+def test_a_single_worker_runs_jobs_one_at_a_time_in_order(loop: SimulatedLoop) -> None:
     workers = SimulatedWorkers(loop, Random(1), count=1, slowness=Slowness(usual_s=1.0, rare_chance=0))
     order: list[int] = []
 
@@ -80,7 +111,7 @@ def test_no_more_work_is_under_way_than_there_are_workers(loop: SimulatedLoop) -
     assert order == list(range(20))
 
 
-def test_work_cancelled_before_it_began_does_not_run(loop: SimulatedLoop) -> None:
+def test_work_cancelled_before_its_start_does_not_run(loop: SimulatedLoop) -> None:
     workers = SimulatedWorkers(loop, Random(1), count=1)
     ran: list[str] = []
 
@@ -95,7 +126,7 @@ def test_work_cancelled_before_it_began_does_not_run(loop: SimulatedLoop) -> Non
     assert ran == ["first"]
 
 
-def test_closing_workers_lets_all_work_take_effect_first(loop: SimulatedLoop) -> None:
+def test_closing_workers_runs_all_submitted_work(loop: SimulatedLoop) -> None:
     workers = SimulatedWorkers(loop, Random(1), count=1)
 
     async def main() -> None:
@@ -112,7 +143,7 @@ def test_closing_workers_lets_all_work_take_effect_first(loop: SimulatedLoop) ->
 
 
 @pytest.mark.parametrize("crash_after_s", [0.0, 0.5, 1.5, 3.0])
-def test_a_crash_falls_between_the_moments_of_a_job(loop: SimulatedLoop, crash_after_s: float) -> None:
+def test_a_crash_prevents_the_later_steps_of_a_job(loop: SimulatedLoop, crash_after_s: float) -> None:
     class OneSecond(Slowness):
         def draw(self, random: Random) -> float:
             return 1.0
@@ -129,7 +160,7 @@ def test_a_crash_falls_between_the_moments_of_a_job(loop: SimulatedLoop, crash_a
         context.run(OWNER.set, owner)
         loop.create_task(work(), context=context)
         await asyncio.sleep(crash_after_s)
-        owner.alive = False
+        owner.die()
         await asyncio.sleep(10)
 
     loop.run_until_complete(main())
@@ -137,7 +168,7 @@ def test_a_crash_falls_between_the_moments_of_a_job(loop: SimulatedLoop, crash_a
     assert seen == expected[crash_after_s]
 
 
-def test_the_digest_depends_on_time_values_and_order() -> None:
+def test_the_trace_digest_depends_on_time_values_and_order() -> None:
     def digest(*events: tuple[float, str, int]) -> str:
         trace = Trace()
         for time_s, event, value in events:

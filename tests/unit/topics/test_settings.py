@@ -1,4 +1,4 @@
-"""The table of topic settings: what is accepted, what is refused by name, what holds in the end."""
+"""Tests the table of topic settings: accepted values, refused values and effective values."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from millstream.topics.settings import TopicSettings, check
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_every_default_is_legal(name: str) -> None:
+def test_every_default_is_valid(name: str) -> None:
     assert check({name: TABLE[name].default}) == {name: TABLE[name].default}
     assert TABLE[name].doc.endswith(".")
 
@@ -53,14 +53,14 @@ def test_every_default_is_legal(name: str) -> None:
         ("no.such.setting", "1"),
     ],
 )
-def test_a_bad_setting_is_refused_by_its_name(name: str, value: str | None) -> None:
+def test_an_invalid_setting_is_refused_and_named(name: str, value: str | None) -> None:
     with pytest.raises(MillstreamError, match=name) as error:
         check({"retention.bytes": "5", name: value})
     assert error.value.code is ErrorCode.INVALID_CONFIG
     assert len(str(error.value)) < 1000
 
 
-def test_the_topics_own_settings_come_before_the_brokers_and_those_before_the_tables() -> None:
+def test_topic_settings_override_broker_defaults_and_table_defaults() -> None:
     effective = TopicSettings.of({"retention.ms": "1000000"}, {"retention.ms": "5", "retention.bytes": " 77 "})
     assert (effective.retention_ms, effective.retention_bytes) == (1_000_000, 77)
     assert effective.max_message_bytes == int(TABLE["max.message.bytes"].default)
@@ -99,7 +99,7 @@ def test_the_cleanup_policy_is_a_list_in_any_order(policy: str, compact: bool, d
         ("retention.ms", " 0077 ", "77"),
     ],
 )
-def test_a_value_is_kept_in_its_plain_form(name: str, value: str, plain: str) -> None:
+def test_a_value_is_stored_in_canonical_form(name: str, value: str, plain: str) -> None:
     assert check({name: value}) == {name: plain}
 
 
@@ -115,7 +115,7 @@ def test_a_value_is_kept_in_its_plain_form(name: str, value: str, plain: str) ->
         ({"compression.type": "zstd", "compression.zstd.level": "-1"}, -1),
     ],
 )
-def test_the_level_is_that_of_the_compression_in_use(settings: dict[str, str], level: int | None) -> None:
+def test_the_compression_level_belongs_to_the_compression_in_use(settings: dict[str, str], level: int | None) -> None:
     assert TopicSettings.of(settings).compression_level == level
 
 
@@ -127,10 +127,10 @@ def test_the_level_is_that_of_the_compression_in_use(settings: dict[str, str], l
         ({"max.compaction.lag.ms": "9"}, {"min.compaction.lag.ms": "10"}),
     ],
 )
-def test_a_message_cannot_be_safe_from_compaction_for_longer_than_it_may_wait_for_it(
+def test_min_compaction_lag_may_not_exceed_max_compaction_lag(
     settings: dict[str, str], defaults: dict[str, str]
 ) -> None:
-    with pytest.raises(MillstreamError, match=r"min\.compaction\.lag\.ms: 10 is more than max\.compaction\.lag\.ms"):
+    with pytest.raises(MillstreamError, match=r"min\.compaction\.lag\.ms: 10 is greater than max\.compaction\.lag\.ms"):
         check(settings, defaults)
 
 
@@ -138,12 +138,10 @@ def test_a_message_cannot_be_safe_from_compaction_for_longer_than_it_may_wait_fo
     ("retention_ms", "segment_ms", "effective"),
     [("-1", "5000", 5000), ("60000", "5000", 5000), ("60000", "604800000", 60000), ("0", "604800000", 1000)],
 )
-def test_a_segment_takes_messages_no_longer_than_they_are_kept(
-    retention_ms: str, segment_ms: str, effective: int
-) -> None:
+def test_a_segment_ends_after_the_retention_time(retention_ms: str, segment_ms: str, effective: int) -> None:
     assert TopicSettings.of({"retention.ms": retention_ms, "segment.ms": segment_ms}).segment_ms == effective
 
 
-def test_a_topic_that_is_only_compacted_ends_its_segments_as_it_says_itself() -> None:
+def test_retention_does_not_limit_segments_of_policy_compact() -> None:
     settings = {"cleanup.policy": "compact", "retention.ms": "1000", "segment.ms": "5000"}
     assert TopicSettings.of(settings).segment_ms == 5000

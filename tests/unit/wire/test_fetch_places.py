@@ -1,4 +1,4 @@
-"""What a reader and a broker on the same machine tell each other in tagged fields of Fetch."""
+"""Tests the tagged fields of Fetch for a reader on the broker's machine."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from builders.loops import for_each
+from millstream.model.ids import TopicId
 from millstream.seams.file_part import FilePlace
 from millstream.wire.fetch import (
     FLEXIBLE_FROM,
@@ -30,8 +31,8 @@ def joined(pieces: Sequence[Piece]) -> bytes:
 
 @for_each("version", FETCH_VERSIONS)
 @pytest.mark.parametrize("machine", ["", "here", "m" * 300])
-def test_a_reader_may_name_its_machine_where_there_are_tags(version: int, machine: str) -> None:
-    topic = UUID(int=7) if version >= 13 else "events"
+def test_a_reader_names_its_machine_in_versions_with_tags(version: int, machine: str) -> None:
+    topic = TopicId(UUID(int=7)) if version >= 13 else "events"
     body = write_fetch_request(version, [(topic, [FetchPartition(0, 1, 2)])], max_wait_ms=1, machine=machine)
     parsed = parse_fetch_request(version, memoryview(body), 0)
     assert parsed.machine == (machine if version >= FLEXIBLE_FROM else "")
@@ -44,8 +45,8 @@ PLACED = FilePlace("/data/orders-0/00.log", 2**64 - 1, 2**63, 2**40, 2**31 - 1)
 
 
 @for_each("version", range(FLEXIBLE_FROM, 19))
-def test_the_place_of_records_is_told_in_their_stead(version: int) -> None:
-    topic = UUID(int=7) if version >= 13 else "events"
+def test_file_positions_replace_records(version: int) -> None:
+    topic = TopicId(UUID(int=7)) if version >= 13 else "events"
     told = [FetchedPartition(0, 0, 10, 10, 0, place=PLACED, next_offset=9), FetchedPartition(1, 0, 10, 10, 0, b"abc")]
     body = joined(write_fetch_response(version, [(topic, told)]))
     ((_, (first, second)),) = parse_fetch_response(version, memoryview(body), 0).topics
@@ -56,14 +57,14 @@ def test_the_place_of_records_is_told_in_their_stead(version: int) -> None:
 
 
 @pytest.mark.parametrize(("position", "size_bytes"), [(-1, 10), (0, 0), (0, -1), (-(2**63), 2**31 - 1)])
-def test_a_place_that_is_none_in_a_file_is_refused(position: int, size_bytes: int) -> None:
+def test_an_invalid_file_position_is_refused(position: int, size_bytes: int) -> None:
     place = PLACED._replace(position=position, size_bytes=size_bytes)
     body = joined(write_fetch_response(12, [("events", [FetchedPartition(0, place=place, next_offset=9)])]))
     with pytest.raises(MalformedMessageError):
         parse_fetch_response(12, memoryview(body), 0)
 
 
-def test_a_place_that_is_cut_or_goes_on_is_refused() -> None:
+def test_a_truncated_or_longer_file_position_is_refused() -> None:
     body = joined(write_fetch_response(12, [("events", [FetchedPartition(0, place=PLACED, next_offset=9)])]))
     for size in range(len(body)):
         with pytest.raises(MalformedMessageError):

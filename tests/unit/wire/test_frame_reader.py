@@ -1,4 +1,4 @@
-"""Single values: every length is checked against what is left before anything is made of it."""
+"""Tests the reader of single values, which checks every length against the remaining bytes."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from millstream.wire.value_writers import unsigned_varint
 
 
 def source(data: bytes, elements_max: int = 1000) -> FrameReader:
-    return FrameReader(memoryview(data), 0, elements_max)
+    return FrameReader(memoryview(data), 0, elements_max=elements_max)
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16_383, 16_384, 2**31 - 1, 2**32 - 1])
@@ -28,7 +28,7 @@ def test_varints_are_read_as_they_were_written(value: int) -> None:
     [b"", b"\x80", b"\xff\xff", b"\x80\x80\x80\x80\x80\x01", b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x10"],
     ids=["none", "cut", "cut twice", "never ends", "too large", "33 bits"],
 )
-def test_varints_that_do_not_end_or_do_not_fit_are_refused(data: bytes) -> None:
+def test_endless_or_too_large_varints_are_refused(data: bytes) -> None:
     with pytest.raises(MalformedMessageError):
         source(data).unsigned_varint()
 
@@ -61,7 +61,7 @@ Read = Callable[[FrameReader], object]
         (b"\xff\xff\xff\xff\x0f", lambda s: s.skip_tags()),
     ],
 )
-def test_lengths_that_lie_are_refused(data: bytes, read: Read) -> None:
+def test_lengths_beyond_the_frame_are_refused(data: bytes, read: Read) -> None:
     with pytest.raises(MalformedMessageError):
         read(source(data))
 
@@ -81,22 +81,22 @@ def test_lengths_that_lie_are_refused(data: bytes, read: Read) -> None:
         (b"\x02\x05\x01x\x09\x00", lambda s: s.skip_tags(), None),
     ],
 )
-def test_lengths_that_fit_are_taken(data: bytes, read: Read, expected: object) -> None:
+def test_lengths_within_the_frame_are_accepted(data: bytes, read: Read, expected: object) -> None:
     assert read(source(data)) == expected
 
 
-def test_the_elements_of_a_message_are_counted_together() -> None:
+def test_the_element_limit_covers_all_arrays_of_a_message_together() -> None:
     read = source(b"\x00\x00\x00\x06" + bytes(6) + b"\x00\x00\x00\x06" + bytes(6), elements_max=10)
     read.count(False, 1)
     read.take(6)
-    with pytest.raises(MalformedMessageError, match="elements that this message may have"):
+    with pytest.raises(MalformedMessageError, match="the message has more than"):
         read.count(False, 1)
 
 
-def test_tags_count_as_elements() -> None:
+def test_tags_count_towards_the_element_limit() -> None:
     many = unsigned_varint(50) + b"".join(unsigned_varint(tag) + b"\0" for tag in range(50))
     source(many, elements_max=50).skip_tags()
-    with pytest.raises(MalformedMessageError, match="elements that this message may have"):
+    with pytest.raises(MalformedMessageError, match="the message has more than"):
         source(many, elements_max=49).skip_tags()
 
 
@@ -111,7 +111,7 @@ def test_a_large_legal_request_is_refused_before_it_is_decoded(version: int) -> 
     frame = memoryview(body)
     tracemalloc.start()
     try:
-        with pytest.raises(MalformedMessageError, match="elements that this message may have"):
+        with pytest.raises(MalformedMessageError, match="the message has more than"):
             read_request("Metadata", version, frame, 0)
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -1,4 +1,4 @@
-"""The codec against kio, which shares no code and no author with kafka-python."""
+"""Compares the codec with kio, which shares neither code nor author with kafka-python."""
 
 import importlib
 import io
@@ -48,7 +48,7 @@ def kio_class(message: Message) -> Any:
 
 
 def has_few_integers(field: SchemaField) -> bool:
-    """True for a field that kio reads as an error, a duration or a time, of which there are fewer than integers."""
+    """True for a field that kio reads as an error, a duration or a time, which have fewer values than integers."""
     return field.name.endswith(("error_code", "_ms", "timestamp"))
 
 

@@ -1,4 +1,4 @@
-"""The codec matches kafka-python's byte for byte, in each served version of each Kafka API."""
+"""Tests that the codec matches kafka-python's bytes in each served version of each Kafka API."""
 
 import importlib
 from typing import Any
@@ -22,12 +22,12 @@ PACKAGES = [importlib.import_module(f"kafka.protocol.{name}") for name in ("meta
 
 
 def kafka_class(message: Message) -> Any:
-    """kafka-python's class for a message; StopIteration where it has none."""
+    """Return kafka-python's class for a message. Raises StopIteration if it has none."""
     return next(getattr(package, message.name) for package in PACKAGES if hasattr(package, message.name))
 
 
 def kafka_object(make: Any, rows: Any, values: dict[str, Any], version: int) -> Any:
-    """The same values as kafka-python's own objects."""
+    """Return the same values as kafka-python's objects."""
     built = {}
     for name, row in rows.items():
         if name not in values:
@@ -42,7 +42,7 @@ def kafka_object(make: Any, rows: Any, values: dict[str, Any], version: int) -> 
 
 
 def without_defaults(values: dict[str, Any], schema_fields: tuple[SchemaField, ...], version: int) -> dict[str, Any]:
-    """What was read, with buffers as bytes and only the fields this version has."""
+    """Return the decoded fields that this version has, with buffers as bytes."""
     kept = {}
     for field in schema_fields:
         if version not in field.versions or field.name in RENAMED:
@@ -104,7 +104,7 @@ def test_truncated_messages_and_responses_with_extra_bytes_are_refused(row: ApiR
         check(message)
 
 
-def test_all_topics_as_librdkafka_asks_for_them_are_understood() -> None:
-    """It leaves three bytes of a length that became shorter; Kafka passes over them, and so must we."""
+def test_extra_bytes_of_librdkafkas_metadata_request_are_ignored() -> None:
+    """librdkafka leaves three bytes of a length that became shorter. Kafka ignores them too."""
     fields = read_request("Metadata", 13, memoryview(bytes.fromhex("00000000010000")), 0)
     assert fields["topics"] is None

@@ -1,4 +1,4 @@
-"""The hand-written messages against the schema-driven codec, which is itself held to kafka-python's bytes."""
+"""Compares the hand-written codecs with the schema-driven codec, which is tested against kafka-python."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -9,6 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders.loops import for_each
+from millstream.model.broker_endpoint import BrokerEndpoint
+from millstream.model.ids import BrokerId, TopicId
+from millstream.wire.current_leader import CurrentLeader
 from millstream.wire.fetch import FetchedPartition, FetchPartition, parse_fetch_request, write_fetch_response
 from millstream.wire.fetch_client import parse_fetch_response, write_fetch_request
 from millstream.wire.framing import Buffer, Piece
@@ -34,10 +37,15 @@ int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 texts = st.none() | names
 record_bytes = st.binary(max_size=300)
+endpoints = [None, *(BrokerEndpoint(BrokerId(number), f"host-{number}", 9_000 + number, "r") for number in range(1, 9))]
+known_ids = st.lists(st.tuples(int32s, int64s))
+leaders = st.none() | st.builds(
+    lambda number, epoch: CurrentLeader(number, epoch, endpoints[number]), st.integers(0, 8), st.integers(0, 9)
+)
 
 
 def topics(version: int, ids_from: int, partitions: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    key: st.SearchStrategy[str | UUID] = st.uuids() if version >= ids_from else names
+    key: st.SearchStrategy[str | TopicId] = st.uuids().map(TopicId) if version >= ids_from else names
     return st.lists(st.tuples(key, st.lists(partitions, max_size=3)), max_size=3)
 
 
@@ -45,12 +53,12 @@ def joined(pieces: Sequence[Piece]) -> bytes:
     return b"".join(cast("Sequence[Buffer]", pieces))
 
 
-def key_of(topic: str | UUID, by_name: str) -> dict[str, Any]:
+def key_of(topic: str | TopicId, by_name: str) -> dict[str, Any]:
     return {by_name: topic} if isinstance(topic, str) else {"topic_id": topic}
 
 
 @for_each("version", PRODUCE_VERSIONS)
-def test_produce_requests_are_written_and_parsed_as_the_schema_says(version: int) -> None:
+def test_produce_requests_match_the_schema(version: int) -> None:
     @quick
     @given(texts, int16s, int32s, topics(version, 13, st.tuples(int32s, record_bytes)))
     def check(transactional_id: str | None, acks: int, timeout_ms: int, data: Any) -> None:
@@ -78,7 +86,7 @@ message_ids = st.none() | st.lists(st.binary(max_size=300), max_size=3)
 
 @quick
 @given(int16s, int32s, topics(0, 1, st.tuples(int32s, int64s, record_bytes, message_ids)))
-def test_puts_requests_are_written_and_parsed_as_the_schema_says(acks: int, timeout_ms: int, data: Any) -> None:
+def test_puts_requests_match_the_schema(acks: int, timeout_ms: int, data: Any) -> None:
     body = joined(write_puts_request(data, acks=acks, timeout_ms=timeout_ms))
     fields = ("partition", "hash", "records", "message_ids")
     rows = [{"name": t, "entries": [dict(zip(fields, e, strict=True)) for e in entries]} for t, entries in data]
@@ -91,20 +99,20 @@ def test_puts_requests_are_written_and_parsed_as_the_schema_says(acks: int, time
 
 
 @quick
-@given(topics(0, 1, st.tuples(int32s, int16s, int64s, int64s, int64s, texts, st.lists(st.tuples(int32s, int64s)))))
-def test_puts_answers_are_written_and_parsed_as_the_schema_says(data: Any) -> None:
-    def made(
-        partition: int, code: int, first: int, time: int, start: int, text: str | None, known: Any
-    ) -> ProduceResult:
-        # A success says nothing more than its numbers.
-        return ProduceResult(partition, code, first, time, start, text if code else None, (), known if code else [])
+@given(topics(0, 1, st.tuples(*[int32s, int16s, int64s, int64s, int64s], st.tuples(texts, known_ids, leaders))))
+def test_puts_responses_match_the_schema(data: Any) -> None:
+    def made(partition: int, code: int, first: int, time: int, start: int, failure: Any) -> ProduceResult:
+        # A success has only numbers.
+        text, known, leader = failure if code else (None, [], None)
+        return ProduceResult(partition, code, first, time, start, text, (), known, leader)
 
     results = [(topic, [made(*each) for each in entries]) for topic, entries in data]
     rows = [
         {
             "name": topic,
             "entries": [
-                {
+                leader_field(each.current_leader)
+                | {
                     "error_code": each.error,
                     "error_message": each.message,
                     "partition": each.partition,
@@ -119,29 +127,48 @@ def test_puts_answers_are_written_and_parsed_as_the_schema_says(data: Any) -> No
         for topic, entries in results
     ]
     body = write_puts_response(results)
-    assert body == write_response("Puts", 0, {"topics": rows})
+    told = [each.current_leader for _, entries in results for each in entries if each.current_leader is not None]
+    assert body == write_response("Puts", 0, {"topics": rows, "node_endpoints": endpoint_rows(told)})
     assert parse_puts_response(memoryview(b"head" + body), 4) == results
 
 
 @for_each("version", PRODUCE_VERSIONS)
-def test_produce_answers_are_written_and_parsed_as_the_schema_says(version: int) -> None:
+def test_produce_responses_match_the_schema(version: int) -> None:
     errors = st.lists(st.tuples(int32s, texts), max_size=2)
-    results = st.builds(ProduceResult, int32s, int16s, int64s, int64s, int64s, texts, errors)
+    results = st.builds(
+        ProduceResult, int32s, int16s, int64s, int64s, int64s, texts, errors, known=st.just(()), current_leader=leaders
+    ).map(lambda result: result if result.error else result._replace(current_leader=None))
 
     @quick
     @given(topics(version, 13, results))
-    def check(data: list[tuple[str | UUID, list[ProduceResult]]]) -> None:
+    def check(data: list[tuple[str | TopicId, list[ProduceResult]]]) -> None:
         body = write_produce_response(version, data)
-        rows = [key_of(topic, "name") | {"partition_responses": list(map(result_row, parts))} for topic, parts in data]
-        assert body == write_response("Produce", version, {"responses": rows})
+        rows = [
+            key_of(topic, "name") | {"partition_responses": [result_row(part, version) for part in parts]}
+            for topic, parts in data
+        ]
+        told = [part.current_leader for _, parts in data for part in parts if part.current_leader is not None]
+        fields = {"responses": rows, "node_endpoints": endpoint_rows(told)}
+        assert body == write_response("Produce", version, fields)
         again = parse_produce_response(version, memoryview(b"head" + body), 4)
         assert write_produce_response(version, again) == body
 
     check()
 
 
-def result_row(result: ProduceResult) -> dict[str, Any]:
-    return {
+def endpoint_rows(told: list[CurrentLeader]) -> list[dict[str, Any]]:
+    """The address of each leader, once, in the order in which they are named."""
+    return [endpoint._asdict() for endpoint in dict.fromkeys(leader.endpoint for leader in told) if endpoint]
+
+
+def leader_field(leader: CurrentLeader | None) -> dict[str, Any]:
+    if leader is None:
+        return {}
+    return {"current_leader": {"leader_id": leader.leader_id, "leader_epoch": leader.leader_epoch}}
+
+
+def result_row(result: ProduceResult, version: int) -> dict[str, Any]:
+    return leader_field(result.current_leader if version >= 10 else None) | {
         "index": result.partition,
         "error_code": result.error,
         "base_offset": result.base_offset,
@@ -155,7 +182,7 @@ def result_row(result: ProduceResult) -> dict[str, Any]:
 
 
 @for_each("version", FETCH_VERSIONS)
-def test_fetch_requests_are_written_and_parsed_as_the_schema_says(version: int) -> None:
+def test_fetch_requests_match_the_schema(version: int) -> None:
     wanted = st.builds(FetchPartition, int32s, int64s, int32s, int32s, int32s, int64s)
 
     @quick
@@ -209,7 +236,7 @@ def want_rows(data: Any) -> list[dict[str, Any]]:
 
 
 @for_each("version", FETCH_VERSIONS)
-def test_fetch_answers_are_written_and_parsed_as_the_schema_says(version: int) -> None:
+def test_fetch_responses_match_the_schema(version: int) -> None:
     aborted = st.none() | st.lists(st.tuples(int64s, int64s), max_size=2)
     fetched = st.builds(
         FetchedPartition,
@@ -223,25 +250,29 @@ def test_fetch_answers_are_written_and_parsed_as_the_schema_says(version: int) -
         int32s,
         place=st.none(),
         next_offset=st.just(-1),
+        current_leader=leaders,
     )
 
     @quick
     @given(topics(version, 13, fetched), int16s, int32s)
-    def check(data: list[tuple[str | UUID, list[FetchedPartition]]], error: int, session_id: int) -> None:
-        body = joined(write_fetch_response(version, data, error=error, session_id=session_id))
+    def check(data: list[tuple[str | TopicId, list[FetchedPartition]]], error: int, session_id: int) -> None:
+        told = [part.current_leader for _, parts in data for part in parts if part.current_leader is not None]
+        body = joined(write_fetch_response(version, data, error=error, session_id=session_id, leaders=told))
         rows = [key_of(topic, "topic") | {"partitions": list(map(fetched_row, parts))} for topic, parts in data]
         fields = {"error_code": error, "session_id": session_id, "responses": rows}
+        fields["node_endpoints"] = endpoint_rows(told)
         assert body == write_response("Fetch", version, fields)
         again = parse_fetch_response(version, memoryview(b"head" + body), 4)
         pieces = write_fetch_response(version, again.topics, error=again.error, session_id=again.session_id)
-        assert joined(pieces) == body
+        # This client reads the leaders, and not their addresses.
+        assert joined(pieces) == joined(write_fetch_response(version, data, error=error, session_id=session_id))
 
     check()
 
 
 def fetched_row(fetched: FetchedPartition) -> dict[str, Any]:
     aborted = fetched.aborted
-    return {
+    return leader_field(fetched.current_leader) | {
         "partition_index": fetched.partition,
         "error_code": fetched.error,
         "high_watermark": fetched.high_watermark,
@@ -256,16 +287,16 @@ def fetched_row(fetched: FetchedPartition) -> dict[str, Any]:
 
 
 @for_each("version", [15, 17, 18])
-def test_a_replica_tells_its_id_in_a_tag(version: int) -> None:
+def test_the_replica_id_is_read_from_its_tag(version: int) -> None:
     partition = {"partition": 3, "replica_directory_id": UUID(int=5), "high_watermark": 9}
-    topic = {"topic_id": UUID(int=7), "partitions": [partition]}
+    topic = {"topic_id": TopicId(UUID(int=7)), "partitions": [partition]}
     fields = {"replica_state": {"replica_id": 4, "replica_epoch": 2}, "topics": [topic]}
     parsed = parse_fetch_request(version, memoryview(write_request("Fetch", version, fields)), 0)
     assert parsed.replica_id == 4
     assert parsed.topics[0][1][0].partition == 3
 
 
-def test_records_are_pieces_of_the_frame_and_not_copies() -> None:
+def test_parsed_records_are_views_of_the_frame() -> None:
     frame = bytearray(joined(write_produce_request(9, [("t", [(0, b"records")])], acks=1, timeout_ms=0)))
     (_, (piece,)) = parse_produce_request(9, memoryview(frame), 0).topics[0]
     assert piece[1] is not None
@@ -274,14 +305,14 @@ def test_records_are_pieces_of_the_frame_and_not_copies() -> None:
     assert b"Records" in frame
 
 
-def test_records_of_an_answer_are_handed_on_as_they_are() -> None:
+def test_records_of_a_response_are_not_copied() -> None:
     records = b"x" * 1000
     assert any(piece is records for piece in write_fetch_response(12, [("t", [FetchedPartition(0, records=records)])]))
 
 
 @for_each("version", [*PRODUCE_VERSIONS])
-def test_a_produce_request_cut_anywhere_is_refused(version: int) -> None:
-    topic = "t" if version < 13 else UUID(int=1)
+def test_a_truncated_produce_request_is_refused(version: int) -> None:
+    topic = "t" if version < 13 else TopicId(UUID(int=1))
     body = joined(write_produce_request(version, [(topic, [(0, b"records"), (1, b"r")])], acks=1, timeout_ms=0))
     for size in range(len(body)):
         with pytest.raises(MalformedMessageError):
@@ -291,8 +322,8 @@ def test_a_produce_request_cut_anywhere_is_refused(version: int) -> None:
 
 
 @for_each("version", [*FETCH_VERSIONS])
-def test_a_fetch_request_cut_anywhere_is_refused(version: int) -> None:
-    topic = "t" if version < 13 else UUID(int=1)
+def test_a_truncated_fetch_request_is_refused(version: int) -> None:
+    topic = "t" if version < 13 else TopicId(UUID(int=1))
     body = write_fetch_request(version, [(topic, [FetchPartition(0, 1, 2)])], max_wait_ms=1, forgotten=[(topic, [1])])
     for size in range(len(body)):
         with pytest.raises(MalformedMessageError):
@@ -301,8 +332,10 @@ def test_a_fetch_request_cut_anywhere_is_refused(version: int) -> None:
         parse_fetch_request(version, memoryview(body + b"\0"), 0)
 
 
-def test_an_answer_reads_the_same_by_hand_and_by_schema() -> None:
-    body = joined(write_fetch_response(13, [(UUID(int=9), [FetchedPartition(2, 0, 10, 10, 0, b"abc")])], session_id=5))
+def test_a_response_parses_the_same_by_hand_and_by_schema() -> None:
+    body = joined(
+        write_fetch_response(13, [(TopicId(UUID(int=9)), [FetchedPartition(2, 0, 10, 10, 0, b"abc")])], session_id=5)
+    )
     fields = read_response("Fetch", 13, memoryview(body), 0)
     assert fields["session_id"] == 5
     assert bytes(fields["responses"][0]["partitions"][0]["records"]) == b"abc"
@@ -310,8 +343,8 @@ def test_an_answer_reads_the_same_by_hand_and_by_schema() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16_383, 70_000])
 @for_each("version", PRODUCE_VERSIONS)
-def test_a_request_of_one_batch_is_parsed_whatever_the_length_of_its_records(version: int, size: int) -> None:
-    topic = UUID(int=7) if version >= 13 else "events"
+def test_a_request_of_one_batch_is_parsed_for_any_length_of_records(version: int, size: int) -> None:
+    topic = TopicId(UUID(int=7)) if version >= 13 else "events"
     records = b"r" * size
     body = joined(write_produce_request(version, [(topic, [(3, records)])], acks=-1, timeout_ms=1000))
 
@@ -319,8 +352,8 @@ def test_a_request_of_one_batch_is_parsed_whatever_the_length_of_its_records(ver
 
 
 @for_each("version", PRODUCE_VERSIONS)
-def test_a_damaged_request_of_one_batch_is_refused_or_read_as_the_schema_reads_it(version: int) -> None:
-    topic = UUID(int=7) if version >= 13 else "events"
+def test_a_damaged_request_of_one_batch_parses_like_the_schema(version: int) -> None:
+    topic = TopicId(UUID(int=7)) if version >= 13 else "events"
     body = joined(write_produce_request(version, [(topic, [(3, b"r" * 140)])], acks=-1, timeout_ms=1000))
     damaged = [body[:end] for end in range(len(body))] + [body + b"\0"]
     for place in range(len(body)):

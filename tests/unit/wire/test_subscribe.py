@@ -1,4 +1,4 @@
-"""Deliveries: written by hand and by the schema they are the same bytes, and both are read alike."""
+"""Tests that hand-written deliveries match those of the schema-driven codec."""
 
 import pytest
 from hypothesis import given
@@ -31,7 +31,7 @@ def joined(delivered: Delivered) -> bytes:
 
 
 @given(st.builds(Delivered, st.integers(-(2**15), 2**15 - 1), texts, st.lists(rows, max_size=5)))
-def test_hand_and_schema_agree(delivered: Delivered) -> None:
+def test_deliveries_match_the_schema(delivered: Delivered) -> None:
     by_hand = joined(delivered)
     names = ("topic", "partition", "error_code", "leader_epoch", "position", "next_offset", "high_watermark")
     partitions = [
@@ -44,7 +44,7 @@ def test_hand_and_schema_agree(delivered: Delivered) -> None:
     assert parse_delivery(memoryview(by_hand), 0) == delivered
 
 
-def test_a_delivery_that_is_cut_off_or_too_long_is_malformed() -> None:
+def test_a_truncated_or_too_long_delivery_is_malformed() -> None:
     whole = joined(Delivered(0, None, [Delivery("events", 1, records=b"batches")]))
     for wrong in (*(whole[:size] for size in range(len(whole))), whole + b"\0"):
         with pytest.raises(MalformedMessageError):

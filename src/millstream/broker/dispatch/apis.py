@@ -1,18 +1,17 @@
-"""Every API this broker serves: the rows of the dispatch table, each handler given what it needs and no more.
+"""Builds the dispatch table with every API of this broker. Each handler receives only what it needs.
 
-What the numbers hide: Produce is served from version 3, but advertised from 0, because librdkafka up to 2.11 stops
-compressing without a word where it is not.
+Produce is served from version 3, but advertised from version 0: librdkafka up to 2.11 silently stops compressing if
+version 0 is not advertised.
 """
 
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from millstream.broker.append_requests import AppendRequest
 from millstream.broker.config_entries import ConfigEntry
 from millstream.broker.dispatch.admin_apis import admin_rows
-from millstream.broker.dispatch.capabilities import BrokerIdentity
-from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow, DispatchTable
+from millstream.broker.dispatch.capabilities import ClusterNode
+from millstream.broker.dispatch.dispatch_table import ApiRow, DispatchTable
 from millstream.broker.dispatch.group_apis import group_rows
 from millstream.broker.dispatch.iterator_apis import iterator_rows
 from millstream.broker.dispatch.push_apis import push_rows
@@ -35,91 +34,99 @@ from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.signed_iterators import IteratorServing
 from millstream.catalog.producer_ids import ProducerIds
 from millstream.groups.settings import GroupSettings
+from millstream.model.authorization import Authorizer
+from millstream.model.errors import ErrorCode
 from millstream.model.limits import REQUEST_BYTES_MAX
+from millstream.model.rights import Right
 from millstream.model.roles import Role
 from millstream.model.services import Service
+from millstream.partition.appender import Appender
+from millstream.partition.pending_appends import AppendDeadlines
 from millstream.partition.served.partitions import Partitions
 from millstream.seams.clock import Clock
 from millstream.seams.entropy import Entropy
 
 MANY_PARTITIONS_BYTES_MAX = 2 * 1024 * 1024
-"""Largest request that may name as many partitions as one request can."""
+"""Maximum size of a request that lists partitions. It fits the largest number of partitions of one request."""
 
 
 class ApiDependencies(Struct, frozen=True):
-    """What there is to be served, and how."""
+    """The components and settings that the handlers need."""
 
     partitions: Partitions
     groups: GroupCoordination
     queries: Queries
     producer_ids: ProducerIds
-    identity: BrokerIdentity
+    cluster: ClusterNode
     clock: Clock
     entropy: Entropy
     memory: MemoryLimits
     version: str
     iterators: IteratorServing
+    authorizer: Authorizer
     auto_create: bool = True
     default_partitions: int = 1
     features: Mapping[str, str] = field(default_factory=dict)
     at_start: Sequence[ConfigEntry] = ()
-    """What this broker was told, as far as it is not the default of topics."""
+    """The settings of this broker that are not defaults of topics."""
     group_settings: GroupSettings = field(default_factory=GroupSettings)
     services: Sequence[Service] = ()
-    """What runs besides the broker's own listener; may grow."""
+    """The services besides the broker's own listener. The sequence may grow."""
     machine: str = ""
-    """Readers who name the same are told where files lie."""
+    """The identity of this machine. A reader that names the same machine receives file positions instead of data."""
 
 
 def build_table(served: ApiDependencies) -> DispatchTable:
-    """The dispatch table of a broker."""
-    partitions, identity = served.partitions, served.identity
+    """Build the dispatch table of a broker."""
+    partitions, cluster = served.partitions, served.cluster
     api_versions = ApiVersionsHandler()
     auto_create = partitions if served.auto_create else None
-    metadata = MetadataHandler(partitions, identity, auto_create, served.default_partitions)
-    appending = AppendRequest()
+    metadata = MetadataHandler(cluster, auto_create, served.default_partitions)
+    appender, deadlines = Appender(), AppendDeadlines()
     sessions = FetchSessions(served.clock, served.entropy)
-    info = InfoHandler(identity, served.clock, served.version, served.features)
+    info = InfoHandler(cluster, served.clock, served.version, served.features)
     rows = [
         ApiRow(
-            0, "Produce", 3, 13, ApiRight.WRITE, ProduceHandler(partitions, appending),
+            0, "Produce", 3, 13, Right.MESSAGES_WRITE, ProduceHandler(partitions, appender, deadlines),
             bytes_max=REQUEST_BYTES_MAX, advertised_first=0, role=Role.PRODUCER,
         ),
         ApiRow(
-            1, "Fetch", 4, 18, ApiRight.READ, FetchHandler(partitions, sessions, served.memory, served.machine),
+            1, "Fetch", 4, 18, Right.MESSAGES_READ, FetchHandler(partitions, sessions, served.memory, served.machine),
             bytes_max=MANY_PARTITIONS_BYTES_MAX, role=Role.CONSUMER,
         ),
         ApiRow(
-            2, "ListOffsets", 1, 11, ApiRight.DESCRIBE, ListOffsetsHandler(partitions),
+            2, "ListOffsets", 1, 11, Right.TOPICS_READ, ListOffsetsHandler(partitions),
             bytes_max=MANY_PARTITIONS_BYTES_MAX,
         ),
-        ApiRow(3, "Metadata", 0, 13, ApiRight.DESCRIBE, metadata),
-        ApiRow(18, "ApiVersions", 0, 4, ApiRight.NONE, api_versions, refusal=refusal(18, 0, 4)),
+        ApiRow(3, "Metadata", 0, 13, Right.TOPICS_READ, metadata, by_resource=True),
+        ApiRow(18, "ApiVersions", 0, 4, Right.NOTHING, api_versions, refusal=refusal(18, first=0, last=4)),
         ApiRow(
-            22, "InitProducerId", 0, 6, ApiRight.WRITE, InitProducerIdHandler(served.producer_ids), role=Role.PRODUCER,
+            22, "InitProducerId", 0, 6, Right.MESSAGES_WRITE,
+            InitProducerIdHandler(served.producer_ids),
+            role=Role.PRODUCER, refused_with=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ),
         ApiRow(
-            23, "OffsetForLeaderEpoch", 2, 4, ApiRight.DESCRIBE, OffsetForLeaderEpochHandler(partitions),
+            23, "OffsetForLeaderEpoch", 2, 4, Right.TOPICS_READ, OffsetForLeaderEpochHandler(partitions),
             bytes_max=MANY_PARTITIONS_BYTES_MAX,
         ),
-        ApiRow(1000, "Info", 0, 0, ApiRight.NONE, info),
-        ApiRow(1001, "Query", 0, 0, ApiRight.DESCRIBE, QueryHandler(served.queries)),
-        ApiRow(1002, "Role", 0, 0, ApiRight.NONE, RoleHandler()),
+        ApiRow(1000, "Info", 0, 0, Right.NOTHING, info),
+        ApiRow(1001, "Query", 0, 0, Right.CLUSTER_READ, QueryHandler(served.queries)),
+        ApiRow(1002, "Role", 0, 0, Right.NOTHING, RoleHandler()),
         ApiRow(
-            1003, "Puts", 0, 0, ApiRight.WRITE, PutsHandler(partitions, appending),
+            1003, "Puts", 0, 0, Right.MESSAGES_WRITE, PutsHandler(partitions, appender, deadlines),
             bytes_max=REQUEST_BYTES_MAX, role=Role.PRODUCER,
         ),
-        ApiRow(1004, "ServiceMap", 0, 0, ApiRight.DESCRIBE, ServiceMapHandler(partitions, identity, served.services)),
-        ApiRow(1005, "BackupMap", 0, 0, ApiRight.DESCRIBE, BackupMapHandler(partitions)),
+        ApiRow(1004, "ServiceMap", 0, 0, Right.CLUSTER_READ, ServiceMapHandler(cluster, served.services)),
+        ApiRow(1005, "BackupMap", 0, 0, Right.CLUSTER_READ, BackupMapHandler(partitions)),
         *push_rows(partitions, served.groups, served.memory),
-        *group_rows(served.groups, partitions, identity),
-        *iterator_rows(served.groups, partitions, served.iterators, identity, served.memory),
+        *group_rows(served.groups, cluster),
+        *iterator_rows(served.groups, partitions, served.iterators, cluster, served.memory),
         *admin_rows(
-            partitions, identity, served.clock,
+            partitions, cluster, served.clock,
             default_partitions=served.default_partitions,
             at_start=served.at_start,
             group_settings=served.group_settings,
         ),
     ]  # fmt: skip
     api_versions.announce(rows)
-    return DispatchTable(rows)
+    return DispatchTable(rows, served.authorizer)

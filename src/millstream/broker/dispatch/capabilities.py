@@ -1,58 +1,44 @@
-"""What handlers are handed: each names here the little of the world below that it uses."""
+"""Defines the narrow interfaces through which handlers reach partitions, topics and the cluster."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
-from uuid import UUID
 
-from msgspec import Struct
-
-from millstream.catalog.catalog import Topic
+from millstream.catalog.catalog import Placement, Topic
+from millstream.catalog.cluster_image import ClusterImage
+from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import BrokerId, TopicId
 from millstream.model.names import check_topic_name
-from millstream.partition.partition import Partition
+from millstream.partition.leadership import Leadership
+from millstream.wire.current_leader import CurrentLeader
+from millstream.wire.puts import BY_HASH
 from millstream.wire.topic_ref import TopicRef
 
 
-class BrokerIdentity(Struct):
-    """This broker as clients reach it. The port is filled in once it is known."""
+class ImageSource(Protocol):
+    """Provides the current cluster image: all brokers, topics and placements of the cluster."""
 
-    node_id: int
-    host: str
-    port: int
-    cluster_id: str
+    @property
+    def image(self) -> ClusterImage: ...
 
 
-class PartitionLookup(Protocol):
+class ClusterNode(ImageSource, Protocol):
+    """Provides the id of this broker."""
+
+    @property
+    def node_id(self) -> BrokerId: ...
+
+
+class PartitionLookup(ImageSource, Protocol):
     """Finds the partitions that this broker leads."""
 
-    def get(self, topic: str, number: int) -> Partition | None: ...
+    def get(self, topic: str, number: int) -> Leadership | None: ...
 
-    def get_by_id(self, topic_id: UUID, number: int) -> Partition | None: ...
-
-
-class TopicPartitions(PartitionLookup, Protocol):
-    """Finds them by topic, too."""
-
-    def of(self, topic: str) -> Sequence[Partition]: ...
-
-
-class TopicLookup(Protocol):
-    """Finds the topics that can be used."""
-
-    version: int
-    """Another number whenever anything that Metadata tells has changed."""
-
-    def topics(self) -> Sequence[Topic]: ...
-
-    def topic(self, name: str) -> Topic | None: ...
-
-    def topic_by_id(self, topic_id: UUID) -> Topic | None: ...
-
-    def of(self, topic: str) -> Sequence[Partition]: ...
+    def get_by_id(self, topic_id: TopicId, number: int) -> Leadership | None: ...
 
 
 class AutoCreate(Protocol):
-    """Gives the topic of a name, made if there is none; raises the error that the client is to get."""
+    """Returns a topic by name and creates it if it does not exist. Raises the error that the client receives."""
 
     async def ensure(self, name: str, partitions: int) -> Topic: ...
 
@@ -60,7 +46,7 @@ class AutoCreate(Protocol):
 class TopicCreation(Protocol):
     @property
     def defaults(self) -> Mapping[str, str]:
-        """Settings of topics that do not set them."""
+        """The broker's defaults for settings that a topic does not set."""
         ...
 
     async def create(
@@ -74,21 +60,85 @@ class TopicCreation(Protocol):
     ) -> Topic: ...
 
 
-class TopicDeletion(Protocol):
-    def topic_by_id(self, topic_id: UUID) -> Topic | None: ...
-
+class TopicDeletion(ImageSource, Protocol):
     async def delete(self, name: str) -> Topic: ...
 
 
-def find_partition(partitions: PartitionLookup, topic: TopicRef, number: int) -> Partition:
-    """The partition that a request names; otherwise the error that says what is wrong with the name."""
+class LedElsewhereError(MillstreamError):
+    """NOT_LEADER_OR_FOLLOWER, with the current leader of the partition."""
+
+    def __init__(self, image: ClusterImage, topic: TopicRef, placement: Placement) -> None:
+        partition = f"partition {placement.key.partition} of {topic}"
+        super().__init__(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader of {partition} is broker {placement.leader}")
+        self.leader = leader_of(image, placement)
+
+
+def leader_of(image: ClusterImage, placement: Placement) -> CurrentLeader:
+    """Return the leader of a partition in the form of responses."""
+    return CurrentLeader(placement.leader, placement.leader_epoch, image.brokers.get(placement.leader))
+
+
+def current_leader(image: ClusterImage, topic: TopicRef, number: int) -> CurrentLeader | None:
+    """Return the leader that the image has for a partition; None for an unknown partition."""
+    placement = image.placement(topic, number)
+    return leader_of(image, placement) if placement is not None else None
+
+
+def find_partition(partitions: PartitionLookup, topic: TopicRef, number: int, access: Access) -> Leadership:
+    """Return the partition of this broker that a request names.
+
+    Raises TOPIC_AUTHORIZATION_FAILED if the request may not use the topic, NOT_LEADER_OR_FOLLOWER if another broker
+    leads the partition, and otherwise the error that explains what is wrong with the name. The right on a topic name
+    is checked first, so that an unauthorized client cannot find out which topics exist.
+    """
     if isinstance(topic, str):
+        if access.is_limited:
+            access.check_topic(topic)
         partition = partitions.get(topic, number)
-        if partition is None:
-            check_topic_name(topic)
-            raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {number} of {topic!r}")
     else:
         partition = partitions.get_by_id(topic, number)
-        if partition is None:
-            raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no partition {number} of the topic {topic}")
+        if partition is not None and access.is_limited:
+            access.check_topic(partition.topic, is_named=False)
+    if partition is None:
+        image = partitions.image
+        raise LedElsewhereError(image, topic, find_placement(image, topic, number, access))
     return partition
+
+
+def partition_by_hash(image: ClusterImage, topic: str, key_hash: int, access: Access) -> int:
+    """Return the partition to which a hash assigns a message, or `BY_HASH` if the topic does not exist.
+
+    Another broker may lead that partition. Raises TOPIC_AUTHORIZATION_FAILED if the request may not use the topic.
+    """
+    if access.is_limited:
+        access.check_topic(topic)
+    found = image.topic(topic)
+    return key_hash % found.partitions if found is not None else BY_HASH
+
+
+def bad_assignment(image: ClusterImage, what: str, replicas: Sequence[int]) -> MillstreamError:
+    """Return INVALID_REPLICA_ASSIGNMENT for replicas that cannot be placed on these brokers."""
+    assigned, nodes = f"{what} is assigned to {list(replicas)[:10]}", list(image.brokers)
+    if len(nodes) == 1:
+        why = f"the only broker is {nodes[0]}"
+    else:
+        why = f"the brokers are {nodes[:10]}, and a replica stays on the broker that created it"
+    return MillstreamError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{assigned}; {why}")
+
+
+def find_placement(image: ClusterImage, topic: TopicRef, number: int, access: Access) -> Placement:
+    """Return the placement of the partition that a request names, led by any broker.
+
+    Raises the errors of `find_partition`, except NOT_LEADER_OR_FOLLOWER.
+    """
+    if isinstance(topic, str):
+        access.check_topic(topic)
+    placement = image.placement(topic, number)
+    if placement is None:
+        if not isinstance(topic, str):
+            raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {topic} has no partition {number}")
+        check_topic_name(topic)
+        raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic!r} has no partition {number}")
+    if not isinstance(topic, str) and (found := image.topic_by_id(topic)) is not None:
+        access.check_topic(found.name, is_named=False)
+    return placement

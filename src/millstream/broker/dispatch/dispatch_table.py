@@ -1,48 +1,50 @@
-"""The dispatch table: one row per API, from which dispatch, limits and ApiVersions are all derived."""
+"""Holds one row per API, and derives dispatch, rights, size limits and ApiVersions from the rows.
+
+The check of an API's right is part of its routes: it runs before the handler decodes the request. If the authorizer
+grants everything, the routes contain no checks.
+"""
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
-from millstream.broker.dispatch.request import Handler
+from millstream.broker.dispatch.refusals import refused
+from millstream.broker.dispatch.request import BrokerRequest, Handler, Result
+from millstream.model.authorization import ALLOW_ALL, Access, Authorizer
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.rights import Right
 from millstream.model.roles import Role
 from millstream.wire.framing import has_flexible_response_header
 from millstream.wire.messages import is_flexible
 
 SMALL_BYTES_MAX = 1024 * 1024
-"""Largest request of an API that carries no records, unless its row says otherwise."""
-
-
-class ApiRight(StrEnum):
-    """What a caller will need to be allowed; nothing is checked yet."""
-
-    NONE = "none"
-    READ = "read the topic"
-    WRITE = "write the topic"
-    DESCRIBE = "see the topic"
-    CREATE = "create topics"
-    ADMIN = "administer the topic"
+"""Maximum size of a request of an API without records. A row may set another limit."""
 
 
 class ApiRow(NamedTuple):
-    """One API. Versions `first` to `last` are served; `advertised_first` may be lower for clients that ask for it."""
+    """One API, served in versions `first` to `last`. `advertised_first` may be lower, for clients that require it."""
 
     key: int
     api: str
     first: int
     last: int
-    right: ApiRight
+    right: Right
     handle: Handler
     bytes_max: int = SMALL_BYTES_MAX
     advertised_first: int | None = None
     refusal: bytes | None = None
-    """What answers a version that is not served, as a body of version 0; without one the connection is cut off."""
+    """The response body, in version 0, to a version that is not served. Without one the connection is closed."""
     role: Role | None = None
-    """Whose it is: connections that declared another role are refused (see `millstream.broker.dispatch.roles`)."""
+    """The role that may use this API. Connections of another role are refused (see `dispatch.roles`)."""
+    by_resource: bool = False
+    """True if the handler checks the rights on each resource. Every principal then gets a response, in which resources
+    without the right are refused or left out."""
+    refused_with: ErrorCode | None = None
+    """The error for a principal without the right, if it differs from the error of the right."""
 
 
 class ApiRoute(NamedTuple):
-    """A row's part that one version needs."""
+    """The part of a row that one API version needs."""
 
     api: str
     handle: Handler
@@ -53,19 +55,20 @@ class ApiRoute(NamedTuple):
 
 
 class DispatchTable:
-    """The rows by key; routes are made as versions are first used."""
+    """The rows by API key. Routes are created when a version is first used."""
 
-    def __init__(self, rows: Iterable[ApiRow]) -> None:
+    def __init__(self, rows: Iterable[ApiRow], authorizer: Authorizer) -> None:
         self.rows: Mapping[int, ApiRow] = {row.key: row for row in rows}
+        self._authorizer = authorizer
         self._routes: dict[tuple[int, int], ApiRoute] = {}
 
     def bytes_max(self, key: int) -> int:
-        """How large a request of this key may be; for a key that is not served, enough to be told so."""
+        """Return the maximum size of a request with this key. Unknown keys get the default, to be refused later."""
         row = self.rows.get(key)
         return row.bytes_max if row is not None else SMALL_BYTES_MAX
 
-    def route(self, key: int, version: int) -> ApiRoute | None:
-        """None when this key or this version of it is not served."""
+    def route(self, key: int, *, version: int) -> ApiRoute | None:
+        """Return the route of an API version, or None if it is not served."""
         route = self._routes.get((key, version))
         if route is None:
             row = self.rows.get(key)
@@ -73,10 +76,25 @@ class DispatchTable:
                 return None
             route = self._routes[key, version] = ApiRoute(
                 row.api,
-                row.handle,
+                self._handler(row),
                 row.bytes_max,
                 is_flexible(row.api, version),
                 has_flexible_response_header(row.api, version),
                 row.role,
             )
         return route
+
+    def _handler(self, row: ApiRow) -> Handler:
+        """Return the handler of a row, preceded by the check of its right."""
+        if self._authorizer is ALLOW_ALL or row.right is Right.NOTHING:
+            return row.handle
+        return partial(_authorized, row, self._authorizer)
+
+
+def _authorized(row: ApiRow, authorizer: Authorizer, request: BrokerRequest) -> Result:
+    """Check the right of an API, then let its handler check the rights on the resources that the request names."""
+    access = Access(authorizer, request.principal, row.right)
+    if row.by_resource or access.allows_any():
+        return row.handle(request.limited_to(access))
+    error = access.refusal()
+    return refused(row.api, request, MillstreamError(row.refused_with or error.code, error.detail))

@@ -1,8 +1,8 @@
-"""The rows of the dispatch table that deal with groups."""
+"""Builds the rows of the dispatch table for groups."""
 
-from millstream.broker.dispatch.capabilities import BrokerIdentity
-from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow
-from millstream.broker.group_requests import GroupCoordination, TopicNames
+from millstream.broker.dispatch.capabilities import ClusterNode
+from millstream.broker.dispatch.dispatch_table import ApiRow
+from millstream.broker.group_requests import GroupCoordination
 from millstream.broker.handlers.consumer_group_describe import ConsumerGroupDescribeHandler
 from millstream.broker.handlers.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from millstream.broker.handlers.delete_groups import DeleteGroupsHandler
@@ -16,31 +16,36 @@ from millstream.broker.handlers.offset_commit import OffsetCommitHandler
 from millstream.broker.handlers.offset_delete import OffsetDeleteHandler
 from millstream.broker.handlers.offset_fetch import OffsetFetchHandler
 from millstream.broker.handlers.sync_group import SyncGroupHandler
+from millstream.broker.handlers.watch_member import WatchMemberHandler
+from millstream.model.rights import Right
 from millstream.model.roles import Role
 
 ASSIGNMENT_BYTES_MAX = 16 * 1024 * 1024
-"""Largest request of a leader, which tells each member of a large group what it gets."""
+"""Maximum size of a SyncGroup request: the group's leader sends the assignments of all members."""
 
 
-def group_rows(groups: GroupCoordination, topics: TopicNames, identity: BrokerIdentity) -> list[ApiRow]:
+def group_rows(groups: GroupCoordination, cluster: ClusterNode) -> list[ApiRow]:
     return [
-        ApiRow(8, "OffsetCommit", 2, 10, ApiRight.READ, OffsetCommitHandler(groups, topics), role=Role.CONSUMER),
-        ApiRow(9, "OffsetFetch", 1, 10, ApiRight.DESCRIBE, OffsetFetchHandler(groups, topics), role=Role.CONSUMER),
-        ApiRow(10, "FindCoordinator", 0, 6, ApiRight.DESCRIBE, FindCoordinatorHandler(identity, groups)),
-        ApiRow(11, "JoinGroup", 0, 9, ApiRight.READ, JoinGroupHandler(groups), role=Role.CONSUMER),
-        ApiRow(12, "Heartbeat", 0, 4, ApiRight.READ, HeartbeatHandler(groups), role=Role.CONSUMER),
-        ApiRow(13, "LeaveGroup", 0, 5, ApiRight.READ, LeaveGroupHandler(groups), role=Role.CONSUMER),
+        ApiRow(8, "OffsetCommit", 2, 10, Right.GROUPS_WRITE, OffsetCommitHandler(groups, cluster), role=Role.CONSUMER),
+        ApiRow(9, "OffsetFetch", 1, 10, Right.GROUPS_READ, OffsetFetchHandler(groups, cluster), role=Role.CONSUMER),
         ApiRow(
-            14, "SyncGroup", 0, 5, ApiRight.READ, SyncGroupHandler(groups),
+            10, "FindCoordinator", 0, 6, Right.GROUPS_READ, FindCoordinatorHandler(cluster, groups), by_resource=True
+        ),
+        ApiRow(11, "JoinGroup", 0, 9, Right.GROUPS_WRITE, JoinGroupHandler(groups), role=Role.CONSUMER),
+        ApiRow(12, "Heartbeat", 0, 4, Right.GROUPS_WRITE, HeartbeatHandler(groups), role=Role.CONSUMER),
+        ApiRow(13, "LeaveGroup", 0, 5, Right.GROUPS_WRITE, LeaveGroupHandler(groups), role=Role.CONSUMER),
+        ApiRow(
+            14, "SyncGroup", 0, 5, Right.GROUPS_WRITE, SyncGroupHandler(groups),
             bytes_max=ASSIGNMENT_BYTES_MAX, role=Role.CONSUMER,
         ),
-        ApiRow(15, "DescribeGroups", 0, 6, ApiRight.DESCRIBE, DescribeGroupsHandler(groups)),
-        ApiRow(16, "ListGroups", 0, 5, ApiRight.DESCRIBE, ListGroupsHandler(groups)),
-        ApiRow(42, "DeleteGroups", 0, 2, ApiRight.ADMIN, DeleteGroupsHandler(groups)),
-        ApiRow(47, "OffsetDelete", 0, 0, ApiRight.ADMIN, OffsetDeleteHandler(groups, topics)),
+        ApiRow(15, "DescribeGroups", 0, 6, Right.GROUPS_READ, DescribeGroupsHandler(groups)),
+        ApiRow(16, "ListGroups", 0, 5, Right.GROUPS_READ, ListGroupsHandler(groups), by_resource=True),
+        ApiRow(42, "DeleteGroups", 0, 2, Right.GROUPS_WRITE, DeleteGroupsHandler(groups)),
+        ApiRow(47, "OffsetDelete", 0, 0, Right.GROUPS_WRITE, OffsetDeleteHandler(groups, cluster)),
         ApiRow(
-            68, "ConsumerGroupHeartbeat", 0, 1, ApiRight.READ,
+            68, "ConsumerGroupHeartbeat", 0, 1, Right.GROUPS_WRITE,
             ConsumerGroupHeartbeatHandler(groups), role=Role.CONSUMER,
         ),
-        ApiRow(69, "ConsumerGroupDescribe", 0, 1, ApiRight.DESCRIBE, ConsumerGroupDescribeHandler(groups)),
+        ApiRow(69, "ConsumerGroupDescribe", 0, 1, Right.GROUPS_READ, ConsumerGroupDescribeHandler(groups)),
+        ApiRow(1018, "WatchMember", 0, 0, Right.GROUPS_WRITE, WatchMemberHandler(groups), role=Role.CONSUMER),
     ]  # fmt: skip

@@ -1,9 +1,10 @@
-"""A request on its way to a handler, and the three ways in which it can be answered."""
+"""Defines the request that a handler receives and the results that it may return."""
 
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.broker.net.client_info import ClientInfo
+from millstream.model.authorization import FULL_ACCESS, Access, Principal
 from millstream.model.errors import MillstreamError
 from millstream.wire.framing import Piece, read_request_header
 
@@ -11,21 +12,25 @@ if TYPE_CHECKING:
     from millstream.broker.net.push_channel import PushChannel
 
 Answer = bytes | list[Piece]
-"""An answer's body: in one piece, or in pieces that are sent one after the other without being joined."""
+"""The body of a response, in one piece or in several pieces, which are sent in order without being joined."""
 
 
 class CloseConnectionError(MillstreamError):
-    """A request that must not be answered went wrong; closing the connection is the only way to say so."""
+    """A failed request that must not be answered. Closing the connection is the only way to report the failure."""
 
 
 class BrokerRequest:
-    """One frame, its header read; the body begins at `body` within `frame`. `peer` is who it came from."""
+    """One request frame with its header decoded. The body begins at `body` in `frame`; `peer` is the client."""
 
     __slots__ = ("_push_channel", "body", "correlation_id", "frame", "peer", "version")
+
+    access: Access = FULL_ACCESS
+    """The rights on the resources that the request names. Full access, unless the dispatch table limits it."""
 
     def __init__(
         self,
         version: int,
+        *,
         correlation_id: int,
         frame: memoryview,
         body: int,
@@ -41,37 +46,63 @@ class BrokerRequest:
 
     @property
     def push_channel(self) -> "PushChannel":
-        """The connection, for a request that is not over with its answer."""
-        assert self._push_channel is not None, "who stands came over a connection"
+        """The connection's push channel, for a request that sends frames after its response."""
+        assert self._push_channel is not None, "a push subscription needs a connection"
         return self._push_channel
 
     @property
+    def principal(self) -> Principal:
+        return self.peer.principal
+
+    def limited_to(self, access: Access) -> "BrokerRequest":
+        """Return the same request with this access."""
+        return _LimitedRequest(self, access)
+
+    @property
     def client_id(self) -> str:
-        """What the client calls itself; read only when somebody wants to know."""
+        """The client id in the request header. It is decoded on each access, since few handlers need it."""
         return read_request_header(self.frame, flexible=False)[0] or ""
 
 
+class _LimitedRequest(BrokerRequest):
+    __slots__ = ("access",)
+
+    def __init__(self, request: BrokerRequest, access: Access) -> None:
+        super().__init__(
+            request.version,
+            correlation_id=request.correlation_id,
+            frame=request.frame,
+            body=request.body,
+            peer=request.peer,
+            push_channel=request._push_channel,
+        )
+        self.access = access
+
+
 class Work(NamedTuple):
-    """An answer that must be awaited; runs as a task."""
+    """A coroutine that produces the response. It runs as a task."""
 
     run: Coroutine[Any, Any, Answer | None]
     hurry: Callable[[], None] | None = None
-    """As for `DeferredResponse`."""
+    """As in `DeferredResponse`."""
 
 
 class DeferredResponse:
-    """An answer that is not there yet; lighter than a task, for what waits on a callback.
+    """A response that is not ready yet and that a callback will finish. It costs less than a task.
 
-    Invariant: `finish` has an effect once; whoever comes second (a timeout after the data, say) changes nothing.
+    Invariant: only the first `finish` has an effect. A later one, such as a timeout after the data, is ignored.
     """
 
     __slots__ = ("_hurry", "_start", "_when_done", "answer", "error", "is_done")
 
     def __init__(self, hurry: Callable[[], None] | None = None) -> None:
-        """`hurry` is called when nobody will wait any longer: it should call `finish` with what is there."""
+        """Register `hurry`: it should call `finish` with the available data.
+
+        The connection calls it when it drains, and when the client has disconnected.
+        """
         self.answer: Answer | None = None
         self.error: Exception | None = None
-        """Why there is no answer, if it ended in a failure that nobody expected."""
+        """The unexpected failure because of which there is no response."""
         self.is_done = False
         self._hurry = hurry
         self._when_done: Callable[[], None] | None = None
@@ -79,54 +110,54 @@ class DeferredResponse:
 
     @classmethod
     def done(cls, answer: Answer) -> "DeferredResponse":
-        """An answer that is there already, but must wait for its turn."""
+        """Return a response that is ready, but must wait for the responses before it."""
         later = cls()
         later.answer = answer
         later.is_done = True
         return later
 
     def finish(self, answer: Answer | None) -> None:
-        """The answer is there; None when the request is not to be answered."""
+        """Complete the response. None means that the request gets no response."""
         if self.is_done:
             return
         self.answer = answer
         self.is_done = True
         when_done = self._when_done
-        # Those hold this one in turn: kept, they would leave the answer in memory until garbage is looked for.
+        # These callbacks refer back to this object. The cycle would keep the answer until a garbage collection.
         self._hurry = self._when_done = self._start = None
         if when_done is not None:
             when_done()
 
     def fail(self, error: Exception) -> None:
-        """There will be no answer, so the connection ends: those behind it could not be answered either."""
+        """Report that there will be no response. The connection closes, since later responses cannot overtake it."""
         self.error = error
         self.finish(None)
 
     def on_hurry(self, hurry: Callable[[], None]) -> None:
-        """As in the constructor, for what is known only after the work was begun."""
+        """Set the `hurry` of the constructor later, when it is known only after the work has started."""
         if not self.is_done:
             self._hurry = hurry
 
     def become(self, work: Work) -> None:
-        """The answer takes work after all; only once the handler has returned."""
-        assert self._start is not None, "who waits has told how to work"
+        """Continue as a task, because the response needs work. Call this only after the handler has returned."""
+        assert self._start is not None, "`when_done` has set the function that starts work"
         self._hurry = work.hurry
         self._start(work, self)
 
     def when_done(
         self, callback: Callable[[], None], start: "Callable[[Work, DeferredResponse], None] | None" = None
     ) -> None:
-        """Have `callback` called once the answer is there; `start` runs the work that it turned out to take."""
+        """Register `callback` for the completion of the response. `start` runs the work that `become` passes on."""
         self._when_done = callback
         self._start = start
 
     def hurry(self) -> None:
-        """The peer has gone or the broker stops: answer with what is there, if that is a matter of choice."""
+        """Ask for an early response: the peer has disconnected or the broker stops. Some responses cannot be early."""
         if self._hurry is not None:
             self._hurry()
 
 
 Result = Answer | DeferredResponse | Work | None
-"""What a handler returns: an answer at once, one that comes later, work to be awaited, or None for no answer."""
+"""The result of a handler: a response, a deferred response, work that produces one, or None for no response."""
 
 Handler = Callable[[BrokerRequest], Result]

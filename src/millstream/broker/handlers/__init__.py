@@ -1,1 +1,1 @@
-"""One handler per API, each with the versions it serves."""
+"""Handles requests, with one module per API: it decodes the request, executes it and encodes the response."""

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: rights are not checked yet, so all of them answer that security is off."""
+"""DescribeAcls, CreateAcls and DeleteAcls: answer SECURITY_DISABLED, since the broker has no ACLs yet."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.response_rows import encode_rows
@@ -7,7 +7,7 @@ from millstream.wire.messages import read_request, write_response
 
 _DISABLED = {
     "error_code": ErrorCode.SECURITY_DISABLED.number,
-    "error_message": "this broker does not check rights, so there are none to see or to change",
+    "error_message": "this broker does not support ACLs, so none can be listed or changed",
 }
 
 

@@ -1,4 +1,4 @@
-"""AlterConfigs: all settings of a topic at once. What is not named goes back to the broker's defaults."""
+"""AlterConfigs: replaces all settings of a topic. A setting that is not named returns to the broker's default."""
 
 from millstream.broker.config_alterations import Alteration, answer_alterations
 from millstream.broker.config_resources import Resource, Resources
@@ -17,7 +17,7 @@ class AlterConfigsHandler:
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         wanted = [_alteration(row) for row in fields["resources"]]
-        return Work(answer_alterations(API, request.version, self._resources, wanted, fields["validate_only"]))
+        return Work(answer_alterations(API, request, self._resources, wanted, fields["validate_only"]))
 
 
 def _alteration(row: Fields) -> Alteration:
@@ -26,7 +26,7 @@ def _alteration(row: Fields) -> Alteration:
     def change(_: object) -> dict[str, str | None]:
         for name, value in settings.items():
             if value is None:
-                raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{name[:100]}: a value is needed")
+                raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{name[:100]}: the value is null; give a value")
         return settings
 
     names = [each["name"] for each in row["configs"]]

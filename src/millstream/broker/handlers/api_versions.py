@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves, derived from the dispatch table."""
+"""ApiVersions: lists the APIs and versions of this broker, from the dispatch table."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ API = "ApiVersions"
 
 
 class ApiVersionsHandler:
-    """The table has a row for this handler, so the rows are handed over once all of them exist."""
+    """Lists the rows that `announce` sets. It is called last, because this handler has a row itself."""
 
     def __init__(self) -> None:
         self._rows: tuple[ApiRow, ...] = ()
@@ -30,9 +30,11 @@ class ApiVersionsHandler:
         return answer
 
 
-def refusal(key: int, first: int, last: int) -> bytes:
-    """What answers a version of ApiVersions that is not served: version 0, so that every client can read it, with the
-    range that is served, so that it can try again."""
+def refusal(key: int, *, first: int, last: int) -> bytes:
+    """Return the response to a version of ApiVersions that is not served.
+
+    It is in version 0, which every client can read, and names the served versions, so that the client can retry.
+    """
     own = {"api_key": key, "min_version": first, "max_version": last}
     return write_response(API, 0, {"error_code": ErrorCode.UNSUPPORTED_VERSION.number, "api_keys": [own]})
 

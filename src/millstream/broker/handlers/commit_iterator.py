@@ -1,4 +1,6 @@
-"""The commit of an iterator: the coordinator stores how far its client has read, and gives out the next one."""
+"""CommitIterator: the coordinator stores how far a client has read and returns the next iterator."""
+
+from functools import partial
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import answer_later
@@ -16,14 +18,16 @@ class CommitIteratorHandler(IteratorHandler):
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         try:
-            iterator = self._seal.open(bytes(fields["iterator"]))
+            iterator = self._signer.open(bytes(fields["iterator"]))
+            request.access.check_group(fields["group_id"])
+            request.access.check_topic(iterator.topic)
         except MillstreamError as error:
             return write_response(API, version, error_fields(error.code, error.detail))
         command = CommitIterator(fields["group_id"], fields["client_id"], iterator, fields["count"])
-        return answer_later(self._groups, command, IteratorResponse, lambda answer: self._encode(version, answer))
+        return answer_later(self._groups, command, IteratorResponse, partial(self._encode, version), request.access)
 
     def _encode(self, version: int, answer: IteratorResponse) -> bytes:
         fields = error_fields(answer.error, answer.detail) | {"position": answer.position}
         if answer.given is not None:
-            fields["given"] = given_fields(answer.given, self._seal, self._server)
+            fields["given"] = given_fields(answer.given, self._signer, self._cluster)
         return write_response(API, version, fields)

@@ -1,14 +1,18 @@
-"""ConsumerGroupDescribe: groups of the new protocol and their members."""
+"""ConsumerGroupDescribe: describes groups of the new protocol and their members.
+
+A group with a topic that the principal may not see is refused as a whole, with TOPIC_AUTHORIZATION_FAILED.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from millstream.broker.dispatch.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from millstream.broker.dispatch.authorized_operations import group_operations
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.group_requests import GroupCoordination, answer_to
 from millstream.groups.commands import DescribeConsumerGroup
 from millstream.groups.responses import AssignedTopic, ConsumerGroupDescription, DescribedConsumer
+from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, response_element_writer, write_response
 from millstream.wire.schema_readers import Fields
@@ -24,26 +28,35 @@ class ConsumerGroupDescribeHandler:
 
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        return Work(self._answer(request.version, fields))
+        return Work(self._answer(request.version, fields, request.access))
 
-    async def _answer(self, version: int, fields: Fields) -> bytes:
-        operations = GROUP_OPERATIONS if fields["include_authorized_operations"] else NOT_ASKED
-        # Whoever names a group often gets it once: the answer would otherwise be as large as they like.
+    async def _answer(self, version: int, fields: Fields, access: Access) -> bytes:
+        with_operations = fields["include_authorized_operations"]
+        # Duplicates are dropped: they would let a small request cause a response of any size.
         group_ids = dict.fromkeys(fields["group_ids"])
         write = response_element_writer(API, version, "groups")
         out = bytearray()
         for group_id in group_ids:
-            described = await self._described(group_id)
+            described = await self._described(group_id, access)
             row = {"group_id": group_id, **_row(described)}
-            if described.error is ErrorCode.NONE:
-                row["authorized_operations"] = operations
+            if described.error is ErrorCode.NONE and with_operations:
+                row["authorized_operations"] = group_operations(access, group_id)
             write(out, row)
         return write_response(API, version, {"groups": EncodedArray(len(group_ids), out)})
 
-    async def _described(self, group_id: str) -> ConsumerGroupDescription:
+    async def _described(self, group_id: str, access: Access) -> ConsumerGroupDescription:
         if not group_id:
             return ConsumerGroupDescription(ErrorCode.INVALID_GROUP_ID)
-        return await answer_to(self._groups, DescribeConsumerGroup(group_id), ConsumerGroupDescription)
+        group = await answer_to(self._groups, DescribeConsumerGroup(group_id), ConsumerGroupDescription, access)
+        if access.is_limited and not all(access.allows_topic(topic) for topic in _topics(group)):
+            return ConsumerGroupDescription(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return group
+
+
+def _topics(group: ConsumerGroupDescription) -> set[str]:
+    """Return the topics that the members subscribe to or have assigned."""
+    topics = {topic for member in group.members for topic in member.subscribed_topics}
+    return topics | {each.topic for member in group.members for each in (*member.assignment, *member.target)}
 
 
 def _row(group: ConsumerGroupDescription) -> dict[str, Any]:

@@ -1,12 +1,18 @@
-"""ConsumerGroupHeartbeat: join, stay, change the subscription and leave, in the new group protocol."""
+"""ConsumerGroupHeartbeat: joins, keeps, changes or ends a membership in the new group protocol.
 
+A regular expression subscribes a member to every topic with a matching name. The response leaves out topics that the
+member's principal may not use.
+"""
+
+from functools import partial
 from uuid import UUID
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later, client_host
 from millstream.groups.commands import ConsumerHeartbeat, OwnedPartitions
 from millstream.groups.responses import ConsumerHeartbeatResponse
-from millstream.model.errors import ErrorCode
+from millstream.model.authorization import Access
+from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
 
@@ -21,8 +27,15 @@ class ConsumerGroupHeartbeatHandler:
     def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
+        try:
+            request.access.check_group(fields["group_id"])
+            for topic in fields["subscribed_topic_names"] or ():
+                request.access.check_topic(topic)
+        except MillstreamError as error:
+            return _encode(version, ConsumerHeartbeatResponse(error.code, error.detail), access=request.access)
         command = _command(request, fields)
-        return answer_later(self._groups, command, ConsumerHeartbeatResponse, lambda answer: _encode(version, answer))
+        encode = partial(_encode, version, access=request.access)
+        return answer_later(self._groups, command, ConsumerHeartbeatResponse, encode, request.access)
 
 
 def _command(request: BrokerRequest, fields: Fields) -> ConsumerHeartbeat:
@@ -46,12 +59,14 @@ def _command(request: BrokerRequest, fields: Fields) -> ConsumerHeartbeat:
     )
 
 
-def _encode(version: int, answer: ConsumerHeartbeatResponse) -> bytes:
+def _encode(version: int, answer: ConsumerHeartbeatResponse, *, access: Access) -> bytes:
     assignment = None
     if answer.assignment is not None:
         assignment = {
             "topic_partitions": [
-                {"topic_id": UUID(bytes=each.topic_id), "partitions": each.partitions} for each in answer.assignment
+                {"topic_id": UUID(bytes=each.topic_id), "partitions": each.partitions}
+                for each in answer.assignment
+                if access.allows_topic(each.topic)
             ]
         }
     return write_response(

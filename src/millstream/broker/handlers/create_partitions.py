@@ -1,46 +1,51 @@
-"""CreatePartitions: more partitions for topics that are there, each topic by itself."""
+"""CreatePartitions: adds partitions to existing topics, each topic separately and with its own error."""
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
-from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.dispatch.capabilities import ClusterNode, ImageSource, bad_assignment
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.response_rows import encode_rows
 from millstream.catalog.catalog import Topic
+from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
 
 API = "CreatePartitions"
 TOPICS_MAX = 1_000
-"""So many topics one request may let grow."""
+"""Maximum number of topics in one request."""
 
 
-class TopicGrowth(Protocol):
-    def topic(self, name: str) -> Topic | None: ...
-
+class TopicGrowth(ImageSource, Protocol):
     async def grow(self, name: str, count: int, *, validate_only: bool) -> Topic: ...
 
 
 class CreatePartitionsHandler:
-    def __init__(self, topics: TopicGrowth, identity: BrokerIdentity) -> None:
+    def __init__(self, topics: TopicGrowth, cluster: ClusterNode) -> None:
         self._topics = topics
-        self._identity = identity
+        self._cluster = cluster
 
     def __call__(self, request: BrokerRequest) -> Result:
-        return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
+        fields = read_request(API, request.version, request.frame, request.body)
+        return Work(self._answer(request.version, fields, request.access))
 
-    async def _answer(self, version: int, fields: Fields) -> bytes:
+    async def _answer(self, version: int, fields: Fields, access: Access) -> bytes:
         times = Counter(topic["name"] for topic in fields["topics"])
         rows = []
         for name, wanted in {topic["name"]: topic for topic in fields["topics"]}.items():
             row = {"name": name, "error_message": None}
             try:
+                access.check_topic(name)
                 if times[name] > 1:
-                    raise MillstreamError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is there {times[name]} times")
+                    raise MillstreamError(
+                        ErrorCode.INVALID_REQUEST, f"the request names topic {name!r} {times[name]} times"
+                    )
                 if len(times) > TOPICS_MAX:
-                    raise MillstreamError(ErrorCode.POLICY_VIOLATION, f"more than {TOPICS_MAX} topics in one request")
+                    raise MillstreamError(
+                        ErrorCode.POLICY_VIOLATION, f"the request names more than {TOPICS_MAX} topics"
+                    )
                 await self._grow(wanted, fields["validate_only"])
             except MillstreamError as error:
                 row |= {"error_code": error.code.number, "error_message": error.detail}
@@ -50,7 +55,7 @@ class CreatePartitionsHandler:
     async def _grow(self, wanted: Fields, validate_only: bool) -> None:
         name, count, assignments = wanted["name"], wanted["count"], wanted["assignments"]
         await self._topics.grow(name, count, validate_only=True)
-        topic = self._topics.topic(name)
+        topic = self._topics.image.topic(name)
         if assignments is not None and topic is not None:
             self._check_assignments(assignments, count - topic.partitions)
         if not validate_only:
@@ -60,12 +65,8 @@ class CreatePartitionsHandler:
         if len(assignments) != added:
             raise MillstreamError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{added} partitions are to be added, but {len(assignments)} are assigned",
+                f"the request adds {added} partitions, but has {len(assignments)} assignments",
             )
         for each in assignments:
-            if list(each["broker_ids"]) != [self._identity.node_id]:
-                raise MillstreamError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"a partition is assigned to {list(each['broker_ids'])[:10]}; the only broker is "
-                    f"{self._identity.node_id}",
-                )
+            if list(each["broker_ids"]) != [self._cluster.node_id]:
+                raise bad_assignment(self._cluster.image, "a partition", each["broker_ids"])

@@ -1,42 +1,49 @@
-"""CreateTopics: each topic by itself, so that one bad one does not keep the others from being made."""
+"""CreateTopics: creates topics, each separately, so that an invalid topic does not prevent the others."""
 
 from collections import Counter
 from typing import Any
 
 from millstream.broker.config_entries import ConfigEntry, topic_settings
-from millstream.broker.dispatch.capabilities import BrokerIdentity, TopicCreation
+from millstream.broker.dispatch.capabilities import ClusterNode, TopicCreation, bad_assignment
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.response_rows import Group, encode_groups
+from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 
 API = "CreateTopics"
 TOPICS_MAX = 1_000
-"""So many topics one request may create."""
+"""Maximum number of topics in one request."""
 
 _SETTINGS_FROM = 5
 
 
 class CreateTopicsHandler:
-    """Answers with all settings of what was made: its own, the broker's, the defaults."""
+    """The response lists all settings of a created topic: its own, the broker's and the defaults."""
 
-    def __init__(self, topics: TopicCreation, identity: BrokerIdentity, default_partitions: int) -> None:
+    def __init__(self, topics: TopicCreation, cluster: ClusterNode, default_partitions: int) -> None:
         self._topics = topics
-        self._identity = identity
+        self._cluster = cluster
         self._default_partitions = default_partitions
 
     def __call__(self, request: BrokerRequest) -> Result:
-        return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
+        fields = read_request(API, request.version, request.frame, request.body)
+        return Work(self._answer(request.version, fields, request.access))
 
-    async def _answer(self, version: int, fields: dict[str, Any]) -> bytes:
+    async def _answer(self, version: int, fields: dict[str, Any], access: Access) -> bytes:
         times = Counter(topic["name"] for topic in fields["topics"])
         rows: list[Group] = []
         for name, wanted in {topic["name"]: topic for topic in fields["topics"]}.items():
             try:
+                access.check_topic(name)
                 if times[name] > 1:
-                    raise MillstreamError(ErrorCode.INVALID_REQUEST, f"topic {name!r} is there {times[name]} times")
+                    raise MillstreamError(
+                        ErrorCode.INVALID_REQUEST, f"the request names topic {name!r} {times[name]} times"
+                    )
                 if len(times) > TOPICS_MAX:
-                    raise MillstreamError(ErrorCode.POLICY_VIOLATION, f"more than {TOPICS_MAX} topics in one request")
+                    raise MillstreamError(
+                        ErrorCode.POLICY_VIOLATION, f"the request names more than {TOPICS_MAX} topics"
+                    )
                 rows.append(await self._create(wanted, fields["validate_only"]))
             except MillstreamError as error:
                 rows.append(({"name": name, "error_code": error.code.number, "error_message": error.detail}, ()))
@@ -64,7 +71,7 @@ class CreateTopicsHandler:
         return row, map(_setting, topic_settings(topic.settings, self._topics.defaults))
 
     def _layout(self, wanted: dict[str, Any]) -> tuple[int, int]:
-        """How many partitions, and how often each; from the numbers, or from who is to hold which."""
+        """Return the partition count and the replication factor, from the request's numbers or its assignments."""
         assignments = wanted["assignments"]
         partitions, replication_factor = wanted["num_partitions"], wanted["replication_factor"]
         if not assignments:
@@ -72,21 +79,17 @@ class CreateTopicsHandler:
         if partitions != -1 or replication_factor != -1:
             raise MillstreamError(
                 ErrorCode.INVALID_REQUEST,
-                "num_partitions and replication_factor must be -1 when replicas are assigned by hand",
+                "num_partitions and replication_factor must be -1 if the request assigns replicas",
             )
         numbers = sorted(each["partition_index"] for each in assignments)
         if numbers != list(range(len(assignments))):
             raise MillstreamError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "assignments must name the partitions 0, 1, 2 and so on, once each",
+                "assignments must name each of the partitions 0, 1, 2 and so on once",
             )
         for each in assignments:
-            if list(each["broker_ids"]) != [self._identity.node_id]:
-                raise MillstreamError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"partition {each['partition_index']} is assigned to {list(each['broker_ids'])[:10]}; "
-                    f"the only broker is {self._identity.node_id}",
-                )
+            if list(each["broker_ids"]) != [self._cluster.node_id]:
+                raise bad_assignment(self._cluster.image, f"partition {each['partition_index']}", each["broker_ids"])
         return len(assignments), 1
 
 
@@ -98,6 +101,6 @@ def _settings(wanted: dict[str, Any]) -> dict[str, str | None]:
     settings: dict[str, str | None] = {}
     for row in wanted["configs"]:
         if row["name"] in settings:
-            raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row['name'][:100]} is set twice")
+            raise MillstreamError(ErrorCode.INVALID_CONFIG, f"the request sets {row['name'][:100]} twice")
         settings[row["name"]] = row["value"]
     return settings

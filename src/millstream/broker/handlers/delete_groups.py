@@ -1,9 +1,10 @@
-"""DeleteGroups: groups without members, with all their offsets."""
+"""DeleteGroups: deletes groups without members, together with their committed offsets."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.group_requests import GroupCoordination, answer_to
 from millstream.groups.commands import DeleteGroup
 from millstream.groups.responses import EmptyResponse
+from millstream.model.authorization import Access
 from millstream.wire.messages import read_request, write_response
 
 API = "DeleteGroups"
@@ -15,11 +16,11 @@ class DeleteGroupsHandler:
 
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        return Work(self._answer(request.version, fields["groups_names"]))
+        return Work(self._answer(request.version, fields["groups_names"], request.access))
 
-    async def _answer(self, version: int, names: list[str]) -> bytes:
+    async def _answer(self, version: int, names: list[str], access: Access) -> bytes:
         rows = []
         for name in dict.fromkeys(names):
-            done = await answer_to(self._groups, DeleteGroup(name), EmptyResponse)
+            done = await answer_to(self._groups, DeleteGroup(name), EmptyResponse, access)
             rows.append({"group_id": name, "error_code": done.error.number})
         return write_response(API, version, {"results": rows})

@@ -1,5 +1,7 @@
-"""DeliverIterator: the coordinator notes how much of an iterator its client has handed on, so that just that can be
-committed."""
+"""DeliverIterator: the coordinator stores how many messages of an iterator its client has delivered.
+
+A later commit can then commit exactly these messages.
+"""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
@@ -13,15 +15,17 @@ API = "DeliverIterator"
 
 
 class DeliverIteratorHandler:
-    def __init__(self, groups: GroupCoordination, seal: IteratorSigner) -> None:
+    def __init__(self, groups: GroupCoordination, signer: IteratorSigner) -> None:
         self._groups = groups
-        self._seal = seal
+        self._signer = signer
 
     def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         try:
-            iterator = self._seal.open(bytes(fields["iterator"]))
+            iterator = self._signer.open(bytes(fields["iterator"]))
+            request.access.check_group(fields["group_id"])
+            request.access.check_topic(iterator.topic)
         except MillstreamError as error:
             return write_response(API, version, error_fields(error.code, error.detail))
         command = DeliverIterator(fields["group_id"], fields["client_id"], iterator, fields["count"])
@@ -30,4 +34,4 @@ class DeliverIteratorHandler:
             left_ms = 0 if answer.given is None else answer.given.left_ms
             return write_response(API, version, {**error_fields(answer.error, answer.detail), "left_ms": left_ms})
 
-        return answer_later(self._groups, command, IteratorResponse, encode)
+        return answer_later(self._groups, command, IteratorResponse, encode, request.access)

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: there are no quotas, so a filter that makes sense finds none."""
+"""DescribeClientQuotas: checks the filter and returns no quotas, since the broker has none."""
 
 from millstream.broker.dispatch.request import BrokerRequest
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -26,12 +26,15 @@ def _check(components: list[Fields]) -> None:
         entity, kind, match = component["entity_type"], component["match_type"], component["match"]
         if entity not in _ENTITIES:
             raise MillstreamError(
-                ErrorCode.UNSUPPORTED_VERSION, f"quotas have entities {', '.join(_ENTITIES)}, not {entity[:100]!r}"
+                ErrorCode.UNSUPPORTED_VERSION, f"unknown entity {entity[:100]!r}; quotas have {', '.join(_ENTITIES)}"
             )
         if entity in seen:
-            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{entity} is named more than once")
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"the request names {entity} more than once")
         seen[entity] = None
         if kind not in (_EXACT, _DEFAULT, _ANY):
-            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{entity}: there is no match of type {kind}")
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{entity}: unknown match type {kind}; use 0, 1 or 2")
         if (kind == _EXACT) != (match is not None):
-            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{entity}: only an exact match has a name, and needs one")
+            raise MillstreamError(
+                ErrorCode.INVALID_REQUEST,
+                f"{entity}: match type 0 (exact) requires a name; other match types accept none",
+            )

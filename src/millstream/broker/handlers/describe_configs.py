@@ -1,4 +1,4 @@
-"""DescribeConfigs: settings with their values, types, sources and documentation, resource by resource."""
+"""DescribeConfigs: lists the settings of each resource with value, type, source and documentation."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +7,7 @@ from millstream.broker.config_entries import TYPES, ConfigEntry
 from millstream.broker.config_resources import Resource, Resources
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.response_rows import Group, encode_groups
+from millstream.model.authorization import Access
 from millstream.model.errors import MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
@@ -19,19 +20,20 @@ class DescribeConfigsHandler:
         self._resources = resources
 
     def __call__(self, request: BrokerRequest) -> Result:
-        return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
+        fields = read_request(API, request.version, request.frame, request.body)
+        return Work(self._answer(request.version, fields, request.access))
 
-    async def _answer(self, version: int, fields: Fields) -> bytes:
-        rows = await encode_groups(API, version, ("results",), "configs", self._groups(fields))
+    async def _answer(self, version: int, fields: Fields, access: Access) -> bytes:
+        rows = await encode_groups(API, version, ("results",), "configs", self._groups(fields, access))
         return write_response(API, version, {"results": rows})
 
-    def _groups(self, fields: Fields) -> Iterator[Group]:
-        # Whoever names a resource often gets it once: the answer would otherwise be as large as they like.
+    def _groups(self, fields: Fields, access: Access) -> Iterator[Group]:
+        # Duplicates are dropped: they would let a small request cause a response of any size.
         wanted = {Resource(row["resource_type"], row["resource_name"]): row for row in fields["resources"]}
         for resource, row in wanted.items():
             answer = {"resource_type": resource.kind, "resource_name": resource.name, "error_message": None}
             try:
-                settings = self._resources.settings(resource)
+                settings = self._resources.settings(resource, access)
             except MillstreamError as error:
                 yield answer | {"error_code": error.code.number, "error_message": error.detail}, ()
             else:
@@ -39,8 +41,8 @@ class DescribeConfigsHandler:
                 yield answer, (_row(each, fields) for each in settings if not names or each.name in names)
 
 
-def _row(setting: ConfigEntry, asked: Fields) -> dict[str, Any]:
-    synonyms = setting.synonyms if asked["include_synonyms"] else ()
+def _row(setting: ConfigEntry, request: Fields) -> dict[str, Any]:
+    synonyms = setting.synonyms if request["include_synonyms"] else ()
     return {
         "name": setting.name,
         "value": setting.value,
@@ -48,5 +50,5 @@ def _row(setting: ConfigEntry, asked: Fields) -> dict[str, Any]:
         "config_source": setting.source,
         "synonyms": [synonym._asdict() for synonym in synonyms],
         "config_type": TYPES[setting.kind],
-        "documentation": setting.doc if asked["include_documentation"] else None,
+        "documentation": setting.doc if request["include_documentation"] else None,
     }

@@ -1,15 +1,16 @@
-"""DescribeGroups: classic groups and their members.
+"""DescribeGroups: describes classic groups and their members.
 
-A group that is not there, or is not a classic one, is Dead and no error up to version 5; then it is an error.
+A group that does not exist, or is not classic, is reported as Dead up to version 5. From version 6 on it is an error.
 """
 
 from typing import Any
 
-from millstream.broker.dispatch.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from millstream.broker.dispatch.authorized_operations import NOT_REQUESTED, group_operations
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.group_requests import GroupCoordination, answer_to
 from millstream.groups.commands import DescribeGroup
 from millstream.groups.responses import GroupDescription
+from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode
 from millstream.wire.messages import read_request, response_element_writer, write_response
 from millstream.wire.schema_readers import Fields
@@ -25,16 +26,18 @@ class DescribeGroupsHandler:
 
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        return Work(self._answer(request.version, fields))
+        return Work(self._answer(request.version, fields, request.access))
 
-    async def _answer(self, version: int, fields: Fields) -> bytes:
-        operations = GROUP_OPERATIONS if fields["include_authorized_operations"] else NOT_ASKED
-        # Whoever names a group often gets it once: the answer would otherwise be as large as they like.
+    async def _answer(self, version: int, fields: Fields, access: Access) -> bytes:
+        # Duplicates are dropped: they would let a small request cause a response of any size.
         group_ids = dict.fromkeys(fields["groups"])
         write = response_element_writer(API, version, "groups")
         out = bytearray()
         for group_id in group_ids:
-            described = await answer_to(self._groups, DescribeGroup(group_id), GroupDescription)
+            described = await answer_to(self._groups, DescribeGroup(group_id), GroupDescription, access)
+            operations = (
+                group_operations(access, group_id) if fields["include_authorized_operations"] else NOT_REQUESTED
+            )
             write(out, {"group_id": group_id, "authorized_operations": operations, **_row(version, described)})
         return write_response(API, version, {"groups": EncodedArray(len(group_ids), out)})
 

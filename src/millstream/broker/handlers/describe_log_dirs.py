@@ -1,14 +1,15 @@
-"""DescribeLogDirs: the data directories, the room on their volumes, and the sizes of the logs in them."""
+"""DescribeLogDirs: lists the data directories, the space on their volumes and the sizes of their logs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from millstream.broker.dispatch.capabilities import TopicLookup
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.response_rows import Group, encode_groups
+from millstream.catalog.cluster_image import ClusterImage
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import TopicId
 from millstream.model.names import PartitionKey
-from millstream.partition.partition import Partition
+from millstream.partition.replica import Replica
 from millstream.seams.disk import Space
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
@@ -26,9 +27,18 @@ class DataDirectories(Protocol):
     async def space(self, directory: str) -> Space: ...
 
 
+class LocalPartitions(Protocol):
+    """Finds the replicas on this broker."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    def replicas_of(self, topic_id: TopicId, numbers: Iterable[int]) -> Sequence[Replica]: ...
+
+
 class DescribeLogDirsHandler:
-    def __init__(self, topics: TopicLookup, directories: DataDirectories) -> None:
-        self._topics = topics
+    def __init__(self, partitions: LocalPartitions, directories: DataDirectories) -> None:
+        self._partitions = partitions
         self._directories = directories
 
     def __call__(self, request: BrokerRequest) -> Result:
@@ -40,9 +50,9 @@ class DescribeLogDirsHandler:
         return write_response(API, version, {"results": rows})
 
     def _wanted(self, topics: Sequence[Fields] | None) -> dict[str, frozenset[int] | None]:
-        """The partitions that are asked for, by topic; None: all of them. Topics that there are not are left out."""
+        """Return the requested partitions by topic. None stands for all partitions of a topic."""
         if topics is None:
-            return dict.fromkeys((topic.name for topic in self._topics.topics()), None)
+            return dict.fromkeys(self._partitions.image.names, None)
         return {row["topic"]: frozenset(row["partitions"]) for row in topics}
 
     async def _directory(self, version: int, path: str, wanted: dict[str, frozenset[int] | None]) -> dict[str, Any]:
@@ -58,15 +68,16 @@ class DescribeLogDirsHandler:
 
     def _groups(self, path: str, wanted: dict[str, frozenset[int] | None]) -> Iterator[Group]:
         for name, numbers in wanted.items():
-            here = [
-                partition
-                for partition in self._topics.of(name)
-                if (numbers is None or partition.number in numbers)
-                and self._directories.directory_of(partition.key) == path
-            ]
+            topic = self._partitions.image.topic(name)
+            if topic is None:
+                continue
+            replicas = self._partitions.replicas_of(
+                topic.topic_id, range(topic.partitions) if numbers is None else sorted(numbers)
+            )
+            here = [replica for replica in replicas if self._directories.directory_of(replica.key) == path]
             if here:
                 yield {"name": name}, map(_row, here)
 
 
-def _row(partition: Partition) -> dict[str, Any]:
-    return {"partition_index": partition.number, "partition_size": partition.log.size_bytes}
+def _row(replica: Replica) -> dict[str, Any]:
+    return {"partition_index": replica.key.partition, "partition_size": replica.log.size_bytes}

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: nobody has credentials yet, so no user who is asked for is found."""
+"""DescribeUserScramCredentials: reports every requested user as not found, since the broker has no logins yet."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ async def _answer(version: int, users: Counter[str]) -> bytes:
 def _rows(users: Counter[str]) -> Iterator[dict[str, Any]]:
     for user, times in users.items():
         if times > 1:
-            error, text = ErrorCode.DUPLICATE_RESOURCE, f"user {user[:100]!r} is named {times} times"
+            error, text = ErrorCode.DUPLICATE_RESOURCE, f"the request names user {user[:100]!r} {times} times"
         else:
             error, text = ErrorCode.RESOURCE_NOT_FOUND, f"user {user[:100]!r} has no SCRAM credentials"
         yield {"user": user, "error_code": error.number, "error_message": text}

@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a classic group is alive, and learns whether it must join again."""
+"""Heartbeat: keeps a member in its classic group and reports whether it must join again."""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
@@ -24,4 +24,5 @@ class HeartbeatHandler:
             command,
             EmptyResponse,
             lambda done: write_response(API, version, {"error_code": done.error.number}),
+            request.access,
         )

@@ -1,5 +1,7 @@
-"""IncrementalAlterConfigs: single settings of a topic. They are set, deleted, or, where they are lists, added to or
-taken from; what is not named stays as it is."""
+"""IncrementalAlterConfigs: changes single settings of a topic; the others stay unchanged.
+
+A setting can be set or deleted. If it is a list, members can be appended or removed.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,7 +25,7 @@ class IncrementalAlterConfigsHandler:
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         wanted = [self._alteration(row) for row in fields["resources"]]
-        return Work(answer_alterations(API, request.version, self._resources, wanted, fields["validate_only"]))
+        return Work(answer_alterations(API, request, self._resources, wanted, fields["validate_only"]))
 
     def _alteration(self, row: Fields) -> Alteration:
         names = [each["name"] for each in row["configs"]]
@@ -46,17 +48,17 @@ def _apply(settings: dict[str, str | None], step: Fields, old: Mapping[str, str]
     if operation not in (_SET, _APPEND, _SUBTRACT):
         raise MillstreamError(
             ErrorCode.INVALID_REQUEST,
-            f"{name[:100]}: there is no operation {operation}, only 0 (set), 1 (delete), 2 (append), 3 (subtract)",
+            f"{name[:100]}: unknown operation {operation}; use 0 (set), 1 (delete), 2 (append) or 3 (subtract)",
         )
     if value is None:
-        raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{name[:100]}: a value is needed")
+        raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{name[:100]}: the value is null; give a value")
     if operation == _SET:
         settings[name] = value
         return
     row = TABLE.get(name)
     if row is not None and row.kind is not SettingKind.LIST:
         raise MillstreamError(
-            ErrorCode.INVALID_CONFIG, f"{name}: it is no list, so nothing can be added to it or taken"
+            ErrorCode.INVALID_CONFIG, f"{name} is not a list, so it cannot be appended to or subtracted from"
         )
     members = _members(effective(name, old, defaults)) if row is not None else []
     settings[name] = ",".join(_joined(members, _members(value), operation))

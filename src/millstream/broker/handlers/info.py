@@ -1,12 +1,12 @@
-"""INFO, the first of Millstream's own keys: what this broker is and which clients it works with.
+"""Info, a Millstream API: describes this broker and the client versions it works with.
 
-A broker works with SDKs up to two minor versions older or newer than itself. Outside of that window the answer carries
-an error that names both versions; the rest of it is filled in all the same, so that a client can say what it met.
+A broker works with SDKs up to two minor versions older or newer than itself. For other clients the response has an
+error that names both versions. Its other fields are still set, so that the client can report the broker's version.
 """
 
 from collections.abc import Mapping
 
-from millstream.broker.dispatch.capabilities import BrokerIdentity
+from millstream.broker.dispatch.capabilities import ClusterNode
 from millstream.broker.dispatch.request import BrokerRequest
 from millstream.model.errors import ErrorCode
 from millstream.model.versions import WINDOW, minor_version, work_together
@@ -17,8 +17,8 @@ API = "Info"
 
 
 class InfoHandler:
-    def __init__(self, identity: BrokerIdentity, clock: Clock, version: str, features: Mapping[str, str]) -> None:
-        self._identity = identity
+    def __init__(self, cluster: ClusterNode, clock: Clock, version: str, features: Mapping[str, str]) -> None:
+        self._cluster = cluster
         self._clock = clock
         self._version = version
         self._features = [{"name": name, "value": value} for name, value in sorted(features.items())]
@@ -32,8 +32,8 @@ class InfoHandler:
             "client_version_min": oldest,
             "client_version_max": newest,
             "server_time_ms": self._clock.wall_ms(),
-            "cluster_id": self._identity.cluster_id,
-            "node_id": self._identity.node_id,
+            "cluster_id": self._cluster.image.cluster_id,
+            "node_id": self._cluster.node_id,
             "features": self._features,
         }
         client = fields["client_version"]

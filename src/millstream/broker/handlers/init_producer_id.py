@@ -1,6 +1,6 @@
-"""InitProducerId: an id under which a producer numbers its batches, so that a retry is known as one.
+"""InitProducerId: assigns a producer id, under which a producer numbers its batches so that retries are recognised.
 
-On a connection that declared a producer group the id belongs to that group from then on, whatever becomes of both.
+If the connection has declared a producer group, the id belongs to that group permanently.
 """
 
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
@@ -20,7 +20,7 @@ class InitProducerIdHandler:
         if fields["transactional_id"] == "" or (fields["producer_id"] < 0) != (fields["producer_epoch"] < 0):
             return _failed(request.version, ErrorCode.INVALID_REQUEST)
         if fields["transactional_id"] is not None:
-            # There are no transactions yet. Clients take this error as final; a retriable one would let them hang.
+            # There are no transactions yet. Clients give up on this error; they would retry a retriable one forever.
             return _failed(request.version, ErrorCode.UNSUPPORTED_VERSION)
         return Work(self._answer(request.version, request.peer.producer_group))
 

@@ -1,4 +1,6 @@
-"""IteratorJoin, IteratorHeartbeat and IteratorLeave: a client of iterators comes to its group, stays, and goes."""
+"""IteratorJoin, IteratorHeartbeat and IteratorLeave: manage the membership of an iterator client in its group."""
+
+from functools import partial
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later, client_host
@@ -18,7 +20,7 @@ class IteratorJoinHandler:
         fields = read_request(JOIN, request.version, request.frame, request.body)
         command = IteratorJoin(fields["group_id"], fields["client_id"], request.client_id, client_host(request))
         return answer_later(
-            self._groups, command, IteratorClientResponse, lambda answer: _encode(JOIN, request.version, answer)
+            self._groups, command, IteratorClientResponse, partial(_encode, JOIN, request.version), request.access
         )
 
 
@@ -30,7 +32,7 @@ class IteratorHeartbeatHandler:
         fields = read_request(HEARTBEAT, request.version, request.frame, request.body)
         command = IteratorHeartbeat(fields["group_id"], fields["client_id"])
         return answer_later(
-            self._groups, command, IteratorClientResponse, lambda answer: _encode(HEARTBEAT, request.version, answer)
+            self._groups, command, IteratorClientResponse, partial(_encode, HEARTBEAT, request.version), request.access
         )
 
 
@@ -46,6 +48,7 @@ class IteratorLeaveHandler:
             command,
             IteratorClientResponse,
             lambda answer: write_response(LEAVE, request.version, error_fields(answer.error, answer.detail)),
+            request.access,
         )
 
 

@@ -1,4 +1,6 @@
-"""JoinGroup: become a member of a classic group. The answer comes when the group has gathered."""
+"""JoinGroup: adds a member to a classic group and answers when the group's members have joined."""
+
+from functools import partial
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later, client_host
@@ -22,7 +24,7 @@ class JoinGroupHandler:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         return answer_later(
-            self._groups, _command(request, fields), JoinResponse, lambda joined: _encode(version, joined)
+            self._groups, _command(request, fields), JoinResponse, partial(_encode, version), request.access
         )
 
 

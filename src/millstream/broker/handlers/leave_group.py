@@ -1,4 +1,6 @@
-"""LeaveGroup: members go, one of them up to version 2, several from version 3 on."""
+"""LeaveGroup: removes members from a classic group, one up to version 2, several from version 3 on."""
+
+from functools import partial
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
@@ -23,13 +25,13 @@ class LeaveGroupHandler:
         else:
             members = (LeavingMember(fields["member_id"], None),)
         command = LeaveGroup(fields["group_id"], members)
-        return answer_later(self._groups, command, LeaveResponse, lambda left: _encode(version, left))
+        return answer_later(self._groups, command, LeaveResponse, partial(_encode, version), request.access)
 
 
 def _encode(version: int, left: LeaveResponse) -> bytes:
     error = left.error
     if version < _MANY_FROM and error is ErrorCode.NONE:
-        # The one member's error has no other place.
+        # The response has no field for the error of a member.
         error = next((member.error for member in left.members), error)
     rows = [
         {"member_id": each.member_id, "group_instance_id": each.instance_id, "error_code": each.error.number}

@@ -1,4 +1,4 @@
-"""ListConfigResources: what has settings. Version 0 asks only for subscriptions to metrics, and there are none."""
+"""ListConfigResources: lists the resources with settings. Version 0 lists client metrics subscriptions, always none."""
 
 from millstream.broker.config_resources import ConfigResourceKind, Resources
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work

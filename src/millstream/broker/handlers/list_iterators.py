@@ -1,5 +1,8 @@
-"""ListIterators: what a client has in flight, or all clients of a group. Only who names a client is given its
-iterators."""
+"""ListIterators: lists the iterators that one client of a group, or all its clients, have in flight.
+
+The response contains the signed iterators only if the request names a client. It leaves out the iterators of topics
+that the request may not use.
+"""
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import answer_later
@@ -16,10 +19,12 @@ class ListIteratorsHandler(IteratorHandler):
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         command = ListIterators(fields["group_id"], fields["client_id"])
-        seal = self._seal if command.client_id is not None else None
+        signer = self._signer if command.client_id is not None else None
+        access = request.access
 
         def encode(answer: IteratorList) -> bytes:
-            told = [given_fields(given, seal, self._server) for given in answer.given]
-            return write_response(API, version, {**error_fields(answer.error, answer.detail), "given": told})
+            given = [each for each in answer.given if access.allows_topic(each.iterator.topic)]
+            listed = [given_fields(each, signer, self._cluster) for each in given]
+            return write_response(API, version, {**error_fields(answer.error, answer.detail), "given": listed})
 
-        return answer_later(self._groups, command, IteratorList, encode)
+        return answer_later(self._groups, command, IteratorList, encode, access)

@@ -1,7 +1,7 @@
-"""ListOffsets: where a partition begins and ends, and which offset belongs to a time.
+"""ListOffsets: returns the first and last offset of a partition, or the offset of a timestamp.
 
-Finding a time opens batches in worker threads, which can take long. So few of these look-ups are under way at once, in
-the order they came: the other threads stay free for reads and writes, however many times are asked for.
+A timestamp lookup decodes batches in worker threads and can take long. Therefore only `TIMES_AT_ONCE_MAX` lookups run
+at once, in the order of their requests. The other threads stay free for reads and writes.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from millstream.broker.dispatch.capabilities import PartitionLookup, find_partit
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.partition_rows import answer_partitions
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.partition.leadership import Leadership
 from millstream.partition.offset_lookup import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -18,7 +19,6 @@ from millstream.partition.offset_lookup import (
     MAX_TIMESTAMP,
     FoundOffset,
 )
-from millstream.partition.partition import Partition
 from millstream.wire.messages import read_request
 from millstream.wire.schema_readers import Fields
 
@@ -35,18 +35,19 @@ class ListOffsetsHandler:
 
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        asked = _Asked(self._partitions, self._turns, request.version)
-        return Work(answer_partitions(API, request.version, fields["topics"], "name", asked.look_up), asked.hurry)
+        lookups = _Lookups(self._partitions, self._turns, request)
+        return Work(answer_partitions(API, request.version, fields["topics"], "name", lookups.look_up), lookups.hurry)
 
 
-class _Asked:
-    """One request: looks each time up once, and no more of them when nobody waits for the answer."""
+class _Lookups:
+    """The lookups of one request. Each timestamp is looked up once. After `hurry` no further lookup starts."""
 
-    def __init__(self, partitions: PartitionLookup, turns: asyncio.Semaphore, version: int) -> None:
+    def __init__(self, partitions: PartitionLookup, turns: asyncio.Semaphore, request: BrokerRequest) -> None:
         self._partitions = partitions
         self._turns = turns
-        self._version = version
-        self._found: dict[tuple[Partition, int], FoundOffset | ErrorCode] = {}
+        self._version = request.version
+        self._access = request.access
+        self._found: dict[tuple[Leadership, int], FoundOffset | ErrorCode] = {}
         self._is_hurried = False
 
     def hurry(self) -> None:
@@ -55,7 +56,7 @@ class _Asked:
     async def look_up(self, topic: str, wanted: Fields) -> Fields:
         number = wanted["partition_index"]
         try:
-            partition = find_partition(self._partitions, topic, number)
+            partition = find_partition(self._partitions, topic, number, self._access)
             partition.check_leader_epoch(wanted["current_leader_epoch"])
             self._check(wanted["timestamp"])
             found = await self._offset_for_time(partition, wanted["timestamp"])
@@ -69,24 +70,24 @@ class _Asked:
         }
 
     def _check(self, timestamp_ms: int) -> None:
-        """UNSUPPORTED_VERSION for a time that is none and has no meaning in this version."""
+        """Raise UNSUPPORTED_VERSION for a negative timestamp that this version does not define."""
         if timestamp_ms < 0 and self._version < _SINCE_VERSION.get(timestamp_ms, self._version + 1):
             raise MillstreamError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"version {self._version} does not know what {timestamp_ms} asks for instead of a time",
+                f"timestamp {timestamp_ms} has no meaning in version {self._version}",
             )
 
-    async def _offset_for_time(self, partition: Partition, timestamp_ms: int) -> FoundOffset:
+    async def _offset_for_time(self, partition: Leadership, timestamp_ms: int) -> FoundOffset:
         if timestamp_ms in _KNOWN_AT_ONCE:
             return await partition.offset_for_time(timestamp_ms)
         found = self._found.get((partition, timestamp_ms))
         if found is None:
             found = self._found[partition, timestamp_ms] = await self._read(partition, timestamp_ms)
         if isinstance(found, ErrorCode):
-            raise MillstreamError(found, f"what became of the look-up of {timestamp_ms}")
+            raise MillstreamError(found, f"the lookup of timestamp {timestamp_ms} failed: {found.meaning}")
         return found
 
-    async def _read(self, partition: Partition, timestamp_ms: int) -> FoundOffset | ErrorCode:
+    async def _read(self, partition: Leadership, timestamp_ms: int) -> FoundOffset | ErrorCode:
         async with self._turns:
             if self._is_hurried:
                 return ErrorCode.REQUEST_TIMED_OUT

@@ -1,223 +1,191 @@
-"""Metadata: who leads what, and where they are reached; makes topics that are asked for, where that is allowed.
+"""Metadata: lists brokers, topics and partition leaders, and creates requested topics if auto-creation is on.
 
-Encoding many partitions is the work here, so a topic is encoded once per version of the protocol and kept until a
-topic or a leadership changes; so is the answer to "all topics". What must be encoded anew is done in slices.
+Most of the cost is the encoding of partitions, so encoded topics are cached (see `millstream.broker.encoded_topics`).
+The response to "all topics" is cached until the cluster changes. Encoding runs in slices.
 """
 
 import asyncio
-from collections.abc import Generator
-from typing import Any, NamedTuple
-from uuid import UUID
+from collections.abc import Collection, Sequence
+from typing import Any
 
-from millstream.broker.dispatch.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from millstream.broker.dispatch.capabilities import AutoCreate, BrokerIdentity, TopicLookup
+from millstream.broker.dispatch.authorized_operations import cluster_operations, topic_operations
+from millstream.broker.dispatch.capabilities import AutoCreate, ImageSource
 from millstream.broker.dispatch.request import Answer, BrokerRequest, Result, Work
-from millstream.catalog.catalog import Topic
+from millstream.broker.encoded_topics import API, SLICE, EncodedTopics, Slices, TopicForm
+from millstream.catalog.cluster_image import ClusterImage, ClusterTopic
+from millstream.model.authorization import FULL_ACCESS, Access
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.names import INTERNAL_PREFIX, NO_TOPIC_ID, check_new_topic_name
+from millstream.model.names import NO_TOPIC_ID, check_new_topic_name
+from millstream.model.rights import Right
 from millstream.wire.messages import read_request, response_element_writer, write_response
 from millstream.wire.schema_writers import EncodedArray
 
-API = "Metadata"
-SLICE = 1_000
-"""So many partitions are encoded before others get their turn."""
+KEPT_BYTES_MAX = 4 * 1024 * 1024
+"""Maximum size of the cached responses to "all topics". The cached topics have a limit of their own."""
 
 CREATED_MAX = 100
-"""So many topics one request may bring into being; a client that wants more asks again."""
-
-KEPT_BYTES_MAX = 16 * 1024 * 1024
-"""Encoded topics and answers that are kept; beyond it all are encoded anew."""
+"""Maximum number of topics that one request creates. A client that needs more repeats the request."""
 
 _ALL_WHEN_NULL_FROM = 1
 _MAY_FORBID_CREATION_FROM = 4
 _NULL_NAME_FROM = 12
 
-_Slices = Generator[None, None, bytes]
-"""Encodes something, with a yield after each slice."""
-
-
-class _Form(NamedTuple):
-    """What an encoded topic depends on besides the topic."""
-
-    version: int
-    with_operations: bool
-
 
 class MetadataHandler:
-    def __init__(
-        self,
-        topics: TopicLookup,
-        identity: BrokerIdentity,
-        auto_create: AutoCreate | None,
-        default_partitions: int,
-    ) -> None:
-        """`auto_create` is None where topics are made by request only."""
-        self._topics = topics
-        self._identity = identity
+    def __init__(self, cluster: ImageSource, auto_create: AutoCreate | None, default_partitions: int) -> None:
+        """`auto_create` is None if Metadata requests must not create topics."""
+        self._cluster = cluster
         self._auto_create = auto_create
         self._default_partitions = default_partitions
-        self._kept_for = -1
-        self._kept_bytes = 0
-        self._kept_topics: dict[tuple[UUID, _Form], bytes] = {}
-        self._kept_answers: dict[tuple[_Form, bool], bytes] = {}
+        self._image = cluster.image
+        """The image that the caches match."""
+        self._encoded = EncodedTopics(cluster.image)
+        self._kept_answers: dict[tuple[TopicForm, int | None], bytes] = {}
 
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        form = _Form(request.version, fields["include_topic_authorized_operations"])
-        cluster_operations = fields["include_cluster_authorized_operations"]
-        wanted = fields["topics"]
-        if wanted is None or (not wanted and request.version < _ALL_WHEN_NULL_FROM):
-            return self._all(form, cluster_operations)
+        access, wanted = request.access, fields["topics"]
+        with_operations = fields["include_topic_authorized_operations"]
+        form = TopicForm(request.version, topic_operations(FULL_ACCESS, "") if with_operations else None)
+        operations = cluster_operations(access) if fields["include_cluster_authorized_operations"] else None
+        is_all = wanted is None or (not wanted and request.version < _ALL_WHEN_NULL_FROM)
+        if is_all and not access.is_limited:
+            return self._all(form, operations)
         may_create = request.version < _MAY_FORBID_CREATION_FROM or fields["allow_auto_topic_creation"]
-        missing = self._missing(wanted) if may_create and self._auto_create is not None else []
-        if missing:
-            return Work(self._create_and_answer(form, cluster_operations, wanted, missing))
-        return _at_once(self._encode_named(form, cluster_operations, wanted))
+        missing = self._missing(wanted) if not is_all and may_create and self._auto_create is not None else []
+        if access.is_limited:
+            wanted = self._visible(None if is_all else wanted, missing, access)
+            missing = [name for name in missing if access.allows(Right.TOPICS_WRITE, name)]
+        slices = self._encode_named(form, operations, wanted, access)
+        return Work(self._create_and_answer(slices, missing)) if missing else _at_once(slices)
+
+    def _current(self) -> ClusterImage:
+        """Return the current image, after updating the caches to it."""
+        image = self._cluster.image
+        if image is not self._image:
+            self._encoded.catch_up(image)
+            self._kept_answers.clear()
+            self._image = image
+        return image
 
     # All topics
 
-    def _all(self, form: _Form, cluster_operations: bool) -> Result:
-        self._forget_outdated()
-        kept = self._kept_answers.get((form, cluster_operations))
+    def _all(self, form: TopicForm, operations: int | None) -> Result:
+        self._current()
+        kept = self._kept_answers.get((form, operations))
         if kept is not None:
             return kept
-        return _at_once(self._encode_all(form, cluster_operations))
+        return _at_once(self._encode_all(form, operations))
 
-    def _encode_all(self, form: _Form, cluster_operations: bool) -> _Slices:
-        version = self._topics.version
-        parts = []
-        for topic in self._topics.topics():
-            parts.append((yield from self._encode_topic(form, topic)))
-        answer = self._whole(form, cluster_operations, parts)
-        if version == self._topics.version == self._kept_for:
-            self._count_kept(len(answer))
-            self._kept_answers[form, cluster_operations] = answer
+    def _encode_all(self, form: TopicForm, operations: int | None) -> Slices:
+        image = self._current()
+        answer = _whole(form, operations, image, (yield from self._encoded.encode_all(form)))
+        kept_bytes = sum(map(len, self._kept_answers.values()))
+        if image is self._image and kept_bytes + len(answer) <= KEPT_BYTES_MAX:
+            self._kept_answers[form, operations] = answer
         return answer
 
     # Named topics
 
-    def _encode_named(self, form: _Form, cluster_operations: bool, wanted: list[dict[str, Any]]) -> _Slices:
-        parts = []
-        for number, each in enumerate(wanted, 1):
-            topic, error = self._find(each)
-            if topic is not None:
-                parts.append((yield from self._encode_topic(form, topic)))
-            else:
-                parts.append(_encode_missing(form, each, error))
-                if number % SLICE == 0:
-                    yield
-        return self._whole(form, cluster_operations, parts)
+    def _visible(
+        self, wanted: list[dict[str, Any]] | None, missing: Collection[str], access: Access
+    ) -> list[dict[str, Any]]:
+        """Return the requested topics, or all topics that the request may see.
 
-    def _find(self, wanted: dict[str, Any]) -> tuple[Topic | None, ErrorCode]:
-        topic_id, name = wanted["topic_id"], wanted["name"]
-        if topic_id != NO_TOPIC_ID:
-            return self._topics.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
-        if name is None:
-            return None, ErrorCode.INVALID_TOPIC
-        topic = self._topics.topic(name)
-        if topic is None:
-            try:
-                check_new_topic_name(name)
-            except MillstreamError as error:
-                return None, error.code
-        return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        A named topic that the request may not see, or may not create, is marked as refused.
+        """
+        image = self._cluster.image
+        if wanted is None:
+            return [{"name": name, "topic_id": NO_TOPIC_ID} for name in image.names if access.allows_topic(name)]
+
+        def is_refused(each: dict[str, Any]) -> bool:
+            name = each["name"]
+            if each["topic_id"] != NO_TOPIC_ID:
+                topic = image.topic_by_id(each["topic_id"])
+                name = topic and topic.name
+            if name is None:
+                return False
+            return not access.allows_topic(name) or (name in missing and not access.allows(Right.TOPICS_WRITE, name))
+
+        return [{**each, "is_refused": is_refused(each)} for each in wanted]
+
+    def _encode_named(
+        self, form: TopicForm, operations: int | None, wanted: list[dict[str, Any]], access: Access
+    ) -> Slices:
+        image = self._current()
+        parts = []
+        done = 0
+        for each in wanted:
+            topic, error = _find(image, each)
+            if topic is not None:
+                of_topic = form
+                if access.is_limited and form.operations is not None:
+                    of_topic = form._replace(operations=topic_operations(access, topic.name))
+                part = self._encoded.kept(of_topic, topic.name)
+                if not part:
+                    part = yield from self._encoded.encode(of_topic, topic)
+                    done += topic.partitions
+            else:
+                part = _encode_missing(form, each, error)
+                done += 1
+            parts.append(part)
+            if done >= SLICE:
+                done = 0
+                yield
+        return _whole(form, operations, image, parts)
 
     def _missing(self, wanted: list[dict[str, Any]]) -> list[str]:
+        image = self._cluster.image
         names = []
         for each in wanted:
-            if each["topic_id"] == NO_TOPIC_ID and self._find(each) == (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            if each["topic_id"] == NO_TOPIC_ID and _find(image, each) == (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 names.append(each["name"])
                 if len(names) == CREATED_MAX:
                     break
         return names
 
-    async def _create_and_answer(
-        self, form: _Form, cluster_operations: bool, wanted: list[dict[str, Any]], missing: list[str]
-    ) -> Answer:
+    async def _create_and_answer(self, slices: Slices, missing: list[str]) -> Answer:
         assert self._auto_create is not None
         for name in missing:
             try:
                 await self._auto_create.ensure(name, self._default_partitions)
             except MillstreamError:
-                # The answer says that the topic is not there, and the client asks again: whatever kept it from
-                # being made (a full disk, too many partitions) is in the broker's log.
+                # The response reports the topic as unknown, and the client retries. The broker's log has the cause,
+                # such as a full disk or too many partitions.
                 continue
-        return await _run(self._encode_named(form, cluster_operations, wanted))
-
-    # Encoding
-
-    def _encode_topic(self, form: _Form, topic: Topic) -> _Slices:
-        self._forget_outdated()
-        kept = self._kept_topics.get((topic.topic_id, form))
-        if kept is not None:
-            return kept
-        version = self._topics.version
-        write_partition = response_element_writer(API, form.version, "topics", "partitions")
-        replicas = [self._identity.node_id]
-        rows = bytearray()
-        partitions = self._topics.of(topic.name)
-        for partition in partitions:
-            write_partition(
-                rows,
-                {
-                    "partition_index": partition.number,
-                    "leader_id": self._identity.node_id,
-                    "leader_epoch": partition.leader_epoch,
-                    "replica_nodes": replicas,
-                    "isr_nodes": replicas,
-                },
-            )
-            if (partition.number + 1) % SLICE == 0:
-                yield
-        encoded = _encode_head(form, topic, EncodedArray(len(partitions), rows))
-        if version == self._topics.version == self._kept_for:
-            self._count_kept(len(encoded))
-            self._kept_topics[topic.topic_id, form] = encoded
-        return encoded
-
-    def _whole(self, form: _Form, cluster_operations: bool, parts: list[bytes]) -> bytes:
-        me = self._identity
-        answer: dict[str, Any] = {
-            "brokers": [{"node_id": me.node_id, "host": me.host, "port": me.port, "rack": None}],
-            "cluster_id": me.cluster_id,
-            "controller_id": me.node_id,
-            "topics": EncodedArray(len(parts), b"".join(parts)),
-        }
-        if cluster_operations:
-            answer["cluster_authorized_operations"] = CLUSTER_OPERATIONS
-        return write_response(API, form.version, answer)
-
-    def _forget_outdated(self) -> None:
-        if self._kept_for != self._topics.version:
-            self._forget()
-            self._kept_for = self._topics.version
-
-    def _count_kept(self, size: int) -> None:
-        if self._kept_bytes + size > KEPT_BYTES_MAX:
-            self._forget()
-        self._kept_bytes += size
-
-    def _forget(self) -> None:
-        self._kept_topics.clear()
-        self._kept_answers.clear()
-        self._kept_bytes = 0
+        return await _run(slices)
 
 
-def _encode_head(form: _Form, topic: Topic, partitions: EncodedArray) -> bytes:
-    row: dict[str, Any] = {
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": topic.name.startswith(INTERNAL_PREFIX),
-        "partitions": partitions,
+def _find(image: ClusterImage, wanted: dict[str, Any]) -> tuple[ClusterTopic | None, ErrorCode]:
+    topic_id, name = wanted["topic_id"], wanted["name"]
+    if wanted.get("is_refused"):
+        return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if topic_id != NO_TOPIC_ID:
+        return image.topic_by_id(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    if name is None:
+        return None, ErrorCode.INVALID_TOPIC
+    topic = image.topic(name)
+    if topic is None:
+        try:
+            check_new_topic_name(name)
+        except MillstreamError as error:
+            return None, error.code
+    return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _whole(form: TopicForm, operations: int | None, image: ClusterImage, topics: Sequence[bytes]) -> bytes:
+    answer: dict[str, Any] = {
+        "brokers": [broker._asdict() for broker in image.brokers.values()],
+        "cluster_id": image.cluster_id,
+        "controller_id": image.controller_id,
+        "topics": EncodedArray(len(topics), b"".join(topics)),
     }
-    if form.with_operations:
-        row["topic_authorized_operations"] = TOPIC_OPERATIONS
-    out = bytearray()
-    response_element_writer(API, form.version, "topics")(out, row)
-    return bytes(out)
+    if operations is not None:
+        answer["cluster_authorized_operations"] = operations
+    return write_response(API, form.version, answer)
 
 
-def _encode_missing(form: _Form, wanted: dict[str, Any], error: ErrorCode) -> bytes:
+def _encode_missing(form: TopicForm, wanted: dict[str, Any], error: ErrorCode) -> bytes:
     name = wanted["name"]
     row = {"error_code": error.number, "name": name, "topic_id": wanted["topic_id"]}
     if name is None and form.version < _NULL_NAME_FROM:
@@ -227,8 +195,8 @@ def _encode_missing(form: _Form, wanted: dict[str, Any], error: ErrorCode) -> by
     return bytes(out)
 
 
-def _at_once(slices: _Slices) -> Result:
-    """The answer now if it takes one slice only; otherwise work that lets others have their turn."""
+def _at_once(slices: Slices) -> Result:
+    """Return the response if it takes only one slice; otherwise work that yields to the event loop between slices."""
     try:
         next(slices)
     except StopIteration as stop:
@@ -237,7 +205,7 @@ def _at_once(slices: _Slices) -> Result:
     return Work(_run(slices))
 
 
-async def _run(slices: _Slices) -> bytes:
+async def _run(slices: Slices) -> bytes:
     while True:
         await asyncio.sleep(0)
         try:

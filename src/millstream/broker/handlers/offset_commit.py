@@ -1,13 +1,16 @@
-"""OffsetCommit: remember how far a group has read. Acknowledged when it is durable.
+"""OffsetCommit: stores the committed offsets of a group and answers once they are durable.
 
-Partitions that do not exist are refused here, one by one; the others are committed all the same.
+Partitions that do not exist are refused individually. The other offsets are still committed.
 """
 
+from millstream.broker.dispatch.capabilities import ImageSource
 from millstream.broker.dispatch.request import BrokerRequest, Result
-from millstream.broker.group_requests import GroupCoordination, TopicNames, answer_later
+from millstream.broker.group_requests import GroupCoordination, answer_later, find_topic
+from millstream.catalog.cluster_image import ClusterImage
 from millstream.groups.commands import CommitOffsets, OffsetToCommit
 from millstream.groups.responses import PartitionErrors
-from millstream.model.errors import ErrorCode
+from millstream.model.authorization import Access
+from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
 
@@ -17,14 +20,14 @@ _IDS_FROM = 10
 
 
 class OffsetCommitHandler:
-    def __init__(self, groups: GroupCoordination, topics: TopicNames) -> None:
+    def __init__(self, groups: GroupCoordination, cluster: ImageSource) -> None:
         self._groups = groups
-        self._topics = topics
+        self._cluster = cluster
 
     def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
-        answer = _Answer(version, fields["topics"], self._topics)
+        answer = _Answer(version, fields, self._cluster.image, request.access)
         if not answer.offsets:
             return answer.encode(PartitionErrors())
         command = CommitOffsets(
@@ -35,29 +38,31 @@ class OffsetCommitHandler:
             offsets=tuple(answer.offsets),
             knows_stale_epoch=version >= _STALE_EPOCH_FROM,
         )
-        return answer_later(self._groups, command, PartitionErrors, answer.encode)
+        return answer_later(self._groups, command, PartitionErrors, answer.encode, request.access)
 
 
 class _Answer:
-    """What is to be committed, and the errors of what cannot be."""
+    """The offsets to commit, and the errors of the partitions that are refused."""
 
-    def __init__(self, version: int, asked: list[Fields], topics: TopicNames) -> None:
+    def __init__(self, version: int, fields: Fields, image: ClusterImage, access: Access) -> None:
         self.offsets: list[OffsetToCommit] = []
         self._version = version
         self._topics: list[tuple[Fields, str, list[tuple[int, ErrorCode]]]] = []
-        for wanted in asked:
-            by_id = version >= _IDS_FROM
-            topic = topics.topic_by_id(wanted["topic_id"]) if by_id else topics.topic(wanted["name"])
+        for wanted in fields["topics"]:
+            topic, unusable = None, ErrorCode.NONE
+            try:
+                access.check_group(fields["group_id"])
+                topic = find_topic(image, wanted["topic_id"] if version >= _IDS_FROM else wanted["name"], access)
+            except MillstreamError as problem:
+                unusable = problem.code
             name = topic.name if topic is not None else wanted["name"]
             rows: list[tuple[int, ErrorCode]] = []
             for each in wanted["partitions"]:
                 number = each["partition_index"]
-                error = ErrorCode.NONE
-                if topic is None and by_id:
-                    error = ErrorCode.UNKNOWN_TOPIC_ID
-                elif topic is None or not 0 <= number < topic.partitions:
+                error = unusable
+                if topic is not None and not 0 <= number < topic.partitions:
                     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                else:
+                elif topic is not None:
                     metadata = each["committed_metadata"] or ""
                     self.offsets.append(
                         OffsetToCommit(name, number, each["committed_offset"], each["committed_leader_epoch"], metadata)

@@ -1,10 +1,11 @@
-"""OffsetDelete: a group forgets what it has committed for some partitions, unless it still reads their topic."""
+"""OffsetDelete: deletes committed offsets of a group, except for topics that its members still read."""
 
+from millstream.broker.dispatch.capabilities import ImageSource
 from millstream.broker.dispatch.request import BrokerRequest, Result
-from millstream.broker.group_requests import GroupCoordination, TopicNames, answer_later
+from millstream.broker.group_requests import GroupCoordination, answer_later, find_topic
 from millstream.groups.commands import DeleteOffsets
 from millstream.groups.responses import PartitionErrors
-from millstream.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
 
@@ -12,32 +13,40 @@ API = "OffsetDelete"
 
 
 class OffsetDeleteHandler:
-    def __init__(self, groups: GroupCoordination, topics: TopicNames) -> None:
+    def __init__(self, groups: GroupCoordination, cluster: ImageSource) -> None:
         self._groups = groups
-        self._topics = topics
+        self._cluster = cluster
 
     def __call__(self, request: BrokerRequest) -> Result:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
-        asked = [(each["name"], [row["partition_index"] for row in each["partitions"]]) for each in fields["topics"]]
+        requested = [
+            (each["name"], [row["partition_index"] for row in each["partitions"]]) for each in fields["topics"]
+        ]
         unknown: dict[tuple[str, int], ErrorCode] = {}
         known: list[tuple[str, int]] = []
-        for name, numbers in asked:
-            topic = self._topics.topic(name)
+        for name, numbers in requested:
+            partitions, error = 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            try:
+                partitions = find_topic(self._cluster.image, name, request.access).partitions
+            except MillstreamError as problem:
+                error = problem.code
             for number in numbers:
-                if topic is not None and 0 <= number < topic.partitions:
+                if 0 <= number < partitions:
                     known.append((name, number))
                 else:
-                    unknown[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    unknown[name, number] = error
 
         def encode(deleted: PartitionErrors) -> bytes:
-            return write_response(API, version, _answer(asked, deleted, unknown))
+            return write_response(API, version, _answer(requested, deleted, unknown))
 
-        return answer_later(self._groups, DeleteOffsets(fields["group_id"], tuple(known)), PartitionErrors, encode)
+        return answer_later(
+            self._groups, DeleteOffsets(fields["group_id"], tuple(known)), PartitionErrors, encode, request.access
+        )
 
 
 def _answer(
-    asked: list[tuple[str, list[int]]], deleted: PartitionErrors, unknown: dict[tuple[str, int], ErrorCode]
+    requested: list[tuple[str, list[int]]], deleted: PartitionErrors, unknown: dict[tuple[str, int], ErrorCode]
 ) -> Fields:
     if deleted.error is not ErrorCode.NONE:
         return {"error_code": deleted.error.number}
@@ -50,6 +59,6 @@ def _answer(
                 for number in numbers
             ],
         }
-        for name, numbers in asked
+        for name, numbers in requested
     ]
     return {"error_code": 0, "topics": topics}

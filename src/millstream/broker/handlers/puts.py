@@ -1,41 +1,44 @@
-"""Puts: one of Millstream's own keys. As Produce, where the caller may give the hash that decides the partition, and
-ids under which messages are stored once (see `millstream.broker.append_requests` for what both have in common)."""
+"""Puts, a Millstream API: appends batches like Produce, optionally by key hash and with message ids.
 
-from millstream.broker.append_requests import AppendRequest, PendingAppend, Results, check_acks, failed
-from millstream.broker.dispatch.capabilities import TopicPartitions, find_partition
+The broker chooses the partition from the hash and stores each message id once. `append_response` builds the response
+of both APIs.
+"""
+
+from millstream.broker.append_response import AppendResponse, Results, check_acks, failed
+from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition, partition_by_hash
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.model.errors import MillstreamError
-from millstream.partition.partition import Partition
+from millstream.partition.appender import Appender
+from millstream.partition.pending_appends import AppendDeadlines
 from millstream.wire.produce import ProduceResult
-from millstream.wire.puts import BY_HASH, PutsEntry, parse_puts_request, write_puts_response
+from millstream.wire.puts import BY_HASH, parse_puts_request, write_puts_response
 
 
 class PutsHandler:
-    def __init__(self, partitions: TopicPartitions, appending: AppendRequest) -> None:
+    def __init__(self, partitions: PartitionLookup, appender: Appender, deadlines: AppendDeadlines) -> None:
         self._partitions = partitions
-        self._appending = appending
+        self._appender = appender
+        self._deadlines = deadlines
 
     def __call__(self, request: BrokerRequest) -> Result:
+        access = request.access
         puts = parse_puts_request(request.frame, request.body)
-        waiting = PendingAppend(_write, request.version, self._appending.deadlines)
+        response = AppendResponse(_write, request.version, self._deadlines, self._partitions)
         for topic, entries in puts.topics:
             results: list[ProduceResult] = []
-            waiting.results.append((topic, results))
+            response.results.append((topic, results))
             for entry in entries:
                 number = entry.partition
                 try:
                     check_acks(puts.acks)
-                    partition = self._partition(topic, entry)
-                    number = partition.number
-                    self._appending.put(waiting, results, partition, entry, puts.acks)
+                    if number == BY_HASH:
+                        number = partition_by_hash(self._partitions.image, topic, entry.hash, access)
+                    partition = find_partition(self._partitions, topic, number, access)
+                    appended = self._appender.put(partition, entry.records, entry.message_ids, puts.acks)
+                    response.add(results, number, appended)
                 except MillstreamError as error:
                     results.append(failed(number, error))
-        return waiting.result(puts.acks, puts.timeout_ms)
-
-    def _partition(self, topic: str, entry: PutsEntry) -> Partition:
-        if entry.partition == BY_HASH and (served := self._partitions.of(topic)):
-            return served[entry.hash % len(served)]
-        return find_partition(self._partitions, topic, entry.partition)
+        return response.result(puts.acks, timeout_ms=puts.timeout_ms)
 
 
 def _write(version: int, results: Results) -> bytes:

@@ -1,4 +1,4 @@
-"""Query: one of Millstream's own keys. SQL over the catalog's tables, read-only."""
+"""Query, a Millstream API: runs read-only SQL on the tables of the catalog."""
 
 from typing import Protocol
 
@@ -12,7 +12,7 @@ API = "Query"
 
 
 class Queries(Protocol):
-    async def query(self, sql: str, rows_max: int, timeout_ms: int) -> QueryResult: ...
+    async def query(self, sql: str, *, rows_max: int, timeout_ms: int) -> QueryResult: ...
 
 
 class QueryHandler:
@@ -24,7 +24,9 @@ class QueryHandler:
 
     async def _answer(self, version: int, fields: Fields) -> bytes:
         try:
-            result = await self._queries.query(fields["sql"], fields["rows_max"], fields["timeout_ms"])
+            result = await self._queries.query(
+                fields["sql"], rows_max=fields["rows_max"], timeout_ms=fields["timeout_ms"]
+            )
         except MillstreamError as error:
             return write_response(API, version, {"error_code": error.code.number, "error_message": error.detail})
         rows = [row.encode() for row in result.rows]

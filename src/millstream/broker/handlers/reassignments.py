@@ -1,14 +1,15 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: with one broker a partition can only stay where it is.
+"""AlterPartitionReassignments and ListPartitionReassignments: accept only a partition's current replicas.
 
-To stay is therefore granted, everything else refused, and none is ever under way.
+Every other assignment is refused, so no reassignment is ever in progress.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from millstream.broker.dispatch.capabilities import BrokerIdentity, PartitionLookup, find_partition
+from millstream.broker.dispatch.capabilities import ImageSource, bad_assignment, find_placement
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.response_rows import Group, encode_groups
+from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
@@ -23,39 +24,38 @@ def list_reassignments(request: BrokerRequest) -> bytes:
 
 
 class AlterReassignmentsHandler:
-    def __init__(self, partitions: PartitionLookup, identity: BrokerIdentity) -> None:
-        self._partitions = partitions
-        self._identity = identity
+    def __init__(self, cluster: ImageSource) -> None:
+        self._cluster = cluster
 
     def __call__(self, request: BrokerRequest) -> Result:
-        return Work(self._answer(request.version, read_request(ALTER, request.version, request.frame, request.body)))
+        fields = read_request(ALTER, request.version, request.frame, request.body)
+        return Work(self._answer(request.version, fields, request.access))
 
-    async def _answer(self, version: int, fields: Fields) -> bytes:
-        rows = await encode_groups(ALTER, version, ("responses",), "partitions", self._groups(fields["topics"]))
+    async def _answer(self, version: int, fields: Fields, access: Access) -> bytes:
+        groups = self._groups(fields["topics"], access)
+        rows = await encode_groups(ALTER, version, ("responses",), "partitions", groups)
         answer: dict[str, Any] = {"error_message": None, "responses": rows}
         if version >= 1:
             answer["allow_replication_factor_change"] = fields["allow_replication_factor_change"]
         return write_response(ALTER, version, answer)
 
-    def _groups(self, topics: Sequence[Fields]) -> Iterator[Group]:
+    def _groups(self, topics: Sequence[Fields], access: Access) -> Iterator[Group]:
         for topic in topics:
             name = topic["name"]
-            yield {"name": name}, (self._row(name, wanted) for wanted in topic["partitions"])
+            yield {"name": name}, (self._row(name, wanted, access) for wanted in topic["partitions"])
 
-    def _row(self, topic: str, wanted: Fields) -> dict[str, Any]:
+    def _row(self, topic: str, wanted: Fields, access: Access) -> dict[str, Any]:
         row: dict[str, Any] = {"partition_index": wanted["partition_index"], "error_message": None}
         try:
-            self._check(topic, wanted["partition_index"], wanted["replicas"])
+            self._check(topic, wanted["partition_index"], wanted["replicas"], access)
         except MillstreamError as error:
             row |= {"error_code": error.code.number, "error_message": error.detail}
         return row
 
-    def _check(self, topic: str, number: int, replicas: list[int] | None) -> None:
-        find_partition(self._partitions, topic, number)
+    def _check(self, topic: str, number: int, replicas: list[int] | None, access: Access) -> None:
+        image = self._cluster.image
+        placement = find_placement(image, topic, number, access)
         if replicas is None:
-            raise MillstreamError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "there is nothing to be called off")
-        if list(replicas) != [self._identity.node_id]:
-            raise MillstreamError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"assigned to {list(replicas)[:10]}; the only broker is {self._identity.node_id}",
-            )
+            raise MillstreamError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition has no reassignment to cancel")
+        if tuple(replicas) != placement.replicas:
+            raise bad_assignment(image, "the partition", replicas)

@@ -1,6 +1,6 @@
-"""Role: one of Millstream's own keys. The connection becomes a producer's or a consumer's.
+"""Role, a Millstream API: declares the role of the connection: producer or consumer.
 
-What that forbids is in `millstream.broker.dispatch.roles`.
+`millstream.broker.dispatch.roles` refuses the APIs of the other role.
 """
 
 from millstream.broker.dispatch.request import BrokerRequest
@@ -19,7 +19,8 @@ class RoleHandler:
             role, producer_group = _declared(fields["role"], fields["producer_group"])
             if role is Role.PRODUCER and request.push_channel.open_requests:
                 raise MillstreamError(
-                    ErrorCode.ROLE_IS_FINAL, "this connection has subscriptions, so it is a consumer's"
+                    ErrorCode.ROLE_IS_FINAL,
+                    "this connection has subscriptions or watches, so it cannot become a producer",
                 )
             request.peer.declare(role, producer_group)
         except MillstreamError as error:
@@ -32,11 +33,11 @@ def _declared(number: int, producer_group: str | None) -> tuple[Role, str | None
     role = _ROLES.get(number)
     problem = None
     if role is None:
-        problem = f"there is no role {number}; 1 is a producer, 2 a consumer"
+        problem = f"unknown role {number}; use 1 (producer) or 2 (consumer)"
     elif producer_group is not None and role is not Role.PRODUCER:
-        problem = "only a producer has a producer group"
+        problem = "producer_group is set, but the role is not producer"
     elif producer_group is not None and not 0 < len(producer_group) <= PRODUCER_GROUP_MAX:
-        problem = f"a producer group's name has 1 to {PRODUCER_GROUP_MAX} characters, not {len(producer_group)}"
+        problem = f"producer_group has {len(producer_group)} characters; it must have 1 to {PRODUCER_GROUP_MAX}"
     if role is None or problem is not None:
         raise MillstreamError(ErrorCode.INVALID_REQUEST, problem or "")
     return role, producer_group

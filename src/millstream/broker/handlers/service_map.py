@@ -1,60 +1,69 @@
-"""Service map: one of Millstream's own keys. Which service runs where, and who leads which partition."""
+"""ServiceMap, a Millstream API: lists the services with their addresses, and the leader of each partition."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from millstream.broker.dispatch.capabilities import BrokerIdentity, TopicLookup
+from millstream.broker.dispatch.capabilities import ImageSource
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.response_rows import encode_groups
-from millstream.broker.topic_listing import TopicListing, TopicRowFormat, cursor_of
-from millstream.catalog.catalog import Topic
+from millstream.broker.topic_listing import TopicListing, TopicRowFormat, cursor_of, visible_topics
+from millstream.catalog.catalog import Placement
+from millstream.catalog.cluster_image import ClusterImage, ClusterTopic
+from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.services import Service
-from millstream.partition.partition import Partition
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
 
 API = "ServiceMap"
+DETAIL = "Kafka's protocol, and Millstream's own keys"
 
 
 class ServiceMapHandler:
-    def __init__(self, topics: TopicLookup, identity: BrokerIdentity, services: Sequence[Service]) -> None:
-        """`services` are those besides the brokers' listeners; there may be more of them later."""
-        self._topics = topics
-        self._identity = identity
+    def __init__(self, cluster: ImageSource, services: Sequence[Service]) -> None:
+        """`services` lists the services besides the brokers' listeners. The sequence may grow later."""
+        self._cluster = cluster
         self._services = services
 
     def __call__(self, request: BrokerRequest) -> Result:
-        return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
+        fields = read_request(API, request.version, request.frame, request.body)
+        return Work(self._answer(request.version, fields, request.access))
 
-    async def _answer(self, version: int, fields: Fields) -> bytes:
-        me = self._identity
-        kafka = Service("kafka", me.node_id, me.host, me.port, "Kafka's protocol, and Millstream's own keys")
+    async def _answer(self, version: int, fields: Fields, access: Access) -> bytes:
+        image = self._cluster.image
+        listeners = [Service("kafka", each.node_id, each.host, each.port, DETAIL) for each in image.brokers.values()]
         answer: dict[str, Any] = {
-            "cluster_id": me.cluster_id,
-            "controller_id": me.node_id,
-            "services": [service._asdict() for service in (kafka, *self._services)],
+            "cluster_id": image.cluster_id,
+            "controller_id": image.controller_id,
+            "services": [service._asdict() for service in (*listeners, *self._services)],
         }
-        page = TopicListing(self._topics, TopicRowFormat(topic_row, _partition, missing_row), fields["partitions_max"])
-        return await answer_page(API, version, self._topics, fields, page, answer)
+        form = TopicRowFormat(topic_row, _partition, missing_row)
+        return await answer_page(API, version, image, fields, form, answer, access)
 
 
 async def answer_page(
-    api: str, version: int, topics: TopicLookup, fields: Fields, page: TopicListing, answer: dict[str, Any]
+    api: str,
+    version: int,
+    image: ClusterImage,
+    fields: Fields,
+    form: TopicRowFormat,
+    answer: dict[str, Any],
+    access: Access,
 ) -> bytes:
-    """The answer with the page that the request asks for."""
+    """Return `answer` with the requested page of topics."""
     try:
         cursor = cursor_of(fields["cursor"])
     except MillstreamError as error:
         return write_response(api, version, {"error_code": error.code.number, "error_message": error.detail})
     names = fields["topics"]
-    names = [each.name for each in topics.topics()] if names is None else sorted(set(names))
+    names = visible_topics(image, access) if names is None else sorted(set(names))
+    page = TopicListing(image, form, fields["partitions_max"], access)
     rows = await encode_groups(api, version, ("topics",), "partitions", page.groups(names, cursor))
     following = page.following and page.following._asdict()
     return write_response(api, version, {**answer, "topics": rows, "next_cursor": following})
 
 
-def topic_row(topic: Topic) -> dict[str, Any]:
+def topic_row(topic: ClusterTopic) -> dict[str, Any]:
     return {"name": topic.name}
 
 
@@ -62,9 +71,9 @@ def missing_row(name: str, error: ErrorCode) -> dict[str, Any]:
     return {"name": name, "error_code": error.number}
 
 
-def _partition(partition: Partition) -> dict[str, Any]:
+def _partition(placement: Placement) -> dict[str, Any]:
     return {
-        "partition": partition.number,
-        "leader_id": partition.placement.leader,
-        "leader_epoch": partition.leader_epoch,
+        "partition": placement.key.partition,
+        "leader_id": placement.leader,
+        "leader_epoch": placement.leader_epoch,
     }

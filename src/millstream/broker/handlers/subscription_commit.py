@@ -1,12 +1,13 @@
-"""SubscriptionCommit: one of Millstream's own keys. What a subscriber has done with makes room for more.
+"""SubscriptionCommit, a Millstream API: commits processed messages, which frees space in the subscription's window.
 
-With a group, offsets are stored as those of OffsetCommit are; they make room, and are acknowledged, once they are
-durable. A partition's commit that is refused makes no room.
+With a group, the offsets are stored like those of OffsetCommit. They free the space, and the request is answered, once
+they are durable. A refused commit of a partition frees nothing.
 """
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
-from millstream.broker.push.subscription import PartitionPush, PushSubscription
+from millstream.broker.push.partition_push import PartitionPush
+from millstream.broker.push.subscription import PushSubscription
 from millstream.broker.push.subscriptions import subscription_on
 from millstream.groups.commands import CommitOffsets, OffsetToCommit
 from millstream.groups.responses import PartitionErrors
@@ -39,11 +40,11 @@ class SubscriptionCommitHandler:
             instance_id=fields["group_instance_id"],
             offsets=tuple(commit.offsets),
         )
-        return answer_later(self._groups, command, PartitionErrors, commit.finish)
+        return answer_later(self._groups, command, PartitionErrors, commit.finish, request.access)
 
 
 class _Commit:
-    """What is to be committed, and the errors of what cannot be."""
+    """The offsets to commit, and the errors of the partitions that are refused."""
 
     def __init__(self, version: int, subscription: PushSubscription, topics: list[Fields]) -> None:
         self.offsets: list[OffsetToCommit] = []
@@ -56,26 +57,26 @@ class _Commit:
             for each in topic["partitions"]:
                 self._add((topic["name"], each["partition"]), each)
 
-    def _add(self, place: tuple[str, int], wanted: Fields) -> None:
-        feed, offset = self._subscription.feeds.get(place), wanted["offset"]
+    def _add(self, key: tuple[str, int], wanted: Fields) -> None:
+        feed, offset = self._subscription.feeds.get(key), wanted["offset"]
         if feed is None or feed.partition.is_closed:
-            self._errors[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif not 0 <= offset <= feed.lane.position:
-            self._errors[place] = ErrorCode.OFFSET_OUT_OF_RANGE
+            self._errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif not 0 <= offset <= feed.flow.position:
+            self._errors[key] = ErrorCode.OFFSET_OUT_OF_RANGE
             return
         else:
             metadata = wanted["metadata"] or ""
-            self.offsets.append(OffsetToCommit(*place, offset, wanted["leader_epoch"], metadata))
+            self.offsets.append(OffsetToCommit(*key, offset, wanted["leader_epoch"], metadata))
         if feed is not None:
             self._feeds.append((feed, offset))
 
     def finish(self, stored: PartitionErrors) -> bytes:
-        """Make room for what was stored, and say what was not."""
+        """Free the window space of the stored offsets and return the response, with an error for each other one."""
         errors = stored.errors | self._errors
         if stored.error is not ErrorCode.NONE:
             errors = {(each.topic, each.partition): stored.error for each in self.offsets} | self._errors
         self._subscription.commit(
-            (feed, offset) for feed, offset in self._feeds if feed.partition.is_closed or feed.place not in errors
+            (feed, offset) for feed, offset in self._feeds if feed.partition.is_closed or feed.name not in errors
         )
         topics = [
             {

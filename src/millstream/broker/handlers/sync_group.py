@@ -1,4 +1,6 @@
-"""SyncGroup: the leader says who gets what, everybody else asks for their part."""
+"""SyncGroup: the leader of a classic group sends the assignments, and every member receives its own."""
+
+from functools import partial
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
@@ -31,7 +33,7 @@ class SyncGroupHandler:
         )
         if version >= _PROTOCOL_FROM and (command.protocol_type is None or command.protocol_name is None):
             return _encode(version, SyncResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-        return answer_later(self._groups, command, SyncResponse, lambda synced: _encode(version, synced))
+        return answer_later(self._groups, command, SyncResponse, partial(_encode, version), request.access)
 
 
 def _encode(version: int, synced: SyncResponse) -> bytes:

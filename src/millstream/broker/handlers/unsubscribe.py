@@ -1,4 +1,4 @@
-"""Unsubscribe: one of Millstream's own keys. Nothing of the subscription is sent after the answer."""
+"""Unsubscribe, a Millstream API: ends a push subscription. The broker sends no message of it after the response."""
 
 from millstream.broker.dispatch.request import BrokerRequest
 from millstream.broker.push.subscriptions import subscription_on

@@ -1,1 +1,1 @@
-"""The listener and its connections: frames in, responses out, memory and time bounded per client."""
+"""Accepts connections, receives request frames and sends responses, within limits on memory and time per client."""

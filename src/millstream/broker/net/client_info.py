@@ -1,28 +1,42 @@
-"""Who is at the other end of a connection, as far as it said.
+"""Holds the principal of a connection's peer and the role that it has declared.
 
-Invariant: a role is declared once; it and the producer group never change afterwards.
+Invariant: a role is declared once. The role and the producer group never change afterwards.
 """
 
+from millstream.model.authorization import Principal
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
 
 
 class ClientInfo:
-    """One connection's other end. Without a role it may do everything."""
+    """The peer of one connection. Without a role it may use the APIs of every role."""
 
-    __slots__ = ("address", "producer_group", "role")
+    __slots__ = ("principal", "producer_group", "role")
 
-    def __init__(self, address: str = "?") -> None:
-        self.address = address
+    def __init__(self) -> None:
+        self.principal = Principal()
+        """Anonymous, since there are no logins yet."""
         self.role: Role | None = None
         self.producer_group: str | None = None
 
+    @property
+    def address(self) -> str:
+        return self.principal.host
+
+    def connected(self, host: str) -> None:
+        """Set the host of the peer when the connection opens."""
+        assert self.role is None, "a role is declared after the connection opens"
+        self.principal = Principal(host)
+
     def declare(self, role: Role, producer_group: str | None) -> None:
-        """Take this role for good; ROLE_IS_FINAL when another was taken before. The same again changes nothing."""
+        """Set role and producer group. Raises ROLE_IS_FINAL if a different role or group was declared before."""
         if self.role is None:
             self.role, self.producer_group = role, producer_group
         elif (self.role, self.producer_group) != (role, producer_group):
-            raise MillstreamError(ErrorCode.ROLE_IS_FINAL, f"this connection is {self}'s, and stays that")
+            raise MillstreamError(
+                ErrorCode.ROLE_IS_FINAL,
+                f"the role of this connection is already {self}; open another connection for a different role or group",
+            )
 
     def __str__(self) -> str:
         what = "nobody" if self.role is None else f"a {self.role.name.lower()}"

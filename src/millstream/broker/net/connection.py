@@ -1,90 +1,69 @@
-"""One peer: frames in, requests dispatched, answers out in the order of the requests.
+"""Connects one client connection to its dispatcher: receives frames, sends responses, controls the flow, closes.
 
-Nothing is awaited where nothing must be waited for: a request whose handler answers at once is answered within the
-read that brought it. While earlier requests wait (for a flush, for data), later ones are dispatched already; only
-their answers are held back. Those who stand (see `StreamingRequest`) send further frames between answers.
+Frames are passed to the dispatcher. Responses go to the outbox in the order of the requests.
 
-Bounds, all per connection: requests under way (`PENDING_MAX`, `PENDING_BYTES_MAX`), then reading stops; unsent answers
-(the transport's high-water mark), then dispatch stops; a peer that begins a frame and falls silent, or takes no byte
-of its answers, is cut off.
-
-Invariant: `_pending` holds the requests not yet answered, oldest first; outside of `_settle` its first one is not done.
+Limits per connection: with too many pending requests (see `millstream.broker.dispatch.response_queue`) it stops
+reading. With too many unsent bytes (the transport's high-water mark) it stops dispatching. A peer that stops in the
+middle of a frame, or takes no byte of its responses, is disconnected.
 """
 
 import asyncio
 import logging
-from collections import deque
-from functools import partial
-from struct import Struct
 from typing import cast
 
-from millstream.broker.dispatch.request import (
-    Answer,
-    BrokerRequest,
-    CloseConnectionError,
-    DeferredResponse,
-    Result,
-    Work,
-)
-from millstream.broker.dispatch.roles import refuse
+from millstream.broker.dispatch.dispatcher import Dispatcher, UnservedRequestError
+from millstream.broker.dispatch.request import CloseConnectionError
+from millstream.broker.dispatch.response_queue import ResponseQueue
+from millstream.broker.dispatch.work_runner import WorkRunner
 from millstream.broker.net.client_info import ClientInfo
 from millstream.broker.net.frame_progress import FrameProgress
 from millstream.broker.net.listener_state import ListenerState
-from millstream.broker.net.outbox import READER_SILENCE_S, Outbox, memory_of
-from millstream.broker.net.push_channel import StreamingRequest
+from millstream.broker.net.outbox import READER_SILENCE_S, Outbox
 from millstream.broker.net.receiver import Receiver
+from millstream.broker.net.stream_channel import StreamChannel
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.wire.framing import read_request_header
 from millstream.wire.malformed import MalformedMessageError
 
-PENDING_MAX = 64
-PENDING_BYTES_MAX = 16 * 1024 * 1024
 FRAME_SILENCE_S = 30.0
 
-_NO_ANSWER_FAILED = "connection closed: a request failed that has no answer to say so"
-_START = Struct(">hhih")
-_AT_ONCE = (bytes, list)
+_FAILED_WITHOUT_RESPONSE = "connection closed: a request that has no response failed"
 _log = logging.getLogger("millstream.broker")
-
-
-class _Pending:
-    """A request under way: how its answer begins, and what memory it holds until then."""
-
-    __slots__ = ("correlation_id", "flexible", "frame_bytes", "held_bytes", "later")
-
-    def __init__(self, correlation_id: int, flexible: bool, frame_bytes: int, later: DeferredResponse) -> None:
-        self.correlation_id = correlation_id
-        self.flexible = flexible
-        self.frame_bytes = frame_bytes
-        self.later = later
-        self.held_bytes = 0
 
 
 class ClientConnection(asyncio.BufferedProtocol):
     def __init__(self, shared: ListenerState) -> None:
         self._shared = shared
-        self._receiver = Receiver(shared.staging, shared.memory, self._go_on, shared.table.bytes_max)
-        self._pending: deque[_Pending] = deque()
-        self._pending_bytes = 0
-        self._outbox = Outbox(shared.memory, shared.workers, self)
         self._transport: asyncio.Transport | None = None
         self._peer = ClientInfo()
+        self._receiver = Receiver(shared.staging, shared.memory, self._go_on, shared.table.bytes_max)
+        self._outbox = Outbox(shared.memory, shared.workers, self)
+        fail = self._fail
+        runner = WorkRunner(shared.tasks, fail)
+        self._channel = StreamChannel(self._outbox, runner, fail)
+        self._responses = ResponseQueue(
+            shared.memory,
+            self._outbox,
+            self._channel.open_requests,
+            runner,
+            answered=self._answered,
+            fail=fail,
+        )
+        self._dispatcher = Dispatcher(shared.table, shared.memory, self._peer, self._channel, self._responses)
+        self._progress = FrameProgress()
         self._reading = True
+        self._dispatching = False
         self._draining = False
         self._is_over = False
-        self._dispatching = False
-        self._progress = FrameProgress()
-        self.open_requests: dict[int, StreamingRequest] = {}
-        self._held: dict[StreamingRequest, None] = {}
 
-    # What the event loop calls
+    # The transport's protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
+        transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from asyncio.Transport
         self._transport = transport
         self._outbox.open(transport)
         address = transport.get_extra_info("peername")
-        self._peer.address = str(address[0]) if isinstance(address, tuple) and address else "?"
+        if isinstance(address, tuple) and address:
+            self._peer.connected(str(address[0]))
         self._shared.connections.add(self)
         self._shared.counters.connections_accepted += 1
 
@@ -103,13 +82,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif receiver.needs_room:
             self._steer_reading()
         if receiver.is_partial:
-            self._progress.heard(asyncio.get_running_loop().time(), receiver.begun, receiver.filled)
+            self._progress.heard(asyncio.get_running_loop().time(), frame=receiver.begun, filled=receiver.filled)
             self._shared.watch.add(self)
 
     def eof_received(self) -> bool:
-        """The peer sends no more; the answer that it is being sent still goes out."""
+        """Keep the connection open if a response is being sent: the peer has only closed its sending side."""
         if self._outbox.is_sending:
-            self.drain(MillstreamError(ErrorCode.NETWORK_EXCEPTION, "the connection was closed at the reader's end"))
+            self.drain(MillstreamError(ErrorCode.NETWORK_EXCEPTION, "the client has closed its side of the connection"))
             return True
         return False
 
@@ -120,9 +99,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._outbox.resume()
         self._go_on()
-        held, self._held = self._held, {}
-        for each in held:
-            each.go_on()
+        self._channel.resume()
         self._close_when_drained()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -130,28 +107,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_over = True
         self._shared.connections.remove(self)
         self._shared.watch.remove(self)
-        memory = self._shared.memory
-        pending, self._pending = self._pending, deque()
-        memory.outgoing_bytes -= sum(each.held_bytes for each in pending)
         self._outbox.close()
         self._receiver.discard()
-        for each in pending:
-            each.later.hurry()
-            memory.give_back(each.frame_bytes)
-        for request in list(self.open_requests.values()):
-            request.drop()
+        self._responses.drop()
+        self._channel.drop()
 
-    # What the listener calls
+    # The listener's view
 
     def drain(self, why: MillstreamError | None = None) -> None:
-        """Take no further request; end when those under way are answered. What stands is told why: unless something
-        else is said, because the broker is being stopped."""
+        """Stop accepting requests and close once the pending ones are answered.
+
+        Streaming requests end with the error `why`, by default SHUTTING_DOWN.
+        """
         self._draining = True
-        error = MillstreamError(ErrorCode.SHUTTING_DOWN) if why is None else why
-        for each in list(self._pending):
-            each.later.hurry()
-        for request in list(self.open_requests.values()):
-            request.end(error)
+        self._responses.hurry()
+        self._channel.end(MillstreamError(ErrorCode.SHUTTING_DOWN) if why is None else why)
         self._steer_reading()
         self._close_when_drained()
 
@@ -161,20 +131,23 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def check(self, now: float) -> bool:
-        """Cut off a peer that stopped in the middle of a frame, or that takes no byte of what it asked for."""
+        """Disconnect a peer that stopped in the middle of a frame, or that takes no byte of its responses.
+
+        Returns True while there is something to watch.
+        """
         if self._transport is None:
             return False
         is_partial = self._receiver.is_partial
         if is_partial and self._reading and now - self._progress.heard_at > FRAME_SILENCE_S:
-            self._cut("connection cut off: half a frame", f"nothing came for {FRAME_SILENCE_S:.0f} s")
+            self._cut("connection cut off: half a frame", f"no data for {FRAME_SILENCE_S:.0f} s")
             return False
         if self._outbox.is_stuck(now):
-            self._cut("connection cut off: slow reader", f"took nothing for {READER_SILENCE_S:.0f} s")
+            self._cut("connection cut off: slow reader", f"no data taken for {READER_SILENCE_S:.0f} s")
             return False
         return is_partial or self._outbox.is_paused
 
     def is_slow(self, now: float) -> bool:
-        """Whether a half frame holds memory that others wait for, and hardly any more of it comes."""
+        """True if an incomplete frame holds memory that other frames wait for, and its data arrives too slowly."""
         receiver = self._receiver
         return (
             receiver.holds_room
@@ -184,182 +157,39 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
 
     def cut_for_memory(self) -> None:
-        self._cut("connection cut off: memory", "an unfinished frame held memory that others need")
+        self._cut("connection cut off: memory", "a slow, incomplete frame held memory that other requests wait for")
 
-    # What those call who stand
-
-    @property
-    def is_paused(self) -> bool:
-        return self._outbox.is_paused
-
-    def hold(self, request: StreamingRequest) -> None:
-        self._held[request] = None
-
-    def push(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
-        self._outbox.put(correlation_id, flexible, answer)
-        self._outbox.send()
-
-    # Dispatch
+    # Flow control
 
     def _go_on(self) -> None:
-        """Dispatch what has arrived, as far as the bounds allow, and send what was answered."""
+        """Dispatch the received frames, as far as the limits allow, and send the responses."""
         if self._dispatching:
             return
         self._dispatching = True
+        frames = self._receiver.frames
         try:
-            frames = self._receiver.frames
             while frames and self._may_dispatch():
-                self._handle(frames.popleft())
+                self._dispatcher.dispatch(frames.popleft())
+                self._shared.counters.requests += 1
                 if frames and self._outbox.is_full:
                     self._outbox.send()
+        except Exception as error:
+            self._fail(error)
         finally:
             self._dispatching = False
         self._outbox.send()
         self._steer_reading()
 
     def _may_dispatch(self) -> bool:
-        return (
-            not self._outbox.is_paused
-            and len(self._pending) < PENDING_MAX
-            and self._pending_bytes < PENDING_BYTES_MAX
-            and not self._is_over
-            and not self._draining
-        )
+        return not self._outbox.is_paused and not self._responses.is_full and not self._is_over and not self._draining
 
-    def _handle(self, frame: bytearray) -> None:
-        size = len(frame)
-        try:
-            if size < _START.size:
-                raise MalformedMessageError(f"a frame of {size} bytes has no room for a request")
-            key, version, correlation_id, client_bytes = _START.unpack_from(frame)
-            route = self._shared.table.route(key, version)
-            if route is None:
-                self._refuse(key, version, correlation_id, size)
-                return
-            if size > route.bytes_max:
-                raise MalformedMessageError(f"a {route.api} request of {size} bytes, {route.bytes_max} are allowed")
-            view = memoryview(frame)
-            body = _START.size + client_bytes
-            if client_bytes < 0 or body >= size:
-                _, body = read_request_header(view, route.flexible)
-            elif route.flexible:
-                if frame[body] == 0:
-                    body += 1
-                else:
-                    _, body = read_request_header(view, flexible=True)
-            peer = self._peer
-            request = BrokerRequest(version, correlation_id, view, body, peer, self)
-            if peer.role is None or route.role is None or route.role is peer.role:
-                result = route.handle(request)
-            else:
-                result = refuse(key, route.api, request)
-        except MalformedMessageError as error:
-            self._shared.memory.give_back(size)
-            self._cut("connection cut off: bad request", error.detail)
-            return
-        except CloseConnectionError as error:
-            self._shared.memory.give_back(size)
-            self._cut(_NO_ANSWER_FAILED, error.detail)
-            return
-        except Exception as error:
-            self._shared.memory.give_back(size)
-            self.fail(error)
-            return
-        self._shared.counters.requests += 1
-        self._take(correlation_id, route.flexible_answer, size, result)
-
-    def _refuse(self, key: int, version: int, correlation_id: int, size: int) -> None:
-        """A key or a version that is not served: answered where the protocol knows an answer, otherwise cut off."""
-        row = self._shared.table.rows.get(key)
-        if row is None or row.refusal is None:
-            self._shared.memory.give_back(size)
-            api = row.api if row else "?"
-            self._cut("connection cut off: unknown request", f"key {key} ({api}) version {version} is not served")
-        else:
-            self._take(correlation_id, False, size, row.refusal)
-
-    def _take(self, correlation_id: int, flexible: bool, size: int, result: Result) -> None:
-        """What the handler returned: answer now, or when its turn has come."""
-        if result is None:
-            self._shared.memory.give_back(size)
-            return
-        if isinstance(result, _AT_ONCE):
-            if not self._pending:
-                self._shared.memory.give_back(size)
-                self._put(correlation_id, flexible, result)
-                return
-            later = DeferredResponse.done(result)
-        else:
-            later = result if isinstance(result, DeferredResponse) else DeferredResponse(result.hurry)
-        pending = _Pending(correlation_id, flexible, size, later)
-        self._pending.append(pending)
-        self._pending_bytes += size
-        if later.is_done:
-            self._done(pending)
-        else:
-            later.when_done(partial(self._done, pending), self.start)
-        if isinstance(result, Work):
-            self.start(result, later)
-
-    def start(self, work: Work, later: DeferredResponse) -> None:
-        task = asyncio.get_running_loop().create_task(work.run)
-        tasks = self._shared.tasks
-        tasks[task] = None
-
-        def ended(task: asyncio.Task[Answer | None]) -> None:
-            tasks.pop(task, None)
-            if task.cancelled():
-                self.abort()
-                return
-            error = task.exception()
-            if isinstance(error, MalformedMessageError):
-                self._cut("connection cut off: bad request", error.detail)
-            elif isinstance(error, CloseConnectionError):
-                self._cut(_NO_ANSWER_FAILED, error.detail)
-            elif error is not None:
-                self.fail(error)
-            else:
-                later.finish(task.result())
-
-        task.add_done_callback(ended)
-
-    # Answers
-
-    def _done(self, pending: _Pending) -> None:
-        if not self._pending:
-            return  # The connection is over.
-        if pending.later.error is not None:
-            self.fail(pending.later.error)
-            return
-        if pending is self._pending[0]:
-            self._settle()
-            self._go_on()
-            self._close_when_drained()
-        else:
-            answer = pending.later.answer
-            pending.held_bytes = memory_of(answer) if answer is not None else 0
-            self._shared.memory.outgoing_bytes += pending.held_bytes
-
-    def _settle(self) -> None:
-        """Put out the answers whose turn has come."""
-        memory = self._shared.memory
-        while self._pending and self._pending[0].later.is_done:
-            pending = self._pending.popleft()
-            self._pending_bytes -= pending.frame_bytes
-            memory.outgoing_bytes -= pending.held_bytes
-            memory.give_back(pending.frame_bytes)
-            if pending.later.answer is not None:
-                self._put(pending.correlation_id, pending.flexible, pending.later.answer)
-
-    def _put(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
-        self._outbox.put(correlation_id, flexible, answer)
-        if correlation_id in self.open_requests:
-            self.open_requests[correlation_id].begin()
-
-    # Flow and end
+    def _answered(self) -> None:
+        """Continue after pending responses were put into the outbox: send them and dispatch further requests."""
+        self._go_on()
+        self._close_when_drained()
 
     def _steer_reading(self) -> None:
-        """Read exactly when what is read could be dealt with."""
+        """Pause or resume reading, so that the broker reads only data that it can process."""
         receiver = self._receiver
         wanted = not receiver.frames and not receiver.needs_room and not self._draining
         transport = self._transport
@@ -372,8 +202,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             transport.pause_reading()
 
+    # The end
+
     def _close_when_drained(self) -> None:
-        is_answered = not self._pending and not self._outbox.is_sending
+        is_answered = not len(self._responses) and not self._outbox.is_sending
         if self._draining and is_answered and self._transport is not None:
             self._transport.close()
 
@@ -384,10 +216,20 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._shared.peers.note(self._peer.address, event, why)
         self.abort()
 
-    def fail(self, error: BaseException) -> None:
-        _log.error(
-            "a request failed unexpectedly; its connection is closed",
-            extra={"peer": self._peer.address},
-            exc_info=error,
-        )
-        self.abort()
+    def _fail(self, error: BaseException) -> None:
+        """Close the connection after a request that gets no response: the responses after it cannot be sent either."""
+        if isinstance(error, MalformedMessageError):
+            self._cut("connection cut off: bad request", error.detail)
+        elif isinstance(error, UnservedRequestError):
+            self._cut("connection cut off: unknown request", error.detail)
+        elif isinstance(error, CloseConnectionError):
+            self._cut(_FAILED_WITHOUT_RESPONSE, error.detail)
+        elif isinstance(error, asyncio.CancelledError):
+            self.abort()
+        else:
+            _log.error(
+                "a request failed unexpectedly; its connection is closed",
+                extra={"peer": self._peer.address},
+                exc_info=error,
+            )
+            self.abort()

@@ -1,12 +1,12 @@
-"""How fast a frame comes in, to tell a peer that sends from one that only holds memory."""
+"""Measures how fast a frame arrives, to detect peers that hold memory without sending."""
 
 STALL_S = 3.0
 RATE_MIN_BYTES_S = 256 * 1024
-"""What a frame must come in at while others wait for memory; otherwise any speed will do."""
+"""Minimum rate of a frame while other frames wait for memory. Otherwise any rate is accepted."""
 
 
 class FrameProgress:
-    """Of the frame that is under way on one connection. All times are the event loop's."""
+    """The progress of the frame that one connection is receiving. All times are of the event loop's clock."""
 
     __slots__ = ("_bytes", "_frame", "_since", "heard_at")
 
@@ -16,15 +16,15 @@ class FrameProgress:
         self._since = 0.0
         self._bytes = 0
 
-    def heard(self, now: float, frame: int, filled: int) -> None:
-        """Something came of the frame with this number, of which `filled` bytes are there."""
+    def heard(self, now: float, *, frame: int, filled: int) -> None:
+        """Record that data of the frame with number `frame` has arrived, `filled` bytes so far."""
         self.heard_at = now
         if frame != self._frame:
             self._frame = frame
             self.restart(now, filled)
 
     def restart(self, now: float, filled: int) -> None:
-        """From now on the peer is free to send."""
+        """Start measuring again, because reading was paused and the peer could not send until now."""
         self.heard_at = self._since = now
         self._bytes = filled
 

@@ -1,4 +1,4 @@
-"""The listening socket and its connections: accepts, bounds their memory, ends them in order."""
+"""Listens for connections, limits their memory, and drains them at shutdown."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ class Listener:
         self.shared = ListenerState(table, memory, PeerLog(clock), workers)
         self._listening: Listening | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._looked_at = 0.0
+        self._checked_at = 0.0
 
     @property
     def counters(self) -> Counters:
@@ -34,15 +34,15 @@ class Listener:
         return len(self.shared.connections)
 
     async def start(self, network: Network, host: str, port: int) -> Listening:
-        """Listen; OSError when the address cannot be had."""
+        """Listen on an address. Raises OSError if it cannot be bound."""
         self._listening = await network.listen(lambda: ClientConnection(self.shared), host, port)
         loop = asyncio.get_running_loop()
-        self._looked_at = loop.time()
-        self._timer = loop.call_later(MEMORY_PERIOD_S, self._look_after_memory)
+        self._checked_at = loop.time()
+        self._timer = loop.call_later(MEMORY_PERIOD_S, self._check_memory)
         return self._listening
 
     async def stop(self, grace_s: float) -> None:
-        """Accept and read no more; requests under way get `grace_s` to be answered, then their connections end."""
+        """Stop accepting and reading. Connections close once pending requests are answered, or after `grace_s`."""
         if self._listening is not None:
             self._listening.close()
         if self._timer is not None:
@@ -60,14 +60,14 @@ class Listener:
         await asyncio.sleep(0)
         self.shared.watch.close()
 
-    def _look_after_memory(self) -> None:
-        """While frames wait for memory, end all that hold some of it and hardly come any further."""
+    def _check_memory(self) -> None:
+        """While frames wait for memory, disconnect the peers whose incomplete frames hold memory and arrive slowly."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        # When this look comes late, the loop was held up, and nobody could be heard in the meantime.
-        is_late = now - self._looked_at > 2 * MEMORY_PERIOD_S
-        self._looked_at = now
+        # A late check means that the event loop was blocked, so it could not read what peers sent meanwhile.
+        is_late = now - self._checked_at > 2 * MEMORY_PERIOD_S
+        self._checked_at = now
         if self.shared.memory.is_waited_for and not is_late:
             for each in [each for each in self.shared.connections if each.is_slow(now)]:
                 each.cut_for_memory()
-        self._timer = loop.call_later(MEMORY_PERIOD_S, self._look_after_memory)
+        self._timer = loop.call_later(MEMORY_PERIOD_S, self._check_memory)

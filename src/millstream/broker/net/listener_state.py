@@ -1,4 +1,4 @@
-"""What the connections of one listener have in common."""
+"""Holds the state that the connections of one listener share."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from millstream.seams.workers import Workers
 
 
 class Counters(Struct):
-    """Figures for the operator."""
+    """Counters of the listener, for the metrics page."""
 
     requests: int = 0
     connections_accepted: int = 0
@@ -23,7 +23,7 @@ class Counters(Struct):
 
 
 class OpenConnection(Protocol):
-    """A connection as the listener sees it."""
+    """The part of a connection that the listener uses."""
 
     def is_slow(self, now: float) -> bool: ...
 
@@ -35,7 +35,7 @@ class OpenConnection(Protocol):
 
 
 class OpenConnections:
-    """Those that are open, in the order they came."""
+    """The open connections, in the order in which they were opened."""
 
     def __init__(self) -> None:
         self._open: dict[OpenConnection, None] = {}
@@ -71,4 +71,4 @@ class ListenerState(Struct):
     counters: Counters = field(default_factory=Counters)
     connections: OpenConnections = field(default_factory=OpenConnections)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
-    """Work under way; held here because the event loop itself would let it be collected."""
+    """Running tasks. They are referenced here because the event loop keeps no references to them."""

@@ -1,14 +1,14 @@
-"""Memory that peers can make the broker use, counted and bounded for all connections together.
+"""Counts and limits the memory that clients can make the broker use, over all connections.
 
-Frames are of three sizes, and each size has a part of the memory to itself: a few connections that send giants, however
-slowly, hold up other giants, and no request of the usual sizes. Within a part, first come, first served.
+Frames belong to one of three size classes, each with a memory pool of its own. A few connections that slowly send huge
+frames delay other huge frames only, and no request of the usual sizes. A pool serves frames first come, first served.
 
-A frame is admitted as a whole, before most of it is received: were room given out bit by bit, frames could hold each
-other up with neither of them getting to its end.
+A frame is admitted as a whole, before most of it has arrived. If memory were granted bit by bit, incomplete frames
+could block each other forever.
 
-Invariants: a pool's `held_bytes` is what frames hold from the moment room was given for them until their request is
-answered, and what has arrived of those that wait for room (no more than one short read each). The admitted ones
-exceed the bound only if there is just one. `outgoing_bytes` is what slow readers have not taken.
+Invariants: `held_bytes` of a pool counts admitted frames, from their admission until their request is answered. It also
+counts the received bytes of frames that wait for admission, at most one short read each. Admitted frames exceed the
+limit only if there is a single one. `outgoing_bytes` counts the responses that slow readers have not taken.
 """
 
 from collections.abc import Callable
@@ -17,35 +17,37 @@ INCOMING_BYTES_MAX = 512 * 1024 * 1024
 OUTGOING_BYTES_MAX = 256 * 1024 * 1024
 
 HUNGRY_S = 0.1
-"""How long to wait before looking again for memory for an answer, which others hold."""
+"""Delay before a response that found no memory tries again."""
 
 SMALL_FRAME_BYTES_MAX = 64 * 1024
 MEDIUM_FRAME_BYTES_MAX = 2 * 1024 * 1024
-"""Two of the largest batch that a topic takes by default: what clients send unless they were told otherwise."""
+"""Twice the default maximum batch size of a topic. Requests of clients with default settings fit."""
 
 
 class MemoryPool:
-    """The memory for frames of one size."""
+    """The memory for frames of one size class."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._admitted = 0
         self.waiting: dict[Callable[[], None], int] = {}
-        """Whom to call when there is room for so many bytes, in the order in which they asked."""
+        """Waiting frames in order: the callback for their admission, and the bytes that they need."""
         self.held_bytes = 0
 
     def take(self, size: int) -> None:
-        """Admit a frame that is there already as a whole and cannot be refused."""
+        """Admit a frame that has already arrived completely, without a check."""
         self.held_bytes += size
         self._admitted += 1
 
     def hold(self, size: int) -> None:
-        """Count what has arrived of a frame that is not admitted yet."""
+        """Count received bytes of a frame that is not admitted yet."""
         self.held_bytes += size
 
     def ask(self, more: int, when_free: Callable[[], None]) -> bool:
-        """Admit a frame that needs `more` bytes than it holds, if they are free; otherwise `when_free` is called once
-        it has been admitted. Who asks while others wait is put behind them."""
+        """Admit a frame that needs `more` bytes in addition to those it holds. Returns True if they are free.
+
+        Otherwise the frame queues after the waiting ones, and `when_free` is called once it is admitted.
+        """
         if not self.waiting and self._fits(more):
             self.take(more)
             return True
@@ -53,23 +55,25 @@ class MemoryPool:
         return False
 
     def drop(self, size: int, when_free: Callable[[], None]) -> None:
-        """A frame that was not admitted has gone."""
+        """Remove a frame that was not admitted."""
         self.waiting.pop(when_free, None)
         self.held_bytes -= size
         self._serve()
 
     def give_back(self, size: int) -> None:
-        """An admitted frame has gone."""
+        """Return the memory of an admitted frame."""
         self.held_bytes -= size
         self._admitted -= 1
+        assert self._admitted >= 0, "a frame gives its memory back once"
         if self.waiting:
             self._serve()
 
     def _fits(self, more: int) -> bool:
-        # A frame larger than the bound itself gets its turn when it is alone.
+        # A frame that is larger than the limit is admitted when no other frame is.
         return not self._admitted or self.held_bytes + more <= self._bytes_max
 
     def _serve(self) -> None:
+        assert self.held_bytes >= 0, "no frame gives back more than it holds"
         while self.waiting:
             when_free, more = next(iter(self.waiting.items()))
             if not self._fits(more):
@@ -81,7 +85,7 @@ class MemoryPool:
 
 class MemoryLimits:
     def __init__(
-        self, incoming_bytes_max: int = INCOMING_BYTES_MAX, outgoing_bytes_max: int = OUTGOING_BYTES_MAX
+        self, *, incoming_bytes_max: int = INCOMING_BYTES_MAX, outgoing_bytes_max: int = OUTGOING_BYTES_MAX
     ) -> None:
         self.small = MemoryPool(incoming_bytes_max // 8)
         self.medium = MemoryPool(incoming_bytes_max * 3 // 8)
@@ -98,17 +102,17 @@ class MemoryLimits:
         return bool(self.small.waiting or self.medium.waiting or self.large.waiting)
 
     def pool(self, frame_bytes: int) -> MemoryPool:
-        """Where a frame of this size has its memory from."""
+        """Return the pool for frames of this size."""
         if frame_bytes <= SMALL_FRAME_BYTES_MAX:
             return self.small
         return self.medium if frame_bytes <= MEDIUM_FRAME_BYTES_MAX else self.large
 
     def give_back(self, frame_bytes: int) -> None:
-        """A whole frame has gone."""
+        """Return the memory of a complete frame."""
         pool = self.small if frame_bytes <= SMALL_FRAME_BYTES_MAX else self.pool(frame_bytes)
         pool.give_back(frame_bytes)
 
     def answer_bytes_max(self, wanted: int) -> int:
-        """How many bytes an answer may have now: less when slow readers hold much already, 0 when too much."""
+        """Return the maximum size of a response: `wanted`, or less (down to 0) if slow readers hold much memory."""
         free = self._outgoing_max - self.outgoing_bytes
         return max(0, min(wanted, free // 4))

@@ -1,12 +1,13 @@
-"""The outgoing half of a connection: answers on their way to the transport, and how fast the peer takes them.
+"""Sends the responses of one connection and measures how fast the peer takes them.
 
-A large answer goes to the socket itself, in two writes, while the transport has nothing else to send; the transport
-gets what the socket does not take, and meets whatever error there is.
+A large response is written directly to the socket, in two writes, while the transport's buffer is empty. The transport
+gets the bytes that the socket does not take, and handles errors.
 
-An answer with parts of files in it goes to the socket only, which takes them from the page cache. When that takes no
-more, the transport gets a bite of what is left: with that bite gone, it tells that there is room again.
+A response with file parts is written only to the socket, which takes the parts from the page cache. If the socket takes
+no more, the transport gets a small piece of the remaining data. Once that piece is sent, the transport reports that
+there is room again.
 
-Invariant: while `_rest` holds anything, `is_paused` is set, and the transport has a bite or a worker reads one.
+Invariant: while `_rest` is not empty, `is_paused` is set, and either the transport holds a piece or a worker reads one.
 """
 
 import asyncio
@@ -22,32 +23,35 @@ from millstream.seams.workers import Workers
 from millstream.wire.framing import Buffer, Piece, frame_response
 
 HIGH_WATER_BYTES = 64 * 1024
-BITE_BYTES = 4 * 1024
+PIECE_BYTES = 4 * 1024
 COLD_BYTES = 1024 * 1024
-"""Read at once of a part that is not in memory any more."""
+"""Bytes that a worker reads at once of a file part that is no longer in the page cache."""
 
 READER_SILENCE_S = 60.0
 _JOIN_BELOW_BYTES = 8 * 1024
 _FIRST_WRITE_BYTES = 32 * 1024 - 31
-"""How much of a large answer is written first.
+"""Size of the first of the two writes of a large response.
 
-Linux gathers what is written in pieces of 32 KiB, the first one from its very beginning when all before has been read.
-A reader on the same machine has the four bytes of the size first and copies what follows to the beginning of a block
-of its own memory, which the C library places 16 bytes into a page: 12 bytes further on than it lies in its piece. Some
-processors copy several times slower when the target is that little ahead of the source within their pages, and the
-reader pays for it with every byte. A piece with less than 32 bytes left is not filled up: ended so early, it moves
-everything behind it to where copies are fast. Where none of this holds, the cut costs one system call.
+This size avoids slow copies in a reader on the same machine. Linux stores written data in pieces of 32 KiB. If all
+earlier data has been read, the first piece starts at the first written byte. The reader receives the four bytes of
+the frame size first. It then copies the rest into memory that the C library allocates 16 bytes after a page start, so
+the target is 12 bytes ahead of the source within the page. Some processors copy several times slower with such a small
+distance. Linux does not fill up a piece with less than 32 bytes left. A first write of this size therefore ends the
+piece early, and all later data has a distance that copies fast. In other cases the split costs one system call.
 """
 
 
 class Outbox:
-    """Invariant: `_unsent_bytes` is its connection's part of `MemoryLimits.outgoing_bytes`, 0 unless its reader is
-    behind."""
+    """The unsent responses of one connection.
+
+    Invariant: `_unsent_bytes` is the connection's part of `MemoryLimits.outgoing_bytes`. It is 0 unless the reader is
+    slow.
+    """
 
     def __init__(self, memory: MemoryLimits, workers: Workers, protocol: asyncio.BaseProtocol) -> None:
-        """`protocol` is told to resume writing as by a transport."""
+        """The outbox calls `resume_writing` of `protocol`, as a transport does."""
         self.is_paused = False
-        """The peer has enough; nothing should be added that can wait."""
+        """True while the peer takes no more data. Callers should add only what cannot wait."""
         self._memory = memory
         self._workers = workers
         self._protocol = protocol
@@ -77,12 +81,12 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Large answers leave one by one, so that the transport can say when it has enough."""
+        """True if the responses should be sent before more are added, so that the transport can report backpressure."""
         return self._bytes > HIGH_WATER_BYTES
 
     @property
     def is_sending(self) -> bool:
-        """Whether there is something that the transport does not know of."""
+        """True if there is unsent data that the transport does not have yet."""
         return bool(self._rest)
 
     def put(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
@@ -101,7 +105,7 @@ class Outbox:
             self._pieces += (head, answer)
 
     def send(self) -> None:
-        """Hand over what was put; nothing of it is copied here."""
+        """Write the collected responses to the socket or the transport, without copying them."""
         pieces, transport = self._pieces, self._transport
         if not pieces:
             return
@@ -113,9 +117,10 @@ class Outbox:
             return
         if has_parts:
             self._rest += pieces
-            # Asked again: an answer may have waited long for those before it.
+            # Check the page cache again: the response may have waited long for earlier ones.
             if not self.is_paused and self._is_next_cached():
                 self._send_rest(transport)
+            assert self.is_paused or not self._rest or transport.is_closing(), "unsent data waits for a resume"
             return
         buffers = cast("list[Buffer]", pieces)
         if is_large and self._socket_fd is not None and not transport.get_write_buffer_size():
@@ -135,14 +140,17 @@ class Outbox:
         self._count_unsent()
 
     def resume(self) -> None:
-        """There is room again; afterwards it may have been filled."""
+        """Continue sending after the peer has taken data. This may pause the outbox again."""
         self.is_paused = False
-        if self._rest and self._transport is not None and self._is_next_cached():
-            self._send_rest(self._transport)
+        transport = self._transport
+        if self._rest and transport is not None:
+            if self._is_next_cached():
+                self._send_rest(transport)
+            assert self.is_paused or not self._rest or transport.is_closing(), "unsent data waits for a resume"
         self._count_unsent()
 
     def is_stuck(self, now: float) -> bool:
-        """Whether the peer has taken no byte for too long."""
+        """True if the peer has taken no byte for too long."""
         if not self.is_paused:
             return False
         before = self._left_bytes
@@ -152,7 +160,7 @@ class Outbox:
         return now - self._taken_at > READER_SILENCE_S
 
     def _send_rest(self, transport: asyncio.Transport) -> None:
-        """Send until all is gone or the socket takes no more."""
+        """Send until everything is sent or the socket takes no more."""
         rest, fd = self._rest, self._socket_fd
         if fd is None:
             pieces = [piece if isinstance(piece, Buffer) else piece.read(len(piece)) for piece in rest]
@@ -162,7 +170,7 @@ class Outbox:
         try:
             while rest:
                 if not transport.get_write_buffer_size() and not _send_first(fd, rest):
-                    transport.write(_take_bite(rest))
+                    transport.write(_take_piece(rest))
                 if rest and transport.get_write_buffer_size():
                     transport.set_write_buffer_limits(high=0)
                     return
@@ -174,7 +182,7 @@ class Outbox:
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 
     def _is_next_cached(self) -> bool:
-        """Whether the next part can be sent; the beginning of one that is not in memory any more is read first."""
+        """True if the next file part can be sent from the page cache. Otherwise a worker reads its beginning."""
         part = next((piece for piece in self._rest if not isinstance(piece, Buffer)), None)
         if part is None or part.is_cached():
             return True
@@ -190,10 +198,10 @@ class Outbox:
             self._transport.abort()
             return
         rest, data = self._rest, work.result()
-        place = rest.index(part)
-        rest[place] = data
+        index = rest.index(part)
+        rest[index] = data
         if len(data) < len(part):
-            rest.insert(place + 1, part.behind(len(data)))
+            rest.insert(index + 1, part.behind(len(data)))
         self._protocol.resume_writing()
 
     def _count_unsent(self) -> None:
@@ -204,10 +212,14 @@ class Outbox:
             self._left_bytes += sum(map(len, self._rest))
         self._memory.outgoing_bytes += now - self._unsent_bytes
         self._unsent_bytes = now
+        assert self._memory.outgoing_bytes >= now, "each connection counts its unsent bytes once"
 
 
 def _send_first(fd: int, rest: deque[Piece]) -> bool:
-    """Send what is first in `rest`, up to the end of its first part; whether the socket took all of it."""
+    """Send the first pieces of `rest`, up to the end of the first file part.
+
+    Returns true if the socket took all of it.
+    """
     buffers: list[Buffer] = []
     while rest:
         piece = rest[0]
@@ -232,19 +244,19 @@ def _send_part(fd: int, head: bytes, part: FilePart, rest: deque[Piece]) -> bool
     return False
 
 
-def _take_bite(rest: deque[Piece]) -> Buffer:
-    """A few of the next bytes, for the transport to wait with."""
+def _take_piece(rest: deque[Piece]) -> Buffer:
+    """Remove and return a small piece, which the transport sends to notice when the socket has room."""
     piece = rest.popleft()
     if isinstance(piece, Buffer):
         return piece
-    bite = piece.read(BITE_BYTES)
-    if len(bite) < len(piece):
-        rest.appendleft(piece.behind(len(bite)))
-    return bite
+    data = piece.read(PIECE_BYTES)
+    if len(data) < len(piece):
+        rest.appendleft(piece.behind(len(data)))
+    return data
 
 
 def _write_now(fd: int, pieces: list[Buffer]) -> list[Buffer]:
-    """Write what the socket takes without waiting; the rest of the pieces."""
+    """Write as much as the socket takes without blocking, and return the unsent pieces."""
     first, behind = _cut(pieces, _FIRST_WRITE_BYTES)
     unsent = _write_part(fd, first)
     return unsent + behind if unsent else _write_part(fd, behind)
@@ -254,12 +266,12 @@ def _write_part(fd: int, pieces: list[Buffer]) -> list[Buffer]:
     try:
         sent = os.writev(fd, pieces)
     except OSError:
-        return pieces  # It takes nothing now, not so many pieces, or never anything again: the transport will see.
+        return pieces  # The transport finds out whether the socket is full, accepts fewer pieces, or has failed.
     return _cut(pieces, sent)[1]
 
 
 def _cut(pieces: list[Buffer], size: int) -> tuple[list[Buffer], list[Buffer]]:
-    """The first `size` bytes, and those behind them."""
+    """Split the pieces after `size` bytes."""
     for number, piece in enumerate(pieces):
         if size < len(piece):
             view = memoryview(piece)
@@ -274,7 +286,7 @@ def size_of(answer: Answer) -> int:
 
 
 def memory_of(answer: Answer | deque[Piece]) -> int:
-    """How many of an answer's bytes are in memory, and not in a file."""
+    """Return the number of bytes that are in memory and not in a file."""
     if isinstance(answer, bytes):
         return len(answer)
     return sum(len(piece) for piece in answer if isinstance(piece, Buffer))

@@ -1,4 +1,4 @@
-"""A connection as those see it who go on sending after their answer."""
+"""Defines the part of a connection that push subscriptions use: send frames, wait for a slow reader, end."""
 
 from typing import Protocol
 
@@ -7,39 +7,39 @@ from millstream.model.errors import MillstreamError
 
 
 class StreamingRequest(Protocol):
-    """A request that is not over with its answer: further frames with its correlation id follow.
+    """A request that sends further frames with its correlation id after its response.
 
-    Between frames everything else is answered as ever, in the order of the requests.
+    The responses of other requests are sent between these frames, in the order of the requests.
     """
 
     def begin(self) -> None:
-        """The answer is on its way; what follows may follow. Called again, it changes nothing."""
+        """Start sending frames. Called once the response is in the outbox; later calls have no effect."""
         ...
 
     def go_on(self) -> None:
-        """The peer takes data again."""
+        """Continue sending, because the peer takes data again."""
         ...
 
     def end(self, error: MillstreamError) -> None:
-        """Tell the peer why nothing more comes."""
+        """Send the peer a last frame with this error."""
         ...
 
     def drop(self) -> None:
-        """Nobody listens any more."""
+        """Stop without a last frame, because the connection is closed."""
         ...
 
 
 class PushChannel(Protocol):
     open_requests: dict[int, StreamingRequest]
-    """By correlation id; each leaves when it is over."""
+    """The open streaming requests by correlation id. A request removes itself when it ends."""
 
     @property
     def is_paused(self) -> bool:
-        """Whether the peer has enough for now."""
+        """True while the peer takes no more data."""
         ...
 
     def hold(self, request: StreamingRequest) -> None:
-        """Tell it to go on when the peer takes data again; others are not told."""
+        """Call `go_on` of this request once the peer takes data again. Requests that are not held are not called."""
         ...
 
     def push(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
@@ -47,9 +47,9 @@ class PushChannel(Protocol):
         ...
 
     def start(self, work: Work, later: DeferredResponse) -> None:
-        """Run something to be awaited; a failure that nobody expected ends the connection."""
+        """Run work as a task. An unexpected failure closes the connection."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """End the connection for a failure that nobody expected."""
+        """Close the connection because of an unexpected failure."""
         ...

@@ -1,16 +1,17 @@
-"""Frames out of a stream, received straight into their final buffer wherever that saves a copy.
+"""Cuts the received bytes of a connection into frames and avoids copies of large frames.
 
-Small frames come many to a read: they are read into one buffer that all connections share (a read and its processing
-are one step of the event loop, so nobody else sees it in between) and cut out of it. A frame that does not fit gets a
-buffer of its own size, into which the rest of it is read directly. A connection that sends large frames is asked for
-four bytes of size next, and then the whole frame comes into place without any copy.
+Small frames arrive several to a read. They are read into one staging buffer, which all connections share, and copied
+out of it. The event loop reads and processes the buffer in one step, so connections do not disturb each other. A frame
+that does not fit gets a buffer of its own, and the rest of it is read directly into that buffer. If the last frame of a
+connection was large, the next read takes only the four bytes of the size. The whole frame is then read without a copy.
 
-Nobody gets memory for an announcement: the buffer begins small, unless the peer has sent frames of that size before,
-and grows as the data arrives. What kind of request it is stands in its first two bytes, so one that is larger than its
-kind may be is refused before there is room for more of it.
+A peer cannot allocate memory by announcing a large frame. Its buffer starts small, unless the peer has sent frames of
+that size before, and grows as data arrives. The first two bytes of a frame name the API. A frame that exceeds the size
+limit of its API is refused before its buffer grows.
 
-Invariant: either `_frame` is None and `_head` holds the fewer than four bytes known of the next size, or `_frame` holds
-`filled` bytes of a frame of `_size` bytes, and `_held` bytes are counted for it in its pool; all of it once admitted.
+Invariant: either `_frame` is None and `_head` holds the first bytes (fewer than four) of the next size, or `_frame`
+holds `filled` bytes of a frame of `_size` bytes. In that case `_held` bytes are counted in its pool, and once the frame
+is admitted `_held` equals `_size`.
 """
 
 from collections import deque
@@ -24,18 +25,18 @@ from millstream.wire.malformed import MalformedMessageError
 
 STAGING_BYTES = SMALL_FRAME_BYTES_MAX
 LARGE_FROM_BYTES = 32 * 1024
-"""Frames of at least this size are cheaper to receive into place than to copy out of the shared buffer."""
+"""Frames of at least this size are cheaper to receive directly than to copy out of the staging buffer."""
 
 FIRST_STEP_BYTES = 16 * 1024
 SHORT_BYTES = 4 * 1024
-"""Read at once while memory is waited for: enough for most requests, little to hold before room was asked for it."""
+"""Size of a read while frames wait for memory: enough for most requests, and little to hold before admission."""
 
 WHOLE_BYTES_MAX = MEDIUM_FRAME_BYTES_MAX
 _KEY_BYTES = 2
 
 
 class StagingBuffer:
-    """The buffer that the connections of one listener share."""
+    """The receive buffer that all connections of one listener share."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(STAGING_BYTES))
@@ -44,7 +45,7 @@ class StagingBuffer:
 
 
 class Receiver:
-    """One connection's incoming half. `when_free` is called when room for the frame under way was found at last."""
+    """Receives the frames of one connection. `when_free` is called once memory for a waiting frame is free."""
 
     def __init__(
         self,
@@ -53,16 +54,16 @@ class Receiver:
         when_free: Callable[[], None],
         bytes_max_of: Callable[[int], int],
     ) -> None:
-        """`bytes_max_of` tells for the key of a request how large it may be."""
+        """`bytes_max_of` returns the maximum size of a request with the given API key."""
         self.frames: deque[bytearray] = deque()
-        """Whole frames, in order, without their size."""
+        """Complete frames in order, without their size field."""
         self.needs_room = False
-        """Nothing more can be received until there is room in `MemoryLimits`."""
+        """True while the current frame waits for memory of `MemoryLimits`. Reading must pause."""
         self.begun = 0
-        """How many frames came in more than one piece."""
+        """Number of frames that arrived in more than one read, so also the number of the current frame."""
         self.filled = 0
         self.pool: MemoryPool = memory.small
-        """Where the frame under way has its memory from."""
+        """The memory pool of the current frame."""
         self._staging = staging
         self._memory = memory
         self._when_free = when_free
@@ -79,35 +80,35 @@ class Receiver:
 
     @property
     def is_partial(self) -> bool:
-        """Whether a frame has begun that has not come to its end."""
+        """True if a frame has arrived only in part."""
         return self._frame is not None or bool(self._head)
 
     @property
     def holds_room(self) -> bool:
-        """Whether a frame that has not come to its end has memory."""
+        """True if an incomplete frame holds memory."""
         return self._frame is not None
 
     def buffer(self) -> memoryview:
-        """Where the next bytes are to be read into."""
+        """Return the buffer for the next read."""
         frame = self._frame
         if frame is None:
             staging, memory = self._staging, self._memory
             if self._expects_large or memory.small.waiting:
-                # While memory is short nothing is read that would have to be kept before room was asked for it.
+                # While memory is short, read only the size: data would have to be kept before its frame is admitted.
                 return staging.size_only[: SIZE_BYTES - len(self._head)]
             return staging.short if memory.is_waited_for else staging.view
         if len(frame) < self._room:
-            # Grown here and not where the need is seen, because there the event loop still holds the old buffer.
-            frame = self._frame = _grown(frame, self.filled, self._room)
+            # The buffer can grow only here: in `received` the event loop still holds a view of it.
+            frame = self._frame = _grown(frame, filled=self.filled, size=self._room)
         return memoryview(frame)[self.filled :]
 
     def received(self, count: int) -> None:
-        """`count` bytes have been read into `buffer()`; MalformedMessageError when they announce what cannot be."""
+        """Process `count` bytes that were read into `buffer()`. Raises MalformedMessageError for an invalid size."""
         frame = self._frame
         if frame is None:
             view = self._staging.view
             if not self._head and count > SIZE_BYTES and SIZE.unpack_from(view)[0] == count - SIZE_BYTES:
-                # One whole frame, which is what a client sends that waits for its answers.
+                # Exactly one frame: the usual case of a client that waits for each response.
                 self._memory.small.take(count - SIZE_BYTES)
                 self.frames.append(bytearray(view[SIZE_BYTES:count]))
                 self._expects_large = False
@@ -123,7 +124,7 @@ class Receiver:
             self._make_room()
 
     def discard(self) -> None:
-        """The connection is over: give back what it holds."""
+        """Return all memory, because the connection is closed."""
         if self._frame is not None:
             self._frame = None
             if self._is_admitted:
@@ -157,19 +158,21 @@ class Receiver:
         self._head = bytes(data[position:])
 
     def _take_frame(self, size: int, data: memoryview) -> bool:
-        """Take a frame that is whole in `data`; or begin one with all of `data` and tell that it goes on."""
+        """Take a frame that is complete in `data` and return True; or begin a frame with all of `data`."""
         if size <= len(data):
             self._memory.small.take(size)
             self.frames.append(bytearray(data[:size]))
             self._expects_large = False
             return True
+        assert self._frame is None, "one frame is received at a time"
+        assert not self._head, "a frame begins after its size"
         self._frame = bytearray(data)
         self._size = size
         self._is_known = self._is_admitted = False
         self.begun += 1
         self.filled = self._room = self._held = len(data)
         self.pool = self._memory.pool(size)
-        # What has arrived is there already; asking for room concerns what will be added to it.
+        # The received bytes are already in memory. Admission concerns only the bytes that follow.
         self.pool.hold(self._held)
         self._check_kind(self._frame)
         if size > self._largest and self._room < FIRST_STEP_BYTES and not self.pool.waiting:
@@ -183,29 +186,29 @@ class Receiver:
     def _checked(self, head: bytes | memoryview) -> int:
         size: int = SIZE.unpack(head)[0]
         if not 0 <= size <= REQUEST_BYTES_MAX:
-            raise MalformedMessageError(f"a frame of {size} bytes was announced, {REQUEST_BYTES_MAX} are allowed")
+            raise MalformedMessageError(f"a frame of {size} bytes exceeds {REQUEST_BYTES_MAX} bytes")
         return size
 
     def _check_kind(self, frame: bytearray) -> None:
-        """Refuse what its kind of request never is, as soon as the kind is known."""
+        """Refuse a frame that exceeds the size limit of its API, once the API key has arrived."""
         if self.filled < _KEY_BYTES:
             return
         self._is_known = True
         key = int.from_bytes(frame[:_KEY_BYTES], signed=True)
         most = self._bytes_max_of(key)
         if self._size > most:
-            raise MalformedMessageError(
-                f"a request with key {key} of {self._size} bytes was announced, {most} are allowed"
-            )
+            raise MalformedMessageError(f"a request of API key {key} with {self._size} bytes exceeds {most} bytes")
 
     def _complete(self, frame: bytearray) -> None:
+        assert self._is_admitted, "a frame is admitted before it is complete"
+        assert self._held == self._size == len(frame), "all bytes of a complete frame are counted"
         self.frames.append(frame)
         self._frame = None
         self._largest = max(self._largest, min(self._size, WHOLE_BYTES_MAX))
         self._expects_large = self._size >= LARGE_FROM_BYTES
 
     def _make_room(self) -> None:
-        """Have the frame admitted if it is not, and its buffer grow: at once if it is not large, else as it arrives."""
+        """Admit the frame if necessary and grow its buffer: to its full size, or step by step if it is very large."""
         if not self._is_admitted and not self.pool.ask(self._size - self._held, self._take_room):
             self.needs_room = True
             return
@@ -222,12 +225,12 @@ class Receiver:
         self._when_free()
 
 
-def _grown(frame: bytearray, filled: int, size: int) -> bytearray:
+def _grown(frame: bytearray, *, filled: int, size: int) -> bytearray:
     if not filled:
         return room(size)
     try:
         frame += bytes(size - len(frame))
     except BufferError:
-        # Somebody still holds what was handed out before; that may cost a copy, but not the connection.
+        # Another view of the old buffer still exists. A copy is better than a failed connection.
         frame = frame[:filled] + bytes(size - filled)
     return frame

@@ -1,1 +1,1 @@
-"""Push subscriptions: send messages as long as the window has room; commits make room for more."""
+"""Sends the messages of push subscriptions while their windows have space. Commits free space."""

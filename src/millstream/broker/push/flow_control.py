@@ -1,20 +1,23 @@
-"""How much of a subscription may be under way: a pure state, told of what is sent and of what is committed.
+"""Limits how many messages and bytes of a subscription are outstanding: sent, but not yet committed.
 
-Outstanding is what was sent and not committed. There is room as long as less than the window is outstanding. Once what
-comes next does not fit, the gate is closed, and opens when the set share of what was outstanding then is committed. So
-a reader that keeps up is sent everything as it arrives, and one that does not gets its messages in few large portions.
+The state is pure: the caller reports what it sends and what the reader commits. Messages may be sent while less than
+the window is outstanding. When the next portion does not fit, the gate closes. It opens again once a set share of the
+messages outstanding at that moment is committed. So a fast reader receives everything as it arrives, and a slow reader
+receives its messages in a few large portions.
 
-A batch is never cut. Of several partitions, each has a lane of its own; the window is that of all together.
+A batch is never split. Each partition has a `PartitionFlow`; the window limits all of them together.
 
 Invariants:
-- More than the window is outstanding only while that is one batch, sent when nothing was outstanding.
-- Nothing is admitted while the gate is closed; with nothing outstanding it is open.
-- Whatever was committed is no longer outstanding. Bytes may be counted longer: until the whole mark they lie in is
-  committed, where a mark is never larger than `MARKS` of them make up the window, unless a single portion was.
-- So what a flow remembers is bounded: two neighbouring marks of a lane together have more bytes than that.
+- More than the window is outstanding only if that is a single batch, sent when nothing was outstanding.
+- Nothing is admitted while the gate is closed. If nothing is outstanding, the gate is open.
+- A committed message is no longer outstanding. Its bytes stay counted until the whole mark that contains them is
+  committed. A mark has at most the window's bytes divided by `MARKS`, unless a single portion is larger.
+- The number of marks is bounded: two neighbouring marks of a partition together exceed that size.
 """
 
 from typing import NamedTuple
+
+from millstream.model.ids import Offset
 
 MARKS = 8
 
@@ -23,7 +26,7 @@ class FlowWindow(NamedTuple):
     messages: int
     size_bytes: int
     share_percent: int
-    """Of what was outstanding when the gate was closed, so much must be committed before more is sent."""
+    """The share of the messages outstanding when the gate closed that must be committed before it opens."""
 
 
 class AvailableWindow(NamedTuple):
@@ -32,36 +35,40 @@ class AvailableWindow(NamedTuple):
 
 
 class _Mark:
-    """A run of offsets that was sent; its first ones may be committed already."""
+    """A range of sent offsets. The first of them may already be committed."""
 
     __slots__ = ("begin", "end", "size_bytes")
 
-    def __init__(self, begin: int, end: int, size_bytes: int) -> None:
+    def __init__(self, begin: int, *, end: int, size_bytes: int) -> None:
         self.begin = begin
         self.end = end
         self.size_bytes = size_bytes
 
 
 class PartitionFlow:
-    """One partition's part of a flow. `position` is what comes next; nothing at or beyond it was sent."""
+    """The outstanding messages of one partition. `position` is the offset to send next."""
 
     __slots__ = ("_marks", "position")
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: Offset) -> None:
         self.position = position
         self._marks: list[_Mark] = []
 
-    def add(self, next_offset: int, size_bytes: int, mark_bytes: int) -> None:
+    def move(self, position: Offset) -> None:
+        """Continue at another offset. Skipped offsets do not count as outstanding."""
+        self.position = position
+
+    def add(self, next_offset: Offset, size_bytes: int, *, mark_bytes: int) -> None:
         last = self._marks[-1] if self._marks else None
         if last is not None and last.end == self.position and last.size_bytes + size_bytes <= mark_bytes:
             last.end = next_offset
             last.size_bytes += size_bytes
         else:
-            self._marks.append(_Mark(self.position, next_offset, size_bytes))
+            self._marks.append(_Mark(self.position, end=next_offset, size_bytes=size_bytes))
         self.position = next_offset
 
     def take_off(self, offset: int) -> AvailableWindow:
-        """Forget what lies before `offset`, and tell how much that is."""
+        """Remove everything before `offset` and return the freed messages and bytes."""
         messages = size_bytes = 0
         while self._marks and self._marks[0].end <= offset:
             mark = self._marks.pop(0)
@@ -83,17 +90,18 @@ class SubscriptionFlow:
     def __init__(self, window: FlowWindow) -> None:
         self.window = window
         self.messages = 0
-        """Outstanding, as are the bytes."""
+        """Outstanding messages of all partitions."""
         self.size_bytes = 0
+        """Outstanding bytes of all partitions."""
         self._needed = 0
-        """Messages that must be committed before the gate opens; 0: it is open."""
+        """Number of messages that must be committed before the gate opens. 0 if it is open."""
 
     @property
     def is_open(self) -> bool:
         return self._needed == 0
 
     def room(self) -> AvailableWindow | None:
-        """What may be sent now; None while the gate is closed, which it is when nothing fits any more."""
+        """Return the free part of the window, or None while the gate is closed. A full window closes the gate."""
         if self._needed:
             return None
         room = AvailableWindow(self.window.messages - self.messages, self.window.size_bytes - self.size_bytes)
@@ -102,8 +110,8 @@ class SubscriptionFlow:
             return None
         return room
 
-    def admits(self, messages: int, size_bytes: int) -> bool:
-        """Whether a portion may be sent; one that may not closes the gate. The first fits always."""
+    def admits(self, messages: int, *, size_bytes: int) -> bool:
+        """True if a portion may be sent; otherwise the gate closes. An empty window admits any portion."""
         if self._needed:
             return False
         window = self.window
@@ -114,16 +122,16 @@ class SubscriptionFlow:
             return False
         return True
 
-    def sent(self, lane: PartitionFlow, next_offset: int, size_bytes: int) -> None:
-        """A portion that was admitted is on its way."""
-        self.messages += next_offset - lane.position
+    def sent(self, partition: PartitionFlow, next_offset: Offset, size_bytes: int) -> None:
+        """Count an admitted portion as outstanding. It ends before `next_offset`."""
+        self.messages += next_offset - partition.position
         self.size_bytes += size_bytes
-        lane.add(next_offset, size_bytes, self.window.size_bytes // MARKS)
+        partition.add(next_offset, size_bytes, mark_bytes=self.window.size_bytes // MARKS)
 
-    def committed(self, lane: PartitionFlow, offset: int) -> None:
-        """Everything before `offset` is done with, which is nothing new if it was before."""
-        assert offset <= lane.position, "who commits has got it"
-        freed = lane.take_off(offset)
+    def committed(self, partition: PartitionFlow, offset: int) -> None:
+        """Count everything before `offset` as committed. A repeated commit has no effect."""
+        assert offset <= partition.position, "only sent messages can be committed"
+        freed = partition.take_off(offset)
         self.messages -= freed.messages
         self.size_bytes -= freed.size_bytes
         self._needed = max(0, self._needed - freed.messages)

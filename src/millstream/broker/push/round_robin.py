@@ -1,8 +1,9 @@
-"""Whoever has something to push gets a turn, one after the other, round and round; in between, the event loop has its.
+"""Gives subscriptions turns in round-robin order, and lets the event loop run other work between rounds.
 
-Invariants: nobody is in the queue twice; whoever had a turn and wants another goes to its end, so between two turns of
-one, every other that wants a turn has one. Between two looks of the event loop at everything else lie no more than
-`TURNS_MAX` turns, and no more bytes than `ROUND_BYTES` and one turn.
+Invariant: while the queue is not empty, exactly one round is scheduled or running. No subscription is queued twice.
+
+Guarantees: a subscription that wants another turn goes to the end of the queue. So between two of its turns, every
+other waiting subscription has one. A round has at most `TURNS_MAX` turns, and at most `ROUND_BYTES` plus one turn.
 """
 
 import asyncio
@@ -20,35 +21,36 @@ class Schedulable(Protocol):
     def wants_turn(self) -> bool: ...
 
     def take_turn(self) -> int:
-        """Push a bite, and tell how many bytes it has."""
+        """Send one portion and return its size in bytes."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """A turn failed as nobody expected."""
+        """Handle an unexpected failure of a turn."""
         ...
 
 
 class RoundRobin:
     def __init__(self) -> None:
         self._queue: OrderedDict[Schedulable, None] = OrderedDict()
-        self._hungry: OrderedDict[Schedulable, None] = OrderedDict()
-        self._is_due = False
+        self._delayed: OrderedDict[Schedulable, None] = OrderedDict()
+        self._is_scheduled = False
 
     def add(self, taker: Schedulable) -> None:
-        """A turn as soon as it can be."""
+        """Queue a turn. `taker` may already be queued."""
         self._queue[taker] = None
-        if not self._is_due:
-            self._is_due = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
     def add_later(self, taker: Schedulable) -> None:
-        """A turn after some time, for who found no memory."""
-        if not self._hungry:
-            asyncio.get_running_loop().call_later(HUNGRY_S, self._feed)
-        self._hungry[taker] = None
+        """Queue a turn after `HUNGRY_S`, because the last one found no memory."""
+        if not self._delayed:
+            asyncio.get_running_loop().call_later(HUNGRY_S, self._add_delayed)
+        self._delayed[taker] = None
 
     def _run(self) -> None:
-        self._is_due = False
+        assert self._is_scheduled, "one round is scheduled at a time"
+        self._is_scheduled = False
         size_bytes = 0
         for _ in range(min(len(self._queue), TURNS_MAX)):
             taker, _ = self._queue.popitem(last=False)
@@ -57,15 +59,16 @@ class RoundRobin:
             except Exception as error:
                 taker.fail(error)
                 continue
-            if taker.wants_turn and taker not in self._hungry:
+            if taker.wants_turn and taker not in self._delayed:
                 self._queue[taker] = None
             if size_bytes >= ROUND_BYTES:
                 break
-        if self._queue and not self._is_due:
-            self._is_due = True
+        if self._queue and not self._is_scheduled:
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
+        assert self._is_scheduled or not self._queue, "a round is scheduled while the queue is not empty"
 
-    def _feed(self) -> None:
-        hungry, self._hungry = self._hungry, OrderedDict()
-        for taker in hungry:
+    def _add_delayed(self) -> None:
+        delayed, self._delayed = self._delayed, OrderedDict()
+        for taker in delayed:
             self.add(taker)

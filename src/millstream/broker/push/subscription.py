@@ -1,12 +1,13 @@
-"""One subscription: partitions with a place in each, read a bite at a time while there is room in the window.
+"""Sends the messages of one push subscription, in small portions, while its window has space.
 
-Nothing is read before it can be sent, and what is read is sent at once: parts of files where the log lends them. So a
-subscription holds no messages; a peer that stops reading has one bite in its connection's outbox, and one that stops
-committing is sent no more than its window.
+Data is read only when it can be sent, and is sent at once, from the page cache where possible. So a subscription
+buffers no messages. If the peer stops reading, the connection's outbox holds one portion. If the peer stops committing,
+it receives no more than its window.
 
-Invariants: each feed is in `_ready`, or waits for news of its partition, or is the one being read from disk. A turn is
-wanted exactly when a turn could bring something; whatever changes that (news, a commit, a peer that reads again, a
-finished read) asks for one.
+Invariant: each feed is in `_ready` once, or waits for new data of its partition, or is being read from disk.
+
+Guarantee: the subscription wants a turn exactly when a turn could send something. Each event that can change this
+requests a turn: new data, a commit, a peer that reads again, a finished read from disk.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,63 +16,18 @@ from functools import partial
 from millstream.broker.dispatch.request import DeferredResponse, Work
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.push_channel import PushChannel
-from millstream.broker.push.flow_control import AvailableWindow, FlowWindow, PartitionFlow, SubscriptionFlow
+from millstream.broker.push.flow_control import AvailableWindow, FlowWindow, SubscriptionFlow
+from millstream.broker.push.partition_push import PartitionName, PartitionPush
 from millstream.broker.push.round_robin import RoundRobin
-from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.waiters import Cancel
-from millstream.partition.partition import Partition
-from millstream.partition.raw_reads import read_stretch, read_stretch_cold
+from millstream.model.errors import MillstreamError
 from millstream.storage.log.log_reader import Stretch
-from millstream.wire.subscribe import BEGINNING, END, Delivery, write_delivery
+from millstream.wire.subscribe import Delivery, write_delivery
 
-BITE_BYTES = 256 * 1024
-"""What a subscription is given in one turn, unless a single batch is larger."""
+TURN_BYTES = 256 * 1024
+"""Maximum bytes that a subscription sends in one turn, unless a single batch is larger."""
 
-LOOKS_MAX = 32
-"""Partitions that are looked at in one turn."""
-
-Place = tuple[str, int]
-
-
-def _nothing() -> None:
-    """What there is to cancel where nothing is waited for."""
-
-
-class PartitionPush:
-    """One partition of a subscription."""
-
-    __slots__ = ("cancel", "lane", "leader_epoch", "partition")
-
-    def __init__(self, partition: Partition, position: int) -> None:
-        self.partition = partition
-        self.lane = PartitionFlow(position)
-        self.leader_epoch = partition.leader_epoch
-        self.cancel: Cancel = _nothing
-
-    @property
-    def place(self) -> Place:
-        return self.partition.topic, self.partition.number
-
-    def read(self, room: AvailableWindow) -> Stretch | None:
-        self.partition.check_leader_epoch(self.leader_epoch)
-        return read_stretch(self.partition, self.lane.position, room.size_bytes, room.messages)
-
-    async def read_cold(self, room: AvailableWindow) -> Stretch:
-        return await read_stretch_cold(self.partition, self.lane.position, room.size_bytes, room.messages)
-
-    def row(self, error: MillstreamError | None = None) -> Delivery:
-        """Where this feed is, without records."""
-        partition, at = self.partition, self.lane.position
-        return Delivery(
-            *self.place,
-            error.code.number if error else 0,
-            self.leader_epoch,
-            at,
-            at,
-            partition.high_watermark,
-            partition.log.start_offset,
-            error.detail if error else None,
-        )
+TURN_PARTITIONS_MAX = 32
+"""Maximum partitions that are read in one turn."""
 
 
 class PushSubscription:
@@ -103,11 +59,11 @@ class PushSubscription:
         memory: MemoryLimits,
         when_over: Callable[["PushSubscription"], None],
     ) -> None:
-        """`otherwise` is where to go on when a position is gone: END, BEGINNING or NOWHERE."""
+        """`otherwise` is the position that replaces a deleted one: END or BEGINNING, or NOWHERE for an error."""
         self.group_id = group_id
         self.otherwise = otherwise
         self.flow = SubscriptionFlow(window)
-        self.feeds: dict[Place, PartitionPush] = {}
+        self.feeds: dict[PartitionName, PartitionPush] = {}
         self._ready: list[PartitionPush] = []
         self._push_channel = push_channel
         self._correlation_id = correlation_id
@@ -124,11 +80,11 @@ class PushSubscription:
         )
 
     def add(self, feeds: Iterable[PartitionPush]) -> None:
-        """What is to be sent; before it begins."""
-        self.feeds = {feed.place: feed for feed in feeds}
+        """Set the partitions to send. Call this once, before `begin`."""
+        self.feeds = {feed.name: feed for feed in feeds}
         self._ready = list(self.feeds.values())
 
-    # As one who stands on a line.
+    # StreamingRequest
 
     def begin(self) -> None:
         if not self._is_begun:
@@ -153,19 +109,19 @@ class PushSubscription:
         self._push_channel.open_requests.pop(self._correlation_id, None)
         self._ready.clear()
         for feed in self.feeds.values():
-            feed.cancel()
+            feed.stop_waiting()
         self._when_over(self)
 
-    # What the reader has done with.
+    # Commits
 
     def commit(self, offsets: Iterable[tuple[PartitionPush, int]]) -> None:
-        """Make room; a partition that is gone makes room for all that was sent of it."""
+        """Free the window space of committed messages. A closed partition frees all its outstanding messages."""
         for feed, offset in offsets:
-            if self.feeds.get(feed.place) is feed:
-                self.flow.committed(feed.lane, feed.lane.position if feed.partition.is_closed else offset)
+            if self.feeds.get(feed.name) is feed:
+                self.flow.committed(feed.flow, feed.flow.position if feed.partition.is_closed else offset)
         self.go_on()
 
-    # Turns.
+    # Turns
 
     @property
     def wants_turn(self) -> bool:
@@ -181,13 +137,13 @@ class PushSubscription:
         if not self.wants_turn:
             self.go_on()
             return 0
-        left = limit = self._memory.answer_bytes_max(BITE_BYTES)
+        left = limit = self._memory.answer_bytes_max(TURN_BYTES)
         if not limit:
             self._turns.add_later(self)
             return 0
         rows: list[Delivery] = []
         error: MillstreamError | None = None
-        for _ in range(min(len(self._ready), LOOKS_MAX)):
+        for _ in range(min(len(self._ready), TURN_PARTITIONS_MAX)):
             room = self.flow.room()
             if room is None or left <= 0:
                 break
@@ -195,8 +151,8 @@ class PushSubscription:
             try:
                 found = feed.read(room)
             except MillstreamError as refusal:
-                self._ready.pop(0)
-                error = self._refused(feed, refusal, rows)
+                error = refusal
+                rows.append(self._end_feed(self._ready.pop(0), refusal))
                 continue
             if found is None:
                 if not rows:
@@ -204,8 +160,10 @@ class PushSubscription:
                 break
             data, next_offset = found
             if not data:
-                self._wait(self._ready.pop(0))
-            elif (rows and len(data) > left) or not self.flow.admits(next_offset - feed.lane.position, len(data)):
+                self._ready.pop(0).wait(partial(self._woken, feed))
+            elif (rows and len(data) > left) or not self.flow.admits(
+                next_offset - feed.flow.position, size_bytes=len(data)
+            ):
                 break
             else:
                 self._ready.append(self._ready.pop(0))
@@ -221,7 +179,7 @@ class PushSubscription:
     def _sent(self, feed: PartitionPush, stretch: Stretch) -> Delivery:
         data, next_offset = stretch
         row = feed.row()._replace(next_offset=next_offset, records=data)
-        self.flow.sent(feed.lane, next_offset, len(data))
+        self.flow.sent(feed.flow, next_offset, len(data))
         return row
 
     def _deliver(self, rows: Sequence[Delivery], error: MillstreamError | None) -> None:
@@ -237,27 +195,17 @@ class PushSubscription:
         if self._push_channel.is_paused:
             self._push_channel.hold(self)
 
-    def _wait(self, feed: PartitionPush) -> None:
-        feed.cancel = feed.partition.wait(feed.lane.position, partial(self._woken, feed))
-
     def _woken(self, feed: PartitionPush) -> None:
-        """There is news. It is looked at when its turn comes: whoever brings it has something else to finish."""
+        """Mark a feed with new data as ready. It is read in a later turn, since the caller must finish its append."""
         self._ready.append(feed)
+        assert len(self._ready) + self._is_reading <= len(self.feeds), "a feed is ready, or waits, or is being read"
         self.go_on()
 
-    def _refused(self, feed: PartitionPush, error: MillstreamError, rows: list[Delivery]) -> MillstreamError:
-        """A position that is not reached yet is waited for, one that is gone is left, and anything else ends a feed."""
-        partition, lane = feed.partition, feed.lane
-        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and lane.position > partition.log.end_offset:
-            self._wait(feed)
-        elif error.code is ErrorCode.OFFSET_OUT_OF_RANGE and self.otherwise in (END, BEGINNING):
-            lane.position = partition.high_watermark if self.otherwise == END else partition.log.start_offset
-            self._ready.append(feed)
-        else:
-            rows.append(feed.row(error))
-            del self.feeds[feed.place]
-            self.flow.committed(lane, lane.position)
-        return error
+    def _end_feed(self, feed: PartitionPush, error: MillstreamError) -> Delivery:
+        """Remove a feed, free its window space and return the row that reports the error."""
+        del self.feeds[feed.name]
+        self.flow.committed(feed.flow, feed.flow.position)
+        return feed.row(error)
 
     def _read_from_disk(self, feed: PartitionPush, room: AvailableWindow) -> None:
         self._is_reading = True
@@ -270,18 +218,20 @@ class PushSubscription:
             found = await feed.read_cold(room)
         except MillstreamError as refusal:
             if not self.is_over:
-                error = self._refused(feed, refusal, rows)
+                error = refusal
+                rows.append(self._end_feed(feed, refusal))
         else:
             if self.is_over:
                 return
             data, next_offset = found
-            if data and self.flow.admits(next_offset - feed.lane.position, len(data)):
+            if data and self.flow.admits(next_offset - feed.flow.position, size_bytes=len(data)):
                 self._ready.append(feed)
                 rows.append(self._sent(feed, found))
             else:
                 self._ready.insert(0, feed)
         finally:
             self._is_reading = False
+        assert len(self._ready) <= len(self.feeds), "a feed is ready, or waits, or is being read"
         if rows:
             self._deliver(rows, error)
         self.go_on()

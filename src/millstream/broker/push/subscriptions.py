@@ -1,4 +1,4 @@
-"""All subscriptions of a broker: how many there may be, and whose turn it is."""
+"""Opens the push subscriptions of a broker within limits, and shares one round-robin schedule among them."""
 
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.push_channel import PushChannel
@@ -9,13 +9,13 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.subscribe import END, NOWHERE
 
 PER_CONNECTION_MAX = 20_000
-"""Gateways watch many partitions, each with a subscription, over one connection."""
+"""Maximum subscriptions of one connection. A gateway watches many partitions, with one subscription each."""
 
 PARTITIONS_MAX = 1_000
-"""Partitions that one subscription may have; who wants more subscribes more than once."""
+"""Maximum partitions of one subscription. A client that needs more opens several subscriptions."""
 
 ALL_PARTITIONS_MAX = 200_000
-"""Partitions that all subscriptions together may have."""
+"""Maximum partitions of all subscriptions together."""
 
 MESSAGES_MAX = 10_000_000
 BYTES_MIN, BYTES_MAX = 4 * 1024, 256 * 1024 * 1024
@@ -28,7 +28,7 @@ class Subscriptions:
         self._turns = RoundRobin()
         self._open: dict[PushSubscription, int] = {}
         self.partitions = 0
-        """Those that are subscribed to, each as often as it is."""
+        """Number of subscribed partitions. A partition counts once for each of its subscriptions."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -37,33 +37,27 @@ class Subscriptions:
         self,
         push_channel: PushChannel,
         correlation_id: int,
+        *,
         partitions: int,
         window: FlowWindow,
-        *,
         group_id: str | None,
         otherwise: int,
     ) -> PushSubscription:
-        """A subscription that holds its place on the line and has nothing to send yet.
+        """Register a subscription on a connection. It has no partitions yet.
 
-        INVALID_REQUEST names what is wrong with the request; POLICY_VIOLATION says which bound it would break.
+        Raises INVALID_REQUEST for an invalid request, and POLICY_VIOLATION for one that exceeds a limit.
         """
         _check(window, otherwise)
-        if correlation_id in push_channel.open_requests:
-            raise MillstreamError(
-                ErrorCode.INVALID_REQUEST, f"correlation id {correlation_id} is that of another subscription here"
-            )
+        check_further_frames(push_channel, correlation_id)
         if not 0 < partitions <= PARTITIONS_MAX:
             raise MillstreamError(
-                ErrorCode.INVALID_REQUEST, f"{partitions} partitions; a subscription has 1 to {PARTITIONS_MAX}"
-            )
-        if len(push_channel.open_requests) >= PER_CONNECTION_MAX:
-            raise MillstreamError(
-                ErrorCode.POLICY_VIOLATION, f"a connection has no more than {PER_CONNECTION_MAX} subscriptions"
+                ErrorCode.INVALID_REQUEST,
+                f"{partitions} partitions requested; a subscription has 1 to {PARTITIONS_MAX}",
             )
         if self.partitions + partitions > self._all_partitions_max:
             raise MillstreamError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{self.partitions} partitions are subscribed to; this broker allows {self._all_partitions_max}",
+                f"{self.partitions} partitions are subscribed already; this broker allows {self._all_partitions_max}",
             )
         subscription = PushSubscription(
             push_channel,
@@ -84,8 +78,22 @@ class Subscriptions:
         self.partitions -= self._open.pop(subscription)
 
 
+def check_further_frames(push_channel: PushChannel, correlation_id: int) -> None:
+    """Check that a request may send further frames on this connection. Raises INVALID_REQUEST if another open request
+    has the correlation id, POLICY_VIOLATION if the connection has too many open requests."""
+    if correlation_id in push_channel.open_requests:
+        raise MillstreamError(
+            ErrorCode.INVALID_REQUEST, f"correlation id {correlation_id} belongs to another open request"
+        )
+    if len(push_channel.open_requests) >= PER_CONNECTION_MAX:
+        raise MillstreamError(
+            ErrorCode.POLICY_VIOLATION,
+            f"this connection already has {PER_CONNECTION_MAX} subscriptions and watches, the maximum",
+        )
+
+
 def subscription_on(push_channel: PushChannel, correlation_id: int) -> PushSubscription:
-    """The subscription that a request names; RESOURCE_NOT_FOUND when its connection has none of that number."""
+    """Return the subscription that a request names. Raises RESOURCE_NOT_FOUND if the connection does not have it."""
     found = push_channel.open_requests.get(correlation_id)
     if not isinstance(found, PushSubscription):
         raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, f"this connection has no subscription {correlation_id}")
@@ -101,4 +109,4 @@ def _check(window: FlowWindow, otherwise: int) -> None:
     )
     for name, value, least, most in bounds:
         if not least <= value <= most:
-            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{name} is {value}; it may be {least} to {most}")
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"{name} is {value}; it must be {least} to {most}")

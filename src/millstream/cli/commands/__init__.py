@@ -1,1 +1,1 @@
-"""One module per command group."""
+"""Implements the commands, one module per command group."""

@@ -1,4 +1,4 @@
-"""`millstream bench produce | consume | latency`: how fast a broker is from here."""
+"""Implements `millstream bench produce | consume | latency`, which measures a broker from this machine."""
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +22,7 @@ from millstream.cli.options import (
 )
 from millstream.cli.output import print_json, print_line, print_table
 from millstream.model.limits import MESSAGE_BYTES_MAX
-from millstream.model.units import read_size_bytes
+from millstream.model.units import quoted, read_size_bytes
 
 if TYPE_CHECKING:
     from millstream.cli.messages.bench_loads import BenchLoad, Measurement
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
     from millstream.sdk.aio.producer import AsyncProducer
 
 app = typer.Typer(
-    help="Measure a broker: a simple load through the Python client, whose own time is part of what is measured.",
+    help="Measure a broker with a simple load. The results include the time that the Python client takes.",
     no_args_is_help=True,
 )
 
 PRODUCERS_MAX = 256
 _BATCH_BYTES = 64 * 1024
 _MESSAGE_BYTES_MAX = MESSAGE_BYTES_MAX // 2
-"""So that one message fits into a batch of any topic at its defaults."""
+"""Largest value that fits into one batch of a topic with default settings."""
 
-Count = Annotated[int, typer.Option("--count", "-c", min=1, help="Messages in all.")]
-Size = Annotated[str, typer.Option("--size", metavar="BYTES", help="Size of a message's value, such as 100 or 1KiB.")]
+Count = Annotated[int, typer.Option("--count", "-c", min=1, help="Total number of messages.")]
+Size = Annotated[str, typer.Option("--size", metavar="BYTES", help="Size of each value, such as 100 or 1KiB.")]
 Batch = Annotated[
     int | None,
-    typer.Option("--batch", min=1, max=1_000_000, help="Messages for each call; otherwise about 64 KiB of them."),
+    typer.Option("--batch", min=1, max=1_000_000, help="Messages per call (default: about 64 KiB)."),
 ]
 Partitions = Annotated[
-    int, typer.Option("--partitions", "-p", min=1, max=PARTITIONS_MAX, help="Partitions of the topic it makes.")
+    int, typer.Option("--partitions", "-p", min=1, max=PARTITIONS_MAX, help="Partitions of the temporary topic.")
 ]
 Producers = Annotated[
-    int, typer.Option("--producers", min=1, max=PRODUCERS_MAX, help="Clients that write side by side.")
+    int, typer.Option("--producers", min=1, max=PRODUCERS_MAX, help="Number of concurrent producers.")
 ]
 Topic = Annotated[
     str | None,
     typer.Option(
         "--topic",
         metavar="TOPIC",
-        help="Use this topic and leave it there; otherwise one is made, and deleted at the end.",
+        help="Existing topic to use (default: a temporary topic, deleted at the end).",
         autocompletion=complete_topic,
     ),
 ]
@@ -76,16 +76,16 @@ def produce(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Write messages as fast as it goes."""
+    """Measure the throughput of writes."""
     with failures_explained(as_json):
-        asked = _asked(count, size, batch, producers, compression, acks, timeout)
+        requested = _requested_load(count, size, batch, producers, compression, acks, timeout)
         from millstream.cli.messages import bench_loads
 
-        with _prepared(bootstrap, topic, partitions, asked) as bench:
+        with _prepared(bootstrap, topic, partitions, requested) as bench:
             load = bench.load
             with bench.producers() as writers:
                 measured = bench.run("writing", as_json, lambda advance: bench_loads.produce(writers, load, advance))
-        _tell("produce", load, measured, as_json=as_json)
+        _print_measurement("produce", load, measured, as_json=as_json)
 
 
 @app.command()
@@ -100,18 +100,18 @@ def consume(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Read messages as fast as it goes. The topic it makes is filled first; one that is named is read as it is."""
+    """Measure the throughput of reads. A temporary topic is filled first; a named topic is read as it is."""
     with failures_explained(as_json):
-        asked = _asked(count, size, batch, 1, compression, "all", timeout)
+        requested = _requested_load(count, size, batch, 1, compression, "all", timeout)
         from millstream.cli.messages import bench_loads
 
-        with _prepared(bootstrap, topic, partitions, asked) as bench:
+        with _prepared(bootstrap, topic, partitions, requested) as bench:
             load, client = bench.load, bench.session.client
             if topic is None:
                 with bench.producers() as writers:
                     bench.run("filling", as_json, lambda advance: bench_loads.produce(writers, load, advance))
             measured = bench.run("reading", as_json, lambda advance: bench_loads.consume(client, load, advance))
-        _tell("consume", load, measured, as_json=as_json)
+        _print_measurement("consume", load, measured, as_json=as_json)
 
 
 @app.command()
@@ -125,19 +125,19 @@ def latency(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Write one message after the other; how long until it is acknowledged, and until a waiting reader has it."""
+    """Measure the latency of single messages: from the write to the acknowledgement, and to a waiting reader."""
     with failures_explained(as_json):
-        asked = _asked(count, size, 1, 1, compression, acks, timeout)
+        requested = _requested_load(count, size, 1, 1, compression, acks, timeout)
         from millstream.cli.messages import bench_loads
 
-        with _prepared(bootstrap, topic, 1, asked) as bench:
+        with _prepared(bootstrap, topic, 1, requested) as bench:
             load, reader = bench.load, bench.session.client
             with bench.producers() as (writer,):
                 measured = bench.run("measuring", as_json, lambda add: bench_loads.latency(writer, reader, load, add))
-        _tell("latency", load, measured, as_json=as_json)
+        _print_measurement("latency", load, measured, as_json=as_json)
 
 
-def _asked(
+def _requested_load(
     count: int, size: str, batch: int | None, producers: int, compression: str, acks: str, timeout_s: float
 ) -> "BenchLoad":
     check_choice("--compression", compression, COMPRESSIONS)
@@ -145,7 +145,7 @@ def _asked(
     try:
         size_bytes = read_size_bytes(size)
     except ValueError as error:
-        raise usage_error(f"--size {size}: {error}") from None
+        raise usage_error(f"--size: {quoted(size)} is {error}") from None
     if not 0 <= size_bytes <= _MESSAGE_BYTES_MAX:
         raise usage_error(f"--size {size}: expected 0 to {_MESSAGE_BYTES_MAX} bytes")
     from millstream.cli.messages.bench_loads import BenchLoad
@@ -155,7 +155,7 @@ def _asked(
 
 
 class _Bench:
-    """A session, and the topic that the load is for."""
+    """A session, and a load with the topic that it uses."""
 
     def __init__(self, session: "CommandSession", load: "BenchLoad") -> None:
         self.session = session
@@ -163,7 +163,7 @@ class _Bench:
 
     @contextmanager
     def producers(self) -> "Iterator[list[AsyncProducer]]":
-        """As many as the load has, each with connections of its own."""
+        """Opens the number of producers that the load asks for, each with its own connections."""
         from millstream.cli.session import producing
         from millstream.sdk.producing.options import ProducerOptions
 
@@ -183,7 +183,7 @@ class _Bench:
 
 @contextmanager
 def _prepared(bootstrap: str, topic: str | None, partitions: int, load: "BenchLoad") -> Iterator[_Bench]:
-    """The named topic, or one of our own, which is deleted at the end, also after Ctrl-C."""
+    """Opens a session with the named topic, or with a temporary one that is deleted at the end, also after Ctrl-C."""
     from millstream.cli.session import connected
     from millstream.cli.suggestions import topic_expected
     from millstream.seams.entropy import SystemEntropy
@@ -203,12 +203,12 @@ def _prepared(bootstrap: str, topic: str | None, partitions: int, load: "BenchLo
             session.run(client.delete_topic(name, timeout_s=load.timeout_s))
 
 
-def _tell(what: str, load: "BenchLoad", measured: "Measurement", *, as_json: bool) -> None:
+def _print_measurement(what: str, load: "BenchLoad", measured: "Measurement", *, as_json: bool) -> None:
     document = measured.document()
     if as_json:
         print_json({"bench": what, "load": load._asdict(), **document})
         return
-    size_bytes = round(measured.size_bytes / max(1, measured.messages))  # A topic that is there has sizes of its own.
+    size_bytes = round(measured.size_bytes / max(1, measured.messages))  # An existing topic has other sizes.
     print_line(
         f"{document['messages']} messages of {size_bytes} B in {document['seconds']:.3f} s: "
         f"{document['messages_per_s']:.0f} messages/s, {document['mb_per_s']:.2f} MB/s."

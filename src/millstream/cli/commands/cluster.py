@@ -1,5 +1,7 @@
-"""`millstream cluster`: the whole at a glance, what runs where, and who has copies of what. `cluster_create` makes
-clusters."""
+"""Implements `millstream cluster info | services | backups`: an overview, the service map and the followers.
+
+The commands that create and manage local clusters are in `cluster_create`.
+"""
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -18,14 +20,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(help="See the cluster as a whole, and make further ones.", no_args_is_help=True)
+app = typer.Typer(help="Show the cluster, and manage local clusters.", no_args_is_help=True)
 
 _PAGE_TOPICS = 1_000
 
 
 @app.command()
 def info(timeout: Timeout = 30.0, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
-    """Show the cluster: its id, its brokers and their versions, and how much there is in it."""
+    """Show the cluster's id, its brokers with their versions, and the number of topics, bytes and groups."""
     with failures_explained(as_json):
         from millstream.cli.session import connected
 
@@ -37,7 +39,7 @@ def info(timeout: Timeout = 30.0, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_j
             _print_facts(facts)
 
 
-Topics = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Of these topics.")]
+Topics = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics whose partitions to show.")]
 
 
 @app.command()
@@ -47,7 +49,7 @@ def services(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Show which service runs where, and with topics who leads each of their partitions."""
+    """Show which services run where. With topics, also show the leaders of their partitions."""
     with failures_explained(as_json):
         from millstream.cli.session import connected
 
@@ -76,7 +78,7 @@ def backups(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Show who follows each partition and how far behind its leader it is: of all topics, or of these."""
+    """Show the followers of each partition and their lag, for all topics or the named ones."""
     with failures_explained(as_json):
         from millstream.cli.session import connected
 
@@ -105,7 +107,7 @@ def _node(node_id: int) -> str:
 
 
 def _followers(backup: "Backup") -> str:
-    """Each with how many messages it is behind."""
+    """Formats the followers, each with the number of messages that it lags behind the leader."""
     shown = [
         f"{each.node_id}{'' if each.in_sync else ' (out of sync)'}"
         + (f" -{backup.end_offset - each.end_offset}" if 0 <= each.end_offset < backup.end_offset else "")
@@ -128,14 +130,14 @@ async def _facts(client: "WireClient", timeout_s: float) -> dict[str, Any]:
     view = await client.metadata([], timeout_s=timeout_s)
     brokers = []
     for node_id, broker in sorted(view.brokers.items()):
-        told = await _if_served(client.info(node_id=node_id, timeout_s=timeout_s))
+        answer = await _if_served(client.info(node_id=node_id, timeout_s=timeout_s))
         brokers.append(
             {
                 "node_id": node_id,
                 "host": broker.host,
                 "port": broker.port,
-                "version": told.broker.version if told else None,
-                "drift_ms": told.drift_ms if told else None,
+                "version": answer.broker.version if answer else None,
+                "drift_ms": answer.drift_ms if answer else None,
                 "controller": node_id == view.controller_id,
             }
         )
@@ -152,7 +154,7 @@ async def _facts(client: "WireClient", timeout_s: float) -> dict[str, Any]:
 
 
 async def _topic_counts(client: "WireClient", timeout_s: float) -> dict[str, int]:
-    """What users made, and apart from it what the brokers made for themselves."""
+    """Counts the topics and partitions of users and, separately, the internal topics."""
     counts = {"topics": 0, "partitions": 0, "internal_topics": 0}
     after = None
     while True:
@@ -167,7 +169,7 @@ async def _topic_counts(client: "WireClient", timeout_s: float) -> dict[str, int
 
 
 async def _if_served(answer: Awaitable[T]) -> T | None:
-    """None from a broker that cannot be asked this: the rest is worth showing."""
+    """Returns the answer, or None if the broker does not support the request. The other facts are still shown."""
     try:
         return await answer
     except MillstreamError as error:

@@ -1,4 +1,4 @@
-"""`millstream cluster create` and what follows it: clusters that a `millstream serve` of this machine runs."""
+"""Implements `millstream cluster create | list | start | stop | delete`, which manage clusters on this machine."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millstream.cli.confirmation import ask
-from millstream.cli.failures import failures_explained, usage_error
+from millstream.cli.failures import failures_explained
 from millstream.cli.options import PARTITIONS_MAX, AsJson, Yes
 from millstream.cli.output import counted, print_json, print_line, print_table
-from millstream.model.units import read_duration_ms, read_size_bytes
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.units import quoted, read_duration_ms, read_size_bytes
 
 if TYPE_CHECKING:
     from millstream.process.control_protocol import BrokerFacts, ClusterFacts, ControlRequest
@@ -28,29 +29,33 @@ Data = Annotated[
 ]
 DEFAULT_DATA = Path("./millstream-data")
 _PATIENCE_S = 2.0
-"""A `millstream serve` that has just said that it is ready takes no longer to be asked for clusters."""
+"""Longest wait for the control socket, which `millstream serve` opens shortly after it reports that it is ready."""
 
 
 def create(
     name: ClusterName,
-    brokers: Annotated[int, typer.Option("--brokers", help="How many brokers it has.")] = 3,
+    brokers: Annotated[int, typer.Option("--brokers", help="Number of brokers.")] = 3,
     log_directories: Annotated[
         list[str] | None,
-        typer.Option("--log-directory", metavar="DIRECTORY", help="Inside its own: one for all, or one each."),
+        typer.Option(
+            "--log-directory",
+            metavar="DIRECTORY",
+            help="Inside the cluster's directory: one for all brokers, or one for each.",
+        ),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, max=PARTITIONS_MAX, help="Of topics that do not say.")
+        int | None, typer.Option("--partitions", "-p", min=1, max=PARTITIONS_MAX, help="Default partitions of a topic.")
     ] = None,
     retention: Annotated[
-        str | None, typer.Option("--retention", metavar="DURATION", help="Age at which messages go, such as 3d.")
+        str | None, typer.Option("--retention", metavar="DURATION", help="Default retention time, such as 3d.")
     ] = None,
     retention_size: Annotated[
-        str | None, typer.Option("--retention-size", metavar="SIZE", help="Size a partition is kept to, such as 1GiB.")
+        str | None, typer.Option("--retention-size", metavar="SIZE", help="Default size of a partition, such as 1GiB.")
     ] = None,
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Make a cluster of brokers on this machine, run by the `millstream serve` there."""
+    """Create a cluster of brokers on this machine, as child processes of the running `millstream serve`."""
     with failures_explained(as_json):
         from millstream.process.control_protocol import ControlRequest, NewCluster
 
@@ -59,19 +64,20 @@ def create(
             brokers,
             tuple(log_directories or ()),
             partitions,
-            _read(retention, "--retention", read_duration_ms),
-            _read(retention_size, "--retention-size", read_size_bytes),
+            _parsed(retention, "--retention", read_duration_ms),
+            _parsed(retention_size, "--retention-size", read_size_bytes),
         )
-        (made,) = _ask(data, ControlRequest("create", cluster=new))
-        _tell(made, f"Made cluster {name} with {counted(brokers, 'broker')}: {_bootstrap(made)}", as_json)
+        (created,) = _send(data, ControlRequest("create", cluster=new))
+        text = f"Created cluster {name} with {counted(brokers, 'broker')}: {_bootstrap(created)}"
+        _print_result(created, text, as_json)
 
 
 def list_clusters(data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
-    """List the clusters that were made on this machine, and their brokers."""
+    """List the local clusters and their brokers."""
     with failures_explained(as_json):
         from millstream.process.control_protocol import ControlRequest
 
-        found = _ask(data, ControlRequest("list"))
+        found = _send(data, ControlRequest("list"))
         if as_json:
             print_json([_document(each) for each in found])
             return
@@ -84,36 +90,36 @@ def list_clusters(data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
 
 
 def start(name: ClusterName, data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
-    """Start a cluster that was stopped."""
+    """Start a stopped cluster."""
     with failures_explained(as_json):
         from millstream.process.control_protocol import ControlRequest
 
-        (started,) = _ask(data, ControlRequest("start", name))
-        _tell(started, f"Started cluster {name}: {_bootstrap(started)}", as_json)
+        (started,) = _send(data, ControlRequest("start", name))
+        _print_result(started, f"Started cluster {name}: {_bootstrap(started)}", as_json)
 
 
 def stop(name: ClusterName, data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
-    """Stop a cluster's brokers, until it is started by name."""
+    """Stop a cluster's brokers. The cluster stays stopped until it is started by name."""
     with failures_explained(as_json):
         from millstream.process.control_protocol import ControlRequest
 
-        (stopped,) = _ask(data, ControlRequest("stop", name))
-        _tell(stopped, f"Stopped cluster {name}.", as_json)
+        (stopped,) = _send(data, ControlRequest("stop", name))
+        _print_result(stopped, f"Stopped cluster {name}.", as_json)
 
 
 def delete(name: ClusterName, yes: Yes = False, data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
-    """Delete a cluster with all its data."""
+    """Delete a cluster with all its data. Asks for confirmation."""
     with failures_explained(as_json):
         from millstream.process.control_protocol import ControlRequest
 
         if not yes:
             ask(f"delete cluster {name}", f"Delete cluster {name} with all its messages?", as_json=as_json)
-        (deleted,) = _ask(data, ControlRequest("delete", name))
-        _tell(deleted, f"Deleted cluster {name}.", as_json)
+        (deleted,) = _send(data, ControlRequest("delete", name))
+        _print_result(deleted, f"Deleted cluster {name}.", as_json)
 
 
 def register(app: typer.Typer) -> None:
-    """Add these commands."""
+    """Adds the commands to `app`."""
     app.command()(create)
     app.command("list")(list_clusters)
     app.command()(start)
@@ -121,7 +127,7 @@ def register(app: typer.Typer) -> None:
     app.command()(delete)
 
 
-def _ask(data: Path, request: "ControlRequest") -> "tuple[ClusterFacts, ...]":
+def _send(data: Path, request: "ControlRequest") -> "tuple[ClusterFacts, ...]":
     import asyncio
 
     from millstream.process.control_protocol import SOCKET_NAME, Control
@@ -129,11 +135,11 @@ def _ask(data: Path, request: "ControlRequest") -> "tuple[ClusterFacts, ...]":
     return asyncio.run(Control(data / SOCKET_NAME, _PATIENCE_S).ask(request))
 
 
-def _read(text: str | None, flag: str, read: Callable[[str], int]) -> int | None:
+def _parsed(text: str | None, flag: str, read: Callable[[str], int]) -> int | None:
     try:
         return None if text is None else read(text)
     except ValueError as problem:
-        raise usage_error(f"{flag} {text!r}: {problem}") from None
+        raise MillstreamError(ErrorCode.INVALID_CLUSTER, f"{flag}: {quoted(text)} is {problem}") from None
 
 
 def _bootstrap(cluster: "ClusterFacts") -> str:
@@ -142,13 +148,13 @@ def _bootstrap(cluster: "ClusterFacts") -> str:
 
 def _state(cluster: "ClusterFacts", broker: "BrokerFacts") -> str:
     if broker.is_running:
-        return "runs"
+        return "running"
     if broker.problem:
-        return f"does not run, and is started again: {broker.problem}"
-    return "stopped" if cluster.is_stopped else "is being started"
+        return f"restarting: {broker.problem}"
+    return "stopped" if cluster.is_stopped else "starting"
 
 
-def _tell(cluster: "ClusterFacts", text: str, as_json: bool) -> None:
+def _print_result(cluster: "ClusterFacts", text: str, as_json: bool) -> None:
     if as_json:
         print_json(_document(cluster))
     else:

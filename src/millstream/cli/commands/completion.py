@@ -1,6 +1,6 @@
-"""`millstream completion`: what teaches a shell to complete our commands, and what is asked of a broker for that.
+"""Implements `millstream completion`, which prints shell scripts, and completes topic names for them.
 
-Completing happens while somebody types: a broker that does not answer at once is left alone, without a word.
+Completion runs while the user types. If the broker does not answer in time, no topic is offered and no error is shown.
 """
 
 from enum import StrEnum
@@ -20,30 +20,30 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell to make it for.")]) -> None:
-    """Print a script that makes a shell complete commands, options and topic names.
+def completion(shell: Annotated[Shell, typer.Argument(help="Shell to print the script for.")]) -> None:
+    """Print a shell script that completes commands, options and topic names.
 
-    For bash: `source <(millstream completion bash)` in ~/.bashrc; for zsh the same in ~/.zshrc, behind compinit; for
-    fish: `millstream completion fish > ~/.config/fish/completions/millstream.fish`.
+    For bash, add `source <(millstream completion bash)` to ~/.bashrc. For zsh, add the same line with zsh to ~/.zshrc,
+    after compinit. For fish, run `millstream completion fish > ~/.config/fish/completions/millstream.fish`.
     """
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # Typer offers it to no checker.
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # Typer does not export it.
 
     script = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, shell=shell.value)
     print_bytes(f"{script}\n".encode())
 
 
 def prepare() -> None:
-    """Let Typer answer the questions that its scripts ask by an environment variable; only then is it called."""
+    """Enables Typer to answer the requests of its completion scripts, which set an environment variable."""
     from typer.completion import completion_init  # type: ignore[attr-defined]  # As above.
 
     completion_init()
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """Topics that begin like this, as the broker of the command line tells them; none where it does not."""
+    """Returns the topics that begin with `incomplete`, or none if the command line's broker does not answer."""
     try:
         names = _topic_names(context)
-    except Exception:  # Whatever is wrong, a half-typed line is not the place to say so.
+    except Exception:  # A half-typed command line must not show any error.
         return []
     return [name for name in names if name.startswith(incomplete)]
 

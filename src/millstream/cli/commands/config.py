@@ -1,4 +1,4 @@
-"""`millstream config list | describe | set | unset`: settings of topics, brokers and groups."""
+"""Implements `millstream config list | describe | set | unset` for settings of topics, brokers and groups."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from millstream.cli.session import CommandSession
     from millstream.sdk.admin.admin_results import ConfigSetting, ResourceKind
 
-app = typer.Typer(help="See and change the settings of topics, brokers and groups.", no_args_is_help=True)
+app = typer.Typer(help="Show and change the settings of topics, brokers and groups.", no_args_is_help=True)
 
 
 class ConfigOwner(StrEnum):
-    """What has settings."""
+    """Kinds of resources that have settings."""
 
     topic = "topic"
     broker = "broker"
@@ -28,11 +28,13 @@ class ConfigOwner(StrEnum):
 
 
 Kind = Annotated[
-    ConfigOwner, typer.Argument(metavar="topic|broker|group", help="What has the settings.", show_default=False)
+    ConfigOwner, typer.Argument(metavar="topic|broker|group", help="Kind of resource.", show_default=False)
 ]
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Its name, or the broker's number; `all` for all brokers.", show_default=False),
+    typer.Argument(
+        metavar="NAME", help="Name of the topic or group, or id of the broker (`all`: all brokers).", show_default=False
+    ),
 ]
 
 
@@ -40,12 +42,12 @@ Name = Annotated[
 def list_settings(
     kind: Kind,
     name: Name,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Show those at their defaults too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include settings at their defaults.")] = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """List the settings that are not at their defaults."""
+    """List the settings that differ from their defaults."""
     with failures_explained(as_json):
         rows = _described(bootstrap, timeout, kind, name)
         rows = [row for row in rows if everything or row.source != "default"]
@@ -54,7 +56,7 @@ def list_settings(
         elif rows:
             print_table(("setting", "value", "source"), [(row.name, _value(row), row.source) for row in rows])
         else:
-            print_line("Everything is at its default. --all shows that too.")
+            print_line("All settings are at their defaults; --all shows them.")
 
 
 @app.command()
@@ -62,23 +64,28 @@ def describe(
     kind: Kind,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="As for the others; of a topic it may be left out.", show_default=False),
+        typer.Argument(
+            metavar="[NAME]",
+            help="Name of the topic or group, or id of the broker (optional for topics).",
+            show_default=False,
+        ),
     ] = None,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[SETTING]...", help="Only these.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[SETTING]...", help="Settings to show (default: all).", show_default=False),
     ] = None,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Show settings with their types, where their values come from, and what they are for.
+    """Show settings with value, type, source of the value, and description.
 
-    `millstream config describe topic`, without a name, asks no broker: it shows all that a topic can have, as
-    Millstream itself has it.
+    `millstream config describe topic`, without a name, lists all topic settings with Millstream's defaults, without
+    connecting to a broker.
     """
     with failures_explained(as_json):
-        rows = _known(kind) if name is None else _described(bootstrap, timeout, kind, name)
-        _check_known(kind, name, names or (), [row.name for row in rows])
+        rows = _topic_settings(kind) if name is None else _described(bootstrap, timeout, kind, name)
+        _check_names(kind, name, names or (), [row.name for row in rows])
         rows = [row for row in rows if not names or row.name in names]
         if as_json:
             print_json(_documents(rows))
@@ -96,14 +103,15 @@ def set_settings(
     kind: Kind,
     name: Name,
     settings: Annotated[
-        list[str], typer.Argument(metavar="NAME=VALUE...", help="Such as retention.ms=7d.", show_default=False)
+        list[str],
+        typer.Argument(metavar="NAME=VALUE...", help="Settings, such as retention.ms=7d.", show_default=False),
     ],
     dry_run: DryRun = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Change settings; all of them, or none where one is refused."""
+    """Change settings. If the broker refuses one of them, it changes none."""
     with failures_explained(as_json):
         chosen = read_settings(settings, "SETTING")
         _alter(bootstrap, timeout, kind, name, chosen, (), dry_run)
@@ -118,13 +126,13 @@ def set_settings(
 def unset(
     kind: Kind,
     name: Name,
-    settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="Their names.", show_default=False)],
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING...", help="Names of settings.", show_default=False)],
     dry_run: DryRun = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Put settings back to their defaults."""
+    """Reset settings to their defaults."""
     with failures_explained(as_json):
         _alter(bootstrap, timeout, kind, name, {}, settings, dry_run)
         if as_json:
@@ -134,10 +142,10 @@ def unset(
                 print_line(f"{'Would unset' if dry_run else 'Unset'} {key} for {kind.value} {name}.")
 
 
-def _known(kind: ConfigOwner) -> "list[ConfigSetting]":
-    """What a topic can have, whichever it is."""
+def _topic_settings(kind: ConfigOwner) -> "list[ConfigSetting]":
+    """Returns all topic settings at their defaults, without a broker."""
     if kind is not ConfigOwner.topic:
-        raise usage_error(f"which {kind.value}? give its name, or a broker's number")
+        raise usage_error(f"missing argument NAME: give the name of the {kind.value}, or the id of a broker")
     from millstream.sdk.admin.admin_results import ConfigSetting
     from millstream.topics.setting_table import TABLE
 
@@ -147,7 +155,7 @@ def _known(kind: ConfigOwner) -> "list[ConfigSetting]":
     )
 
 
-def _check_known(kind: ConfigOwner, name: str | None, settings: Sequence[str], known: Sequence[str]) -> None:
+def _check_names(kind: ConfigOwner, name: str | None, settings: Sequence[str], known: Sequence[str]) -> None:
     from millstream.cli.suggestions import did_you_mean
     from millstream.model.errors import ErrorCode
 
@@ -155,12 +163,12 @@ def _check_known(kind: ConfigOwner, name: str | None, settings: Sequence[str], k
         if setting not in known:
             text = f"there is no setting {setting!r} for a {kind.value}{did_you_mean(setting, known)}"
             command = f"millstream config describe {kind.value} {name or ''}".rstrip()
-            raise HintedError(ErrorCode.INVALID_CONFIG, text, f"`{command}` shows all of them.")
+            raise HintedError(ErrorCode.INVALID_CONFIG, text, f"`{command}` lists all settings.")
 
 
 @contextmanager
-def _asked(bootstrap: str, timeout_s: float, kind: ConfigOwner, name: str) -> "Iterator[CommandSession]":
-    """A session to ask about this; for a topic that is not there, the error tells the nearest names."""
+def _session_for(bootstrap: str, timeout_s: float, kind: ConfigOwner, name: str) -> "Iterator[CommandSession]":
+    """Opens a session. If the topic does not exist, the error suggests similar names."""
     from millstream.cli.session import connected
     from millstream.cli.suggestions import topic_expected
 
@@ -173,7 +181,7 @@ def _asked(bootstrap: str, timeout_s: float, kind: ConfigOwner, name: str) -> "I
 
 def _described(bootstrap: str, timeout_s: float, kind: ConfigOwner, name: str) -> "list[ConfigSetting]":
     resource = _resource(kind, name)
-    with _asked(bootstrap, timeout_s, kind, name) as session:
+    with _session_for(bootstrap, timeout_s, kind, name) as session:
         return session.run(session.client.admin.describe_settings(*resource, timeout_s=timeout_s))
 
 
@@ -187,7 +195,7 @@ def _alter(
     dry_run: bool,
 ) -> None:
     resource = _resource(kind, name)
-    with _asked(bootstrap, timeout_s, kind, name) as session:
+    with _session_for(bootstrap, timeout_s, kind, name) as session:
         session.run(
             session.client.admin.alter_settings(
                 *resource, chosen, unset=unset, validate_only=dry_run, timeout_s=timeout_s
@@ -196,12 +204,12 @@ def _alter(
 
 
 def _resource(kind: ConfigOwner, name: str) -> "tuple[ResourceKind, str]":
-    """As the protocol names it: what holds for all brokers has no name."""
+    """Returns the resource as the protocol names it. The settings of all brokers have an empty name."""
     from millstream.sdk.admin.admin_results import ResourceKind
 
     if kind is ConfigOwner.broker:
         if name != "all" and not (name.isascii() and name.isdigit()):
-            raise usage_error(f"{name!r} is no broker; give its number, or all")
+            raise usage_error(f"{name!r} is not a broker id; give a number, or all")
         return ResourceKind.BROKER, "" if name == "all" else name
     return ResourceKind[kind.name.upper()], name
 

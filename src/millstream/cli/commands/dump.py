@@ -1,4 +1,4 @@
-"""`millstream dump`: the log as it is stored, by records or batches; over the wire, or from a broker's files."""
+"""Implements `millstream dump`, which prints a log by record or by batch, from a broker or from its files."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +11,7 @@ from millstream.cli.failures import EXIT_DAMAGED, failures_explained, usage_erro
 from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, From, OnlyPartitions, Timeout
 from millstream.cli.output import print_json, print_line
 from millstream.cli.positions import OFFSET_MAX, Beginning, Latest, Offset, Position, parse_position
+from millstream.model.start_words import READ_START
 from millstream.seams.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -27,31 +28,29 @@ def dump(
         typer.Option(
             "--offline",
             metavar="PATH",
-            help="Read files instead of asking a broker: a segment, a partition's directory, or a data directory.",
+            help="Read files, not a broker: a segment, a partition's directory or a data directory.",
         ),
     ] = None,
     partitions: OnlyPartitions = None,
-    start: From = "beginning",
-    end: Annotated[
-        str | None, typer.Option("--to", "-t", metavar="PLACE", help="Where to end; that place is not printed itself.")
-    ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="End after so many lines.")] = None,
-    batches: Annotated[bool, typer.Option("--batches", help="Print what batches say of themselves, unopened.")] = False,
+    start: From = READ_START,
+    end: Annotated[str | None, typer.Option("--to", "-t", metavar="POSITION", help="Position to stop before.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Maximum number of lines.")] = None,
+    batches: Annotated[bool, typer.Option("--batches", help="Print batch headers instead of records.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Check all of it and tell what is wrong, instead of printing messages.")
+        bool, typer.Option("--verify", help="Check everything and report problems, instead of printing records.")
     ] = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Print the log readably: date, time, topic, partition, offset, key, value and action of each record on a line.
+    """Print a log, one line per record: date, time, topic, partition, offset, key, value and action.
 
-    With --offline it reads files and changes none, beside a running broker too. Something damaged is told on standard
-    error and passed over; the exit code is 7 then.
+    With --offline it reads files without changing them, even beside a running broker. Damaged data is reported on
+    standard error and skipped; the exit code is then 7.
     """
     with failures_explained(as_json):
         if topic is None and offline is None:
-            raise usage_error("what is to be printed? name a topic, or files with --offline PATH")
+            raise usage_error("nothing to dump: name a topic, or files with --offline PATH")
         now_ms = SystemClock().wall_ms()
         first = parse_position(start, "--from", now_ms)
         last = parse_position(end, "--to", now_ms) if end is not None else Latest()
@@ -60,18 +59,18 @@ def dump(
 
         prints = batches or not verify
         printer = BatchPrinter(format_for(batches=batches, as_json=as_json) if prints else None, count)
-        asked = _Asked(topic, partitions or [], first, last, verify)
+        query = _DumpQuery(topic, partitions or [], first, last, verify)
         if offline is not None:
-            accounts = _from_files(offline, asked, printer)
+            accounts = _from_files(offline, query, printer)
         else:
-            accounts = _from_broker(asked, printer, bootstrap, timeout)
+            accounts = _from_broker(query, printer, bootstrap, timeout)
         damaged = _report(accounts, as_json=as_json, verify=verify)
     if damaged:
         raise typer.Exit(EXIT_DAMAGED)
 
 
-class _Asked(NamedTuple):
-    """What was asked for."""
+class _DumpQuery(NamedTuple):
+    """The arguments that select what to print."""
 
     topic: str | None
     partitions: list[int]
@@ -80,36 +79,38 @@ class _Asked(NamedTuple):
     verify: bool
 
 
-def _from_broker(asked: _Asked, printer: "BatchPrinter", bootstrap: str, timeout_s: float) -> "Iterator[DumpAccount]":
+def _from_broker(
+    query: _DumpQuery, printer: "BatchPrinter", bootstrap: str, timeout_s: float
+) -> "Iterator[DumpAccount]":
     from millstream.cli.dump.wire import WireDump
     from millstream.cli.session import connected
     from millstream.cli.suggestions import topic_expected
 
-    assert asked.topic is not None
-    with connected(bootstrap, timeout_s) as session, topic_expected(session, asked.topic):
-        wire = WireDump(session.client, asked.topic, timeout_s, printer, verify=asked.verify)
-        for span in session.run(wire.spans(asked.partitions, asked.first, asked.last)):
+    assert query.topic is not None
+    with connected(bootstrap, timeout_s) as session, topic_expected(session, query.topic):
+        wire = WireDump(session.client, query.topic, timeout_s, printer, verify=query.verify)
+        for span in session.run(wire.spans(query.partitions, query.first, query.last)):
             yield session.run(wire.examine(span))
             if printer.is_done:
                 return
 
 
-def _from_files(path: Path, asked: _Asked, printer: "BatchPrinter") -> "Iterator[DumpAccount]":
+def _from_files(path: Path, query: _DumpQuery, printer: "BatchPrinter") -> "Iterator[DumpAccount]":
     from millstream.cli.dump import offline
     from millstream.cli.dump.account import DumpAccount, PrintRange
     from millstream.cli.dump.lines import DumpPartition
     from millstream.cli.progress import ProgressBar
 
-    wanted = PrintRange(_offset(asked.first, "--from"), _offset(asked.last, "--to"))
-    logs = offline.find_logs(path, asked.topic, asked.partitions)
+    wanted = PrintRange(_offset(query.first, "--from"), _offset(query.last, "--to"))
+    logs = offline.find_logs(path, query.topic, query.partitions)
     total = sum(log.size_bytes for log in logs)
-    with ProgressBar("checking", total, in_bytes=True, wanted=asked.verify and not printer.prints) as bar:
+    with ProgressBar("checking", total, in_bytes=True, wanted=query.verify and not printer.prints) as bar:
         for log in logs:
-            yield offline.examine(log, printer, wanted, checks=asked.verify, advance=bar.advance)
+            yield offline.examine(log, printer, wanted, checks=query.verify, advance=bar.advance)
             if printer.is_done:
                 return
-    if asked.verify and path.is_dir():
-        lost = offline.lost_bytes(path, asked.topic, asked.partitions)
+    if query.verify and path.is_dir():
+        lost = offline.lost_bytes(path, query.topic, query.partitions)
         if lost:
             yield DumpAccount(DumpPartition(str(path), -1), problems=lost)
 
@@ -121,11 +122,13 @@ def _offset(position: Position, flag: str) -> int:
         return 0
     if isinstance(position, Latest):
         return OFFSET_MAX
-    raise usage_error(f"with --offline, {flag} takes an offset: only a broker looks times up")
+    raise usage_error(
+        f"{flag}: expected an offset, beginning or latest with --offline; only a broker can look up a time"
+    )
 
 
 def _report(accounts: "Iterator[DumpAccount]", *, as_json: bool, verify: bool) -> bool:
-    """Tell what was found; whether anything is wrong. What belongs to no partition is in an account without one."""
+    """Prints the results, and returns True if there are problems. Those of a whole directory have partition -1."""
     from millstream.cli.dump.account import tell
 
     seen: list[DumpAccount] = []

@@ -1,4 +1,4 @@
-"""`millstream gateway`: the web API and gRPC over brokers that run elsewhere, in this process."""
+"""Implements `millstream gateway`, which serves the web API and gRPC from this process."""
 
 import sys
 from collections.abc import Sequence
@@ -11,25 +11,25 @@ from millstream.process.exit_codes import EXIT_NOT_INSTALLED
 if TYPE_CHECKING:
     import typer
 
-_HELP = """Start a gateway: the web API and gRPC.
+_HELP = """Start a gateway, which serves the web API and gRPC.
 
-It keeps nothing, so any number of them may serve the same brokers behind a load balancer. A setting is taken from its
-flag, else from the environment (--http-port is MILLSTREAM_GATEWAY_HTTP_PORT), else from the TOML file (http_port =
-8080), else it has its default.
+A gateway is stateless: any number of them can serve the same brokers behind a load balancer. Each setting is read from
+its flag, the environment (--http-port is MILLSTREAM_GATEWAY_HTTP_PORT) or the TOML file (http_port = 8080), in this
+order of precedence.
 """
 _NEEDED = ("grpc", "httptools", "starlette", "uvicorn")
 _FLAGS = ProcessFlags(TABLE)
 
 
 def run(settings: GatewaySettings) -> int:
-    """Run a gateway until a signal ends it, and tell the exit code."""
+    """Runs a gateway until a signal ends it. Returns the exit code."""
     from importlib.util import find_spec
 
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         sys.stderr.write(
-            f"millstream: the web API and gRPC are not installed ({', '.join(missing)});"
-            " get them with: pip install 'millstream[gateway]'\n"
+            f"millstream: packages of the gateway are not installed ({', '.join(missing)});"
+            " install them with: pip install 'millstream[gateway]'\n"
         )
         return EXIT_NOT_INSTALLED
     from millstream.gateway.process import run
@@ -38,10 +38,10 @@ def run(settings: GatewaySettings) -> int:
 
 
 def plain_settings(arguments: Sequence[str]) -> GatewaySettings | None:
-    """The settings that flags with their values give; None where there is anything else to see, or to complain of."""
+    """Parses plain flags with values. Returns None if the line contains anything else or a mistake."""
     return _FLAGS.plain_settings(arguments)
 
 
 def register(app: "typer.Typer") -> None:
-    """Add the command, with a flag for each setting."""
+    """Adds the command to `app`, with one flag per setting."""
     _FLAGS.register(app, "gateway", _HELP, "Broker", lambda settings: run(settings))

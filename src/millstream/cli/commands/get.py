@@ -1,4 +1,4 @@
-"""`millstream get`: read messages."""
+"""Implements `millstream get`, which reads messages."""
 
 import json
 import os
@@ -21,6 +21,7 @@ from millstream.cli.options import (
 )
 from millstream.cli.output import print_bytes, printable, record_document, shown
 from millstream.cli.positions import Offset, parse_position
+from millstream.model.start_words import READ_START
 from millstream.seams.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -30,38 +31,39 @@ if TYPE_CHECKING:
 def get(
     topic: TopicName,
     partitions: OnlyPartitions = None,
-    start: From = "beginning",
-    end: Annotated[
-        str | None, typer.Option("--to", "-t", metavar="PLACE", help="Where to end; that place is not read itself.")
-    ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="End after so many messages.")] = None,
+    start: From = READ_START,
+    end: Annotated[str | None, typer.Option("--to", "-t", metavar="POSITION", help="Position to stop before.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Maximum number of messages.")] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Only messages with this key.")] = None,
     headers: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME[=VALUE]", help="Only messages with this header (repeatable)."),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-F", help="At the end, wait for more; Ctrl-C ends it.")] = False,
-    verbose: Verbose = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Print the values' bytes and nothing else, not even line ends.")
+    follow: Annotated[
+        bool, typer.Option("--follow", "-F", help="Wait for new messages at the end, until Ctrl-C.")
     ] = False,
+    verbose: Verbose = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print only the bytes of the values, without line ends.")] = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Read messages and print each on a line of its own.
+    """Read messages and print each value on its own line.
 
-    Without --follow it ends where the topic ended when it began. Partitions are read one after the other, and side by
-    side with --follow. What --key and --header leave out is read all the same, and neither printed nor counted.
+    Without --follow it stops at the end that the topic had when the command started. Partitions are read one after the
+    other, or concurrently with --follow. Messages that --key and --header exclude are still sent by the broker, but
+    they are neither printed nor counted.
     """
     with failures_explained(as_json):
         now_ms = SystemClock().wall_ms()
         first = parse_position(start, "--from", now_ms)
         last = parse_position(end, "--to", now_ms) if end is not None else None
         if follow and last is not None and not isinstance(last, Offset):
-            raise usage_error("with --follow, --to takes an offset: where a time ends is only known once it is over")
+            raise usage_error(
+                "--to: only an offset is accepted with --follow, because new messages may have old timestamps"
+            )
         if as_json + verbose + raw > 1:
-            raise usage_error("--json, --verbose and --raw exclude each other")
+            raise usage_error("--json, --verbose and --raw cannot be combined")
         from millstream.cli.messages.topic_reads import TopicRead
         from millstream.cli.session import connected
         from millstream.cli.suggestions import topic_expected
@@ -74,23 +76,25 @@ def get(
 
 
 def selection(key: str | None, headers: Sequence[str]) -> "Callable[[Record], bool] | None":
-    """What tells whether a message was asked for; None where all are. A header without a value may have any."""
+    """Returns a filter by key and headers, or None if all messages match. A header without `=` matches any value."""
     if key is None and not headers:
         return None
     key_bytes = None if key is None else os.fsencode(key)
-    asked = [(name, os.fsencode(value) if sign else None) for name, sign, value in (h.partition("=") for h in headers)]
+    requested = [
+        (name, os.fsencode(value) if sign else None) for name, sign, value in (h.partition("=") for h in headers)
+    ]
 
     def has(record: "Record", name: str, value: bytes | None) -> bool:
         return any(name == found and value in (None, data) for found, data in record.headers)
 
-    def is_asked_for(record: "Record") -> bool:
-        return (key is None or record.key == key_bytes) and all(has(record, name, value) for name, value in asked)
+    def matches(record: "Record") -> bool:
+        return (key is None or record.key == key_bytes) and all(has(record, name, value) for name, value in requested)
 
-    return is_asked_for
+    return matches
 
 
 class MessagePrinter:
-    """Writes messages as they are asked for; bytes go out as they came in."""
+    """Writes messages in the requested format. Plain and raw output leave the bytes of values unchanged."""
 
     def __init__(self, topic: str, *, as_json: bool = False, verbose: bool = False, raw: bool = False) -> None:
         self._topic = topic
@@ -122,7 +126,7 @@ class MessagePrinter:
 
 
 def _time(timestamp_ms: int) -> str:
-    """A message's time on this machine's wall; beyond what a calendar has years for, as `--from` would take it."""
+    """Formats a timestamp as local time, or as `@milliseconds` if it is beyond the calendar. A negative one is `-`."""
     if timestamp_ms < 0:
         return "-"
     try:

@@ -1,4 +1,4 @@
-"""`millstream group list | describe | reset | forget | delete`."""
+"""Implements `millstream group list | describe | reset | forget | delete`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,9 +16,9 @@ from millstream.model.errors import ErrorCode, MillstreamError
 if TYPE_CHECKING:
     from millstream.cli.session import CommandSession
     from millstream.cli.views.group_progress import GroupProgress, OffsetMove
-    from millstream.sdk.admin.group_results import GroupDescription, GroupMember
+    from millstream.sdk.admin.group_results import GroupDescription, GroupLag, GroupMember
 
-app = typer.Typer(help="Look after groups: who reads what, and how far they are.", no_args_is_help=True)
+app = typer.Typer(help="Show and manage groups: members, committed offsets and lag.", no_args_is_help=True)
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.", show_default=False)]
 
@@ -27,7 +27,7 @@ GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the gro
 def list_groups(
     states: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Only those in this state, such as Stable (repeatable)."),
+        typer.Option("--state", help="Only groups in this state, such as Stable (repeatable)."),
     ] = None,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -59,19 +59,17 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Show a group: its state, its members, and for each partition how far it is and who reads it."""
+    """Show a group's state and members, and the committed offset, lag and member of each partition."""
     with failures_explained(as_json):
         from millstream.cli.session import connected
-        from millstream.cli.views.group_progress import progress
-        from millstream.cli.views.offset_resets import bounds_of
+        from millstream.cli.views.group_progress import with_members
+        from millstream.sdk.admin.group_lag import lag_of
 
         with connected(bootstrap, timeout) as session:
             client = session.client
             group = session.run(client.groups.describe(name, timeout_s=timeout))
-            committed = session.run(client.groups.offsets(name, timeout_s=timeout))
-            places = {*committed, *(where for member in group.members for where in member.partitions)}
-            bounds = session.run(bounds_of(client, sorted(places), timeout))
-        rows = progress(committed, group.members, bounds)
+            lags = session.run(lag_of(client, group, timeout))
+        rows = with_members(lags, group.members)
         if as_json:
             print_json(_document(group, rows))
         else:
@@ -105,11 +103,11 @@ def _document(group: "GroupDescription", rows: "Sequence[GroupProgress]") -> dic
             {
                 "topic": row.where.topic,
                 "partition": row.where.partition,
-                "committed": row.committed.offset if row.committed else None,
-                "metadata": row.committed.metadata if row.committed else None,
-                "beginning": row.bounds.beginning if row.bounds else None,
-                "end": row.bounds.end if row.bounds else None,
-                "lag": row.lag,
+                "committed": row.progress.committed.offset if row.progress.committed else None,
+                "metadata": row.progress.committed.metadata if row.progress.committed else None,
+                "beginning": row.progress.beginning,
+                "end": row.progress.end,
+                "lag": row.progress.lag,
                 "member_id": row.member.member_id if row.member else None,
             }
             for row in rows
@@ -128,7 +126,7 @@ def _print_group(group: "GroupDescription", rows: "Sequence[GroupProgress]") -> 
     if group.members:
         print_line()
         shown = [
-            (_named(member), _host(member), ", ".join(member.topics) or "-", len(member.partitions))
+            (_member_name(member), _host(member), ", ".join(member.topics) or "-", len(member.partitions))
             for member in group.members
         ]
         print_table(("member", "host", "topics", "partitions"), shown, numbers=("partitions",))
@@ -138,10 +136,10 @@ def _print_group(group: "GroupDescription", rows: "Sequence[GroupProgress]") -> 
             (
                 row.where.topic,
                 row.where.partition,
-                row.committed.offset if row.committed else "-",
-                row.bounds.end if row.bounds else "damaged" if row.is_damaged else "gone",
-                "-" if row.lag is None else row.lag,
-                _named(row.member) if row.member else "-",
+                row.progress.committed.offset if row.progress.committed else "-",
+                _end(row.progress),
+                "-" if row.progress.lag is None else row.progress.lag,
+                _member_name(row.member) if row.member else "-",
             )
             for row in rows
         ]
@@ -149,26 +147,32 @@ def _print_group(group: "GroupDescription", rows: "Sequence[GroupProgress]") -> 
         print_table(columns, table, numbers=columns[1:5])
 
 
-def _named(member: "GroupMember") -> str:
-    """A member as people know it; its own id is long and says nothing, but it is what tells two of them apart."""
+def _end(progress: "GroupLag") -> int | str:
+    if progress.end is None:
+        return "damaged" if progress.is_damaged else "gone"
+    return progress.end
+
+
+def _member_name(member: "GroupMember") -> str:
+    """Names a member by its instance id, or else by its client id and the end of its member id."""
     return member.instance_id or f"{member.client_id or 'unnamed'} {member.member_id[-8:]}".strip()
 
 
 def _host(member: "GroupMember") -> str:
-    """Kafka writes addresses as Java does, with nothing before the stroke."""
+    """Removes the leading slash of Kafka's address format, which is Java's."""
     return member.client_host.removeprefix("/")
 
 
 @app.command()
 def reset(
     name: GroupName,
-    target: Annotated[str, typer.Option("--to", "-t", metavar="PLACE", help=f"Where to go on: {TARGETS}.")],
+    target: Annotated[str, typer.Option("--to", "-t", metavar="POSITION", help=f"New position: {TARGETS}.")],
     topics: Annotated[
         list[str] | None,
         typer.Option(
             "--topic",
             metavar="TOPIC",
-            help="Only this one (repeatable); otherwise all it has read.",
+            help="Only this topic (repeatable; default: all with committed offsets).",
             autocompletion=complete_topic,
         ),
     ] = None,
@@ -176,15 +180,15 @@ def reset(
         list[int] | None,
         typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Only this partition of it (repeatable)."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the effect without changing anything.")] = False,
     yes: Yes = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Set where a group goes on reading. Shows what will be read again or skipped, and asks.
+    """Set the committed offsets of a group. Shows what will be read again or skipped, and asks for confirmation.
 
-    The group's consumers have to be stopped: a running one would commit its own place over it.
+    Stop the group's consumers first: a running consumer would overwrite the new offsets.
     """
     with failures_explained(as_json):
         from millstream.cli.session import connected
@@ -196,7 +200,7 @@ def reset(
         with connected(bootstrap, timeout) as session:
             members = _members(session, name, timeout)
             if members and not dry_run:
-                raise _still_read(name, members)
+                raise _active_members_error(name, members)
             rows = session.run(_moves(session, name, topics or (), partitions or (), to, timeout))
             if not as_json:
                 _print_moves(name, rows, members)
@@ -212,7 +216,7 @@ def reset(
 
 
 def _members(session: "CommandSession", name: str, timeout_s: float) -> "tuple[GroupMember, ...]":
-    """Who is in the group; nobody where there is no such group yet."""
+    """Returns the members of the group, or none if the group does not exist yet."""
     try:
         return session.run(session.client.groups.describe(name, timeout_s=timeout_s)).members
     except MillstreamError as error:
@@ -221,8 +225,8 @@ def _members(session: "CommandSession", name: str, timeout_s: float) -> "tuple[G
         return ()
 
 
-def _still_read(name: str, members: "Sequence[GroupMember]") -> MillstreamError:
-    shown = ", ".join(f"{_named(member)} at {_host(member)}" for member in members[:3])
+def _active_members_error(name: str, members: "Sequence[GroupMember]") -> MillstreamError:
+    shown = ", ".join(f"{_member_name(member)} at {_host(member)}" for member in members[:3])
     more = f" and {len(members) - 3} more" if len(members) > 3 else ""
     text = f"group {name!r} has {counted(len(members), 'active member')}: {shown}{more}"
     return MillstreamError(ErrorCode.NON_EMPTY_GROUP, text)
@@ -237,14 +241,14 @@ async def _moves(
     committed = await client.groups.offsets(name, timeout_s=timeout_s)
     places = await choose_places(client, committed, topics, partitions, timeout_s)
     if not places:
-        text = f"group {name!r} has committed nothing yet; name a topic with --topic"
+        text = f"group {name!r} has no committed offsets yet; name a topic with --topic"
         raise MillstreamError(ErrorCode.GROUP_ID_NOT_FOUND, text)
     return await moves(client, committed, places, to, timeout_s)
 
 
 def _print_moves(name: str, rows: "Sequence[OffsetMove]", members: "Sequence[GroupMember]") -> None:
     if members:
-        print_line(f"Now it would be refused: group {name} has {counted(len(members), 'active member')}.")
+        print_line(f"A reset would be refused now: group {name} has {counted(len(members), 'active member')}.")
     columns = ("topic", "partition", "from", "to", "effect")
     shown = [
         (row.where.topic, row.where.partition, "-" if row.before is None else row.before, row.after, row.effect)
@@ -280,7 +284,8 @@ def _moves_document(name: str, rows: "Sequence[OffsetMove]", *, done: bool) -> d
 def forget(
     name: GroupName,
     topic: Annotated[
-        str, typer.Option("--topic", metavar="TOPIC", help="What it has read.", autocompletion=complete_topic)
+        str,
+        typer.Option("--topic", metavar="TOPIC", help="Topic whose offsets to delete.", autocompletion=complete_topic),
     ],
     partitions: Annotated[
         list[int] | None,
@@ -291,7 +296,7 @@ def forget(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Forget where a group was in a topic that none of its consumers reads. Asks first, as `delete` does."""
+    """Delete a group's committed offsets of a topic that none of its consumers reads. Asks for confirmation."""
     with failures_explained(as_json):
         from millstream.cli.session import connected
 
@@ -303,13 +308,13 @@ def forget(
             wanted = [where for where in sorted(committed) if where.topic == topic]
             places = [where for where in wanted if not partitions or where.partition in partitions]
             if places and not yes:
-                text = f"Forget where group {name} was in {counted(len(places), 'partition')} of {topic}?"
-                ask(f"forget where group {name} was", text, as_json=as_json)
+                text = f"Delete the offsets of group {name} in {counted(len(places), 'partition')} of {topic}?"
+                ask(f"delete offsets of group {name}", text, as_json=as_json)
             session.run(groups.delete_offsets(name, places, timeout_s=timeout))
         if as_json:
             print_json({"group": name, "topic": topic, "forgotten": [where.partition for where in places]})
         else:
-            print_line(f"Forgot where group {name} was in {counted(len(places), 'partition')} of {topic}.")
+            print_line(f"Deleted the offsets of group {name} in {counted(len(places), 'partition')} of {topic}.")
 
 
 @app.command()
@@ -320,11 +325,11 @@ def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Delete groups, with what they have committed. Asks first; where nobody can answer, it takes --yes."""
+    """Delete groups with their committed offsets. Asks for confirmation; needs --yes without a terminal."""
     with failures_explained(as_json):
         if not yes:
             listed = ", ".join(names)
-            ask(f"delete {listed}", f"Delete {listed} with all that was committed?", as_json=as_json)
+            ask(f"delete {listed}", f"Delete {listed} with all committed offsets?", as_json=as_json)
         from millstream.cli.session import connected
 
         with connected(bootstrap, timeout) as session:

@@ -1,4 +1,4 @@
-"""`millstream info`: what is installed here, and what the broker says of itself."""
+"""Implements `millstream info`, which shows the local installation, and version and features of the broker."""
 
 import platform
 import sys
@@ -22,9 +22,9 @@ def info(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Show versions and features, of what is installed here and of the broker.
+    """Show versions and features of the local installation and of the broker.
 
-    Without a broker it still tells about this machine; that is an error only if one was named.
+    If no broker can be reached, it still shows the local installation, and fails only if a broker was named.
     """
     with failures_explained(as_json):
         local = _local_facts()
@@ -104,7 +104,7 @@ _LABELS = {
     "node_id": "node",
     "software": "software",
     "client_versions": "works with SDK",
-    "drift_ms": "our clock is ahead by",
+    "drift_ms": "local clock ahead by",
     "features": "features",
     "warning": "warning",
     "message": "not reached",

@@ -1,4 +1,4 @@
-"""`millstream pipeline init | run | archive | verify`: work on topics with Spark, by files."""
+"""Implements `millstream pipeline init | run | archive | verify`, which process topics with Spark."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.spark.pipelines.statements import Result
 
 app = typer.Typer(
-    help="Work on topics with Spark: run pipelines that are files, and archive topics, on this machine or a cluster.",
+    help="Process topics with Spark, on this machine or on a cluster: run pipelines, and archive topics.",
     no_args_is_help=True,
 )
 app.command()(init)
@@ -46,22 +46,24 @@ app.command(no_args_is_help=True)(verify)
 @app.command(no_args_is_help=True)
 def run(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file of Python (.py) or of SQL (.sql), or a project's directory.")
+        Path, typer.Argument(metavar="FILE", help="Python file (.py), SQL file (.sql) or project directory.")
     ],
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[-- ARGUMENTS...]",
-            help="For a Python file, as sys.argv; behind `--`, so that its options are not taken for these.",
+            help="Arguments of a Python file (its sys.argv), after `--`.",
             show_default=False,
         ),
     ] = None,
     master: Master = None,
     conf: Conf = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Streams read what is there now and end, whatever trigger they have.")
+        bool, typer.Option("--once", help="Make streams read the available data and end, whatever their trigger.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show of what a statement answers.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows to show per statement.")
+    ] = 100,
     every: Every = 10.0,
     grace: Grace = 30.0,
     log: LogFile = None,
@@ -69,22 +71,22 @@ def run(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Run a pipeline that is a file, until it ends or Ctrl-C ends it.
+    """Run a pipeline until it ends or is stopped by Ctrl-C.
 
-    A Python file finds a Spark session as `spark`. It may do any work and start any number of streams; when it has run,
-    the command waits for them, and shows how many rows each has read, how fast, and how many messages it is behind.
-    When one fails, the others are stopped and the command fails. Where the file does not say otherwise, topics are
-    those of the brokers named here, whose addresses it finds as `bootstrap`. Options of its own stand behind `--`:
+    A Python file uses the variable `spark` as its Spark session. It may start any number of streams. When the file has
+    run, the command waits for the streams and shows the rows, the speed and the lag of each. If a stream fails, the
+    others are stopped and the command fails. By default, topics are read from the brokers named here, whose addresses
+    are in the variable `bootstrap`. Put the file's own options after `--`:
     `millstream pipeline run FILE.py --once -- --day 3`.
 
-    A file of SQL has statements divided by semicolons; what they answer is printed. `${bootstrap}` stands for the
+    A SQL file contains statements separated by semicolons. Their results are printed. `${bootstrap}` stands for the
     brokers' addresses.
 
-    A project of Spark Declarative Pipelines is a directory with a `spark-pipeline.yml`. Each run reads what is new, and
+    A project of Spark Declarative Pipelines is a directory with a `spark-pipeline.yml`. Each run reads the new data and
     ends.
 
-    On a cluster, every worker needs the same Python as here, with Millstream. Modules of your own go along with
-    `--conf spark.submit.pyFiles=a.py,b.zip`; checkpoints and files need a place that all workers reach.
+    On a cluster, every worker needs the same Python version, with Millstream installed. Add your own modules with
+    `--conf spark.submit.pyFiles=a.py,b.zip`. Checkpoints and files must be in storage that all workers can reach.
     """
     with failures_explained(as_json):
         spark_expected()
@@ -93,7 +95,7 @@ def run(
         from millstream.sdk.connection.address import parse_bootstrap
 
         parse_bootstrap(bootstrap)
-        os.environ[BOOTSTRAP_VARIABLE] = bootstrap  # Where a file does not say which brokers it means, it means these.
+        os.environ[BOOTSTRAP_VARIABLE] = bootstrap  # The default for files that name no brokers.
 
         view = PipelineView(as_json=as_json, every_s=every)
         chosen = SparkChoice(master, settings, log, grace, verbose)
@@ -101,7 +103,7 @@ def run(
             _run_project(file, view, chosen)
             return
         with failures_of_spark(view, chosen):
-            work = _work(file, arguments or [], bootstrap, limit, as_json)
+            work = _runner_of(file, arguments or [], bootstrap, limit, as_json)
         from millstream.spark.pipelines.pipeline_run import reading_once
 
         with pipeline_started(file.stem, view, chosen, file) as pipeline, reading_once() if once else nullcontext():
@@ -114,7 +116,7 @@ def _run_project(path: Path, view: "PipelineView", chosen: SparkChoice) -> None:
 
     file = specification(path)
     if file is None:
-        raise usage_error(f"{path}: there is no spark-pipeline.yml", "`millstream pipeline init` makes a project, too.")
+        raise usage_error(f"{path}: there is no spark-pipeline.yml", "`millstream pipeline init` can create a project.")
     with failures_of_spark(view, chosen), chosen.opened_log() as log:
         run_project(
             file,
@@ -126,15 +128,15 @@ def _run_project(path: Path, view: "PipelineView", chosen: SparkChoice) -> None:
         )
 
 
-def _work(
+def _runner_of(
     file: Path, arguments: Sequence[str], bootstrap: str, limit: int, as_json: bool
 ) -> "Callable[[Pipeline], None]":
-    """What the file is to do; what is no file, or no Python, is said before Spark is started."""
+    """Returns the function that runs the file. Reports a missing or invalid file before Spark starts."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise usage_error(f"{file}: {reason}", "`millstream pipeline init` makes a file to begin with.") from None
+        reason = error.strerror if isinstance(error, OSError) else "not a text file in UTF-8"
+        raise usage_error(f"{file}: {reason}", "`millstream pipeline init` creates a file to start from.") from None
     if file.suffix == ".py":
         from millstream.spark.pipelines.python_file import compiled, offer_modules, run_python
 
@@ -144,19 +146,19 @@ def _work(
     if file.suffix == ".sql":
         if arguments:
             raise usage_error(
-                "arguments are for files of Python; a file of SQL has ${NAME} for what --conf NAME=VALUE says"
+                "only Python files take arguments; a SQL file uses ${NAME} for the value of --conf NAME=VALUE"
             )
         from millstream.spark.pipelines.statements import run_sql
 
         def work(pipeline: "Pipeline") -> None:
             pipeline.spark.conf.set("bootstrap", bootstrap)
-            run_sql(pipeline.spark, file, text, limit, lambda result: _tell(result, as_json))
+            run_sql(pipeline.spark, file, text, limit, lambda result: _print_result(result, as_json))
 
         return work
-    raise usage_error(f"{file}: expected a file of Python (.py) or of SQL (.sql)")
+    raise usage_error(f"{file}: expected a Python file (.py) or a SQL file (.sql)")
 
 
-def _tell(result: "Result", as_json: bool) -> None:
+def _print_result(result: "Result", as_json: bool) -> None:
     rows = [[_plain(value) for value in row] for row in result.rows]
     if as_json:
         answer = {"columns": list(result.columns), "rows": rows, "truncated": result.is_cut} if result.columns else {}
@@ -167,7 +169,7 @@ def _tell(result: "Result", as_json: bool) -> None:
             result.columns, [["-" if value is None else value for value in row] for row in rows], numbers=numbers
         )
         if result.is_cut:
-            print_line("There are more rows; --limit asks for more of them.")
+            print_line("There are more rows; raise --limit to show them.")
         print_line()
     else:
         print_note(f"line {result.statement.line}: {result.statement.first_line} ({result.seconds:.1f} s)")
@@ -175,7 +177,7 @@ def _tell(result: "Result", as_json: bool) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it, and people read it."""
+    """Converts a value to one that JSON can express and people can read."""
     if isinstance(value, bytes | bytearray):
         return shown(bytes(value))
     return value if isinstance(value, int | float | str | bool | None) else str(value)

@@ -1,4 +1,4 @@
-"""`millstream pipeline archive | verify`: topics as Parquet files, and whether these are what the log was."""
+"""Implements `millstream pipeline archive | verify`, which store topics as Parquet files and check these files."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.failures import EXIT_DAMAGED, HintedError, failures_explained
-from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, TopicName, check_choice
+from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, TopicName, check_choice, duration_parser
 from millstream.cli.output import counted, print_json, print_line, shown_size
 from millstream.cli.spark import (
     Conf,
@@ -24,6 +24,7 @@ from millstream.cli.spark import (
 )
 from millstream.cli.views.pipeline_view import PipelineView
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.start_words import BEGINNING, start_word
 
 if TYPE_CHECKING:
     from millstream.spark.archive import ArchiveProgress, ArchiveVerdict
@@ -32,45 +33,51 @@ if TYPE_CHECKING:
 _PROGRESS_S = 10.0
 _LOSSES = ("fail", "earliest")
 _HINTS = {
-    ErrorCode.OFFSET_OUT_OF_RANGE: "`--data-loss earliest` goes on with what is there, and remembers the hole.",
-    ErrorCode.UNKNOWN_TOPIC_ID: "Choose another place for the new topic with --to; the old archive stays as it is.",
-    ErrorCode.RESOURCE_NOT_FOUND: "`millstream pipeline archive` makes one.",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "`--data-loss earliest` continues with the available messages, and records the gap.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "Choose another directory for the new topic with --to; the old archive is not changed.",
+    ErrorCode.RESOURCE_NOT_FOUND: "`millstream pipeline archive` creates an archive.",
 }
 
 
 class ArchiveView(PipelineView):
-    """Of messages, where Spark counts files or knows of no query at all."""
+    """Shows progress in messages. Spark counts files instead, and `verify` runs no streaming query at all."""
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__(as_json=as_json, every_s=_PROGRESS_S)
-        self._told: Sequence[QueryState] = ()
+        self._latest: Sequence[QueryState] = ()
 
     def tell(self, what: str, progress: "ArchiveProgress") -> None:
         from millstream.spark.pipelines.query_monitor import QueryState
 
-        self._told = [QueryState(what, progress.rows, progress.batches, progress.behind)]
+        self._latest = [QueryState(what, progress.rows, progress.batches, progress.behind)]
 
     def show(self, states: "Sequence[QueryState]") -> None:
-        super().show(self._told)
+        super().show(self._latest)
 
 
 def archive(
     topic: TopicName,
-    to: Annotated[str, typer.Option("--to", metavar="PATH", help="A directory, or a URI such as s3://bucket/path.")],
-    once: Annotated[bool, typer.Option("--once", help="Archive what is there now, and end.")] = False,
+    to: Annotated[str, typer.Option("--to", metavar="PATH", help="Directory, or URI such as s3://bucket/path.")],
+    once: Annotated[bool, typer.Option("--once", help="Archive the available messages, and end.")] = False,
     every: Annotated[
-        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="How often what has come is archived.")
+        float,
+        typer.Option(
+            "--every",
+            parser=duration_parser(0.1),
+            metavar="DURATION",
+            help="Interval between two batches of the archive.",
+        ),
     ] = 60.0,
     data_loss: Annotated[
         str,
         typer.Option(
-            "--data-loss", metavar="|".join(_LOSSES), help="Where messages expired before they could be archived."
+            "--data-loss", metavar="|".join(_LOSSES), help="What to do if messages expired before they were archived."
         ),
     ] = "fail",
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            "--checkpoint", metavar="PATH", help="Where Spark keeps how far it is; otherwise beside the archive."
+            "--checkpoint", metavar="PATH", help="Directory of Spark's checkpoint (default: beside the archive)."
         ),
     ] = None,
     master: Master = None,
@@ -81,20 +88,22 @@ def archive(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Store a topic as Parquet files by day and partition, every message once; the next run goes on behind this one.
+    """Store a topic as Parquet files by day and partition, each message once. The next run continues after this one.
 
-    Without --once it goes on with what comes until Ctrl-C. Whatever is killed, a batch is archived whole or not at all.
-    `millstream pipeline verify` compares archive and log; `.option("archive", PATH)` reads both as one in Spark.
+    Without --once it continues with new messages until Ctrl-C. A batch is archived completely or not at all, even if a
+    process is killed. `millstream pipeline verify` compares archive and log; `.option("archive", PATH)` reads both as
+    one in Spark.
     """
-    with failures_explained(as_json), _hinted():
+    with failures_explained(as_json), _archive_hints():
         spark_expected()
+        data_loss = "earliest" if start_word(data_loss) == BEGINNING else data_loss
         check_choice("--data-loss", data_loss, _LOSSES)
         chosen = SparkChoice(master, read_settings(conf or []), log, grace, verbose)
         view = ArchiveView(as_json=as_json)
         from millstream.spark.archive import archive as bring_up_to_date
         from millstream.spark.archive.archive_runs import begun
 
-        begun(topic, to, bootstrap)  # What is wrong is said before Spark is started, which takes a while.
+        begun(topic, to, bootstrap)  # Reports mistakes before Spark starts, which takes a while.
 
         what = f"archive of {topic}"
         with pipeline_started(what, view, chosen) as pipeline:
@@ -111,10 +120,10 @@ def archive(
                 is_stopped=pipeline.asked_to_end(),
                 grace=grace,
             )
-        _tell_end(done, as_json)
+        _print_summary(done, as_json)
 
 
-def _tell_end(done: "ArchiveProgress", as_json: bool) -> None:
+def _print_summary(done: "ArchiveProgress", as_json: bool) -> None:
     if as_json:
         print_json(asdict(done))
     else:
@@ -124,9 +133,9 @@ def _tell_end(done: "ArchiveProgress", as_json: bool) -> None:
 
 
 def verify(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Where the archive is.", show_default=False)],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Directory or URI of the archive.", show_default=False)],
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Only this one; otherwise all that are there.")
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic (default: all in the archive).")
     ] = None,
     master: Master = None,
     conf: Conf = None,
@@ -137,9 +146,9 @@ def verify(
 ) -> None:
     """Compare archives with their topics: every file, and every message that the log still has.
 
-    Ends with 7 where they differ, and says where.
+    Prints the differences, and exits with 7 if there are any.
     """
-    with failures_explained(as_json), _hinted():
+    with failures_explained(as_json), _archive_hints():
         spark_expected()
         chosen = SparkChoice(master, read_settings(conf or []), log, 0.0, verbose)
         from millstream.sdk.connection.address import parse_bootstrap
@@ -156,18 +165,18 @@ def verify(
         with pipeline_started("verify", view, chosen) as pipeline:
             verdicts = compare(pipeline.spark, path, bootstrap=bootstrap, topic=topic, on_progress=tell)
         for verdict in verdicts:
-            _tell_verdict(verdict, as_json)
+            _print_verdict(verdict, as_json)
         if any(verdict.differences for verdict in verdicts):
             raise typer.Exit(EXIT_DAMAGED)
 
 
-def _tell_verdict(verdict: "ArchiveVerdict", as_json: bool) -> None:
+def _print_verdict(verdict: "ArchiveVerdict", as_json: bool) -> None:
     if as_json:
         print_json(asdict(verdict))
         return
     log = f"{verdict.compared} of them compared with the log"
     if verdict.behind is None:
-        log = "the topic is gone, or another one by now, so only the files were checked"
+        log = "the topic was deleted or recreated, so only the files were checked"
     elif verdict.behind:
         log += f", which has {verdict.behind} more"
     lost = f"; {counted(verdict.lost, 'offset')} expired before they were archived" if verdict.lost else ""
@@ -178,8 +187,8 @@ def _tell_verdict(verdict: "ArchiveVerdict", as_json: bool) -> None:
 
 
 @contextmanager
-def _hinted() -> Iterator[None]:
-    """What to do, where that is another thing than for other commands."""
+def _archive_hints() -> Iterator[None]:
+    """Gives errors a hint that fits archives, where the hint of other commands does not."""
     try:
         yield
     except MillstreamError as error:

@@ -1,4 +1,4 @@
-"""`millstream pipeline init`: a pipeline to begin from."""
+"""Implements `millstream pipeline init`, which creates a pipeline from a template."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,18 +12,19 @@ from millstream.cli.output import print_json, print_line, print_table
 
 def init(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="What to call it, and what it writes.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Name of the pipeline and of what it writes.", show_default=False),
     ] = None,
     template: Annotated[
-        str, typer.Option("--template", "-t", metavar="TEMPLATE", help="What to begin from.")
+        str, typer.Option("--template", "-t", metavar="TEMPLATE", help="Template to start from.")
     ] = "count",
-    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic that it reads.")] = "orders",
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Topic that it reads.")] = "orders",
     as_list: Annotated[bool, typer.Option("--list", "-l", help="List the templates.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a pipeline to begin from, here: a file, or a directory of them.
+    """Create a pipeline from a template in the current directory: a file, or a directory of files.
 
-    It runs as it is, with `millstream pipeline run`, and is yours to change. Nothing that is there is overwritten.
+    `millstream pipeline run` runs it unchanged, and you can edit it. Existing files are never overwritten.
     """
     with failures_explained(as_json):
         if as_list == (name is not None):
@@ -33,7 +34,7 @@ def init(
         if name is None:
             _list(as_json)
         else:
-            _make(name, template, topic, as_json)
+            _create(name, template, topic, as_json)
 
 
 def _list(as_json: bool) -> None:
@@ -45,14 +46,14 @@ def _list(as_json: bool) -> None:
         print_table(("template", "purpose"), [(each.name, each.purpose) for each in TEMPLATES])
 
 
-def _make(name: str, template: str, topic: str, as_json: bool) -> None:
+def _create(name: str, template: str, topic: str, as_json: bool) -> None:
     from millstream.spark.pipelines import templates
 
-    made = templates.make(templates.template(template), name, topic, Path())
+    created = templates.make(templates.template(template), name, topic, Path())
     if as_json:
-        print_json({"template": template, "files": [str(path) for path in made]})
+        print_json({"template": template, "files": [str(path) for path in created]})
         return
-    for path in made:
+    for path in created:
         print_line(f"{path}{'/' if path.is_dir() else ''}")
     print_line()
-    print_line(f"Run it with: millstream pipeline run {made[0]}")
+    print_line(f"Run it with: millstream pipeline run {created[0]}")

@@ -1,4 +1,4 @@
-"""`millstream put`: write messages."""
+"""Implements `millstream put`, which writes messages."""
 
 import os
 import sys
@@ -36,42 +36,40 @@ def put(
     values: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MESSAGE]...",
-            help="Messages; without any, each line of standard input is one.",
-            show_default=False,
+            metavar="[MESSAGE]...", help="Messages (default: the lines of standard input).", show_default=False
         ),
     ] = None,
     files: Annotated[
         list[str] | None,
-        typer.Option("--file", metavar="FILE", help="Each line of it is a message (repeatable); - is standard input."),
+        typer.Option("--file", metavar="FILE", help="File whose lines are messages (repeatable; - is standard input)."),
     ] = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Each file, or all of standard input, is one message.")
+        bool, typer.Option("--whole", help="Read each file, or all of standard input, as one message.")
     ] = False,
     json_lines: Annotated[
-        bool, typer.Option("--json-lines", help="Each message is a JSON object with value, key, headers and more.")
+        bool, typer.Option("--json-lines", help="Parse each line as a JSON object with value, key, headers and more.")
     ] = False,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every message.")] = None,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Stands between key and message.")
+        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Text between key and value.")
     ] = None,
     headers: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header of every message (repeatable)."),
     ] = None,
     null_value: Annotated[
-        str | None, typer.Option("--null-value", metavar="TEXT", help="A message of this text has no value.")
+        str | None, typer.Option("--null-value", metavar="TEXT", help="Text that stands for a null value.")
     ] = None,
     tombstone: Annotated[
-        bool, typer.Option("--tombstone", help="Write one message with the --key and without a value.")
+        bool, typer.Option("--tombstone", help="Write a tombstone: one message with the --key and a null value.")
     ] = False,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Partition; otherwise the key decides."),
+        typer.Option("--partition", "-p", min=0, max=PARTITIONS_MAX, help="Partition (default: chosen by the key)."),
     ] = None,
     by_hash: Annotated[
         int | None,
-        typer.Option("--hash", min=-HASH_MAX, max=HASH_MAX, help="Decides the partition, by its remainder."),
+        typer.Option("--hash", min=-HASH_MAX, max=HASH_MAX, help="Choose the partition: hash modulo partition count."),
     ] = None,
     timestamp: Annotated[
         str | None,
@@ -85,21 +83,21 @@ def put(
 ) -> None:
     """Write messages: the arguments, the lines of files, or the lines of standard input.
 
-    Each message is stored once, however often it had to be sent. What was typed is sent at once, line by line.
+    Each message is stored once, even if it is sent several times. A typed line is sent immediately.
     """
     with failures_explained(as_json):
         check_choice("--compression", compression, COMPRESSIONS)
         check_choice("--acks", acks, ACKS)
         _check_key(key, key_separator, json_lines=json_lines, tombstone=tombstone)
         if by_hash is not None and (partition is not None or json_lines):
-            raise usage_error("--hash decides the partition of all messages; leave out --partition and --json-lines")
+            raise usage_error("--hash cannot be combined with --partition or --json-lines")
         if sum((bool(values), bool(files), tombstone)) > 1:
-            raise usage_error("messages come from arguments, from --file or from --tombstone, not from several of them")
+            raise usage_error("give messages as arguments, with --file or with --tombstone; these cannot be combined")
         if whole and (values or tombstone or json_lines):
-            raise usage_error("--whole is for files and standard input, and not for JSON lines")
+            raise usage_error("--whole cannot be combined with message arguments, --tombstone or --json-lines")
         sources = [] if values or tombstone else files or ["-"]
         if "-" in sources and sys.stdin is None:
-            raise usage_error("there are no messages: neither arguments nor a standard input")
+            raise usage_error("there are no messages: no arguments were given and standard input is closed")
         from millstream.cli.messages.message_input import MessageToPut
         from millstream.cli.messages.topic_writes import WriteOptions, write
         from millstream.sdk.producing.options import ProducerOptions
@@ -112,13 +110,13 @@ def put(
             None if timestamp is None else parse_time(timestamp, "--timestamp", SystemClock().wall_ms()),
         )
         parse = _parser(common, key_separator, null_value, json_lines=json_lines)
-        portions = _portions(values, sources, common, parse, whole=whole, tombstone=tombstone)
+        chunks = _chunks(values, sources, common, parse, whole=whole, tombstone=tombstone)
         options = ProducerOptions(compression=compression, acks=ACKS[acks], timeout_s=timeout, in_order=True)
         how = WriteOptions(topic, options, by_hash)
-        write(portions, how, bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
+        write(chunks, how, bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
 
 
-def _portions(
+def _chunks(
     values: list[str] | None,
     sources: list[str],
     common: "MessageToPut",
@@ -138,17 +136,17 @@ def _portions(
 
 def _check_key(key: str | None, key_separator: str | None, *, json_lines: bool, tombstone: bool) -> None:
     if key is not None and key_separator is not None:
-        raise usage_error("--key and --key-separator exclude each other")
+        raise usage_error("--key and --key-separator cannot be combined")
     if key_separator == "":
         raise usage_error("--key-separator must not be empty")
     if key_separator is not None and json_lines:
-        raise usage_error("--key-separator and --json-lines exclude each other: JSON has a field for the key")
+        raise usage_error("--key-separator and --json-lines cannot be combined: JSON lines have a field for the key")
     if tombstone and key is None:
-        raise usage_error("--tombstone needs a --key: it says that the key's last message counts no more")
+        raise usage_error("--tombstone needs --key: a tombstone deletes the messages of its key")
 
 
 def _parser(common: "MessageToPut", separator: str | None, null_value: str | None, *, json_lines: bool) -> "Parse":
-    """What makes a message of a line, with what the flags say of all of them."""
+    """Returns the function that parses a line. `common` holds what the flags set for all messages."""
     null = None if null_value is None else os.fsencode(null_value)
     if json_lines:
         return partial(_parse_json, common)
@@ -165,7 +163,7 @@ def _parse_with_key(common: "MessageToPut", null: bytes | None, separator: bytes
     key, found, rest = line.partition(separator)
     if not found:
         text = os.fsdecode(separator)
-        raise ValueError(f"there is no {text!r} between key and message; mend the line, or choose another separator")
+        raise ValueError(f"there is no {text!r} between key and value; correct the line, or choose another separator")
     return common._replace(value=None if rest == null else rest, key=key)
 
 
@@ -184,7 +182,7 @@ def _parse_json(common: "MessageToPut", line: bytes) -> "MessageToPut":
 
 
 def _total_bytes(sources: list[str]) -> int | None:
-    """How much there is to read, where that can be known beforehand."""
+    """Returns the number of bytes to read, or None if it is not known in advance."""
     try:
         return sum(os.stat(path).st_size for path in sources) if sources and "-" not in sources else None
     except OSError:

@@ -1,4 +1,4 @@
-"""`millstream serve`: a broker in this process."""
+"""Implements `millstream serve`, which runs a broker in this process."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 _HELP = """Start a broker.
 
-A setting is taken from its flag, else from the environment (--kafka-port is MILLSTREAM_KAFKA_PORT), else from the TOML
-file (kafka_port = 9092), else it has its default.
+Each setting is read from its flag, the environment (--kafka-port is MILLSTREAM_KAFKA_PORT) or the TOML file
+(kafka_port = 9092), in this order of precedence.
 """
 _FLAGS = ProcessFlags(TABLE)
 
 
 def run(settings: BrokerSettings) -> int:
-    """Run a broker until a signal ends it, and tell the exit code."""
+    """Runs a broker until a signal ends it. Returns the exit code."""
     from millstream.supervisor.serve import run
 
     return run(settings)
 
 
 def plain_settings(arguments: Sequence[str]) -> BrokerSettings | None:
-    """The settings that flags with their values give; None where there is anything else to see, or to complain of."""
+    """Parses plain flags with values. Returns None if the line contains anything else or a mistake."""
     return _FLAGS.plain_settings(arguments)
 
 
 def register(app: "typer.Typer") -> None:
-    """Add the command, with a flag for each setting."""
+    """Adds the command to `app`, with one flag per setting."""
     _FLAGS.register(app, "serve", _HELP, "Broker", lambda settings: run(settings))

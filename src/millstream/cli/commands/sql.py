@@ -1,4 +1,4 @@
-"""`millstream sql`: questions to the catalog."""
+"""Implements `millstream sql`, which queries the catalog."""
 
 import sys
 from pathlib import Path
@@ -19,30 +19,31 @@ _TABLES = """
     SELECT name FROM sqlite_schema
     WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite%' AND name <> 'secrets' ORDER BY name
 """
-"""Those that there is something to ask of: nobody may read what brokers keep secret."""
+"""Selects the tables that can be queried. The broker refuses to read `secrets`."""
 
 
 def sql(
     statement: Annotated[
-        str | None, typer.Argument(metavar="[STATEMENT]", help="One statement that reads.", show_default=False)
+        str | None, typer.Argument(metavar="[STATEMENT]", help="SQL statement that only reads.", show_default=False)
     ] = None,
     file: Annotated[
-        str | None, typer.Option("--file", "-f", metavar="FILE", help="Take it from a file; - is standard input.")
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read the statement from a file (- is standard input)."),
     ] = None,
     tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Rows to show at most.")] = 1_000,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Maximum number of rows.")] = 1_000,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the catalog in SQL: brokers, topics, partitions, producers, groups and what they have committed.
+    """Query the catalog in SQL: brokers, topics, partitions, producers, groups and committed offsets.
 
-    Statements only read, in SQLite's dialect.
+    Statements are in SQLite's dialect and can only read.
     """
     with failures_explained(as_json):
         text = None if tables else _statement(statement, file)
         if tables and (statement is not None or file is not None):
-            raise usage_error("--tables needs no statement")
+            raise usage_error("--tables cannot be combined with a statement or --file")
         from millstream.cli.session import connected
 
         with connected(bootstrap, timeout) as session:
@@ -54,7 +55,7 @@ def sql(
 
 def _statement(statement: str | None, file: str | None) -> str:
     if (statement is None) == (file is None):
-        raise usage_error("give a statement or --file, one of them; --tables shows what there is to ask for")
+        raise usage_error("give either a statement or --file; --tables lists the tables")
     text = _read(file) if file is not None else statement or ""
     if not text.strip():
         raise usage_error("the statement is empty")
@@ -73,7 +74,7 @@ async def _result(client: "WireClient", text: str, rows_max: int, timeout_s: flo
         return await client.admin.query(text, rows_max=rows_max, timeout_s=timeout_s)
     except MillstreamError as error:
         if error.code is ErrorCode.INVALID_REQUEST and "no such" in error.detail:
-            hint = "`millstream sql --tables` shows the tables and their columns."
+            hint = "`millstream sql --tables` lists the tables and their columns."
             raise HintedError(error.code, error.detail, hint) from None
         raise
 
@@ -109,6 +110,6 @@ def _print_result(result: "QueryResult", as_json: bool) -> None:
     if result.columns:
         print_table(result.columns, cells, numbers=numbers)
     if result.is_truncated:
-        print_note("millstream: there are more rows; --limit asks for more of them")
+        print_note("millstream: there are more rows; raise --limit to show them")
     elif not result.rows:
         print_line("No rows.")

@@ -1,4 +1,4 @@
-"""`millstream tail`: messages as they arrive."""
+"""Implements `millstream tail`, which prints messages as they arrive."""
 
 from typing import Annotated
 
@@ -9,6 +9,7 @@ from millstream.cli.commands.get import MessagePrinter
 from millstream.cli.failures import failures_explained, usage_error
 from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, OnlyPartitions, Timeout, Verbose
 from millstream.cli.positions import EXPECTED, Offset, parse_position
+from millstream.model.start_words import FOLLOW_START, GROUP_START, follow_start
 from millstream.seams.clock import SystemClock
 
 
@@ -19,17 +20,20 @@ def tail(
     ],
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="Share the topics with this group's members, and commit as it goes."),
+        typer.Option("--group", "-g", help="Read as a member of this group, and commit what was printed."),
     ] = None,
     start: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--from", "-f", metavar="PLACE", help=f"Where to begin: {EXPECTED}. A group goes on where it was."
+            "--from",
+            "-f",
+            metavar="POSITION",
+            help=f"Start position: {EXPECTED}. Default: {FOLLOW_START}; with --group: {GROUP_START}.",
         ),
-    ] = "latest",
+    ] = None,
     partitions: OnlyPartitions = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "--count", "-c", min=1, help="End after so many messages.")
+        int | None, typer.Option("--limit", "--count", "-c", min=1, help="Maximum number of messages.")
     ] = None,
     verbose: Verbose = False,
     timeout: Timeout = 30.0,
@@ -38,17 +42,20 @@ def tail(
 ) -> None:
     """Print messages as they arrive, until Ctrl-C.
 
-    With --group it takes the partitions that the group gives it, begins where the group has committed, and commits
-    what it has printed; --from holds where the group has committed nothing.
+    With --group it reads the partitions that the group assigns to it, from the committed offsets on, and commits what
+    it has printed. --from then applies only to partitions without a committed offset.
     """
     with failures_explained(as_json):
+        start = follow_start(group) if start is None else start
         first = parse_position(start, "--from", SystemClock().wall_ms())
         if as_json and verbose:
-            raise usage_error("--json and --verbose exclude each other")
+            raise usage_error("--json and --verbose cannot be combined")
         if group is not None and partitions:
-            raise usage_error("--group and --partition exclude each other: a group shares the partitions out itself")
+            raise usage_error("--group and --partition cannot be combined: the group assigns the partitions")
         if group is not None and isinstance(first, Offset):
-            raise usage_error(f"a group begins where it was; `millstream group reset {group} --to {start}` moves it")
+            raise usage_error(
+                f"--from: a group uses its committed offsets; `millstream group reset {group} --to {start}` sets them"
+            )
         from millstream.cli.messages.topic_tail import Limit, follow, follow_as_member
         from millstream.cli.session import connected
         from millstream.cli.suggestions import topic_expected

@@ -1,4 +1,4 @@
-"""`millstream topic create | list | describe | alter | delete | empty`."""
+"""Implements `millstream topic create | list | describe | alter | delete | empty`."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Create, list, describe, alter, delete and empty topics.", no_args_is_help=True)
 
 PAGE_TOPICS = 100
-_ALL_AT_ONCE = 1_000
+_PAGE_MAX = 1_000
 
 Settings = Annotated[
     list[str] | None,
@@ -38,7 +38,7 @@ Settings = Annotated[
         "--setting", "--set", "-s", metavar="NAME=VALUE", help="A setting, such as retention.ms=7d (repeatable)."
     ),
 ]
-Compact = Annotated[bool, typer.Option("--compact", help="Keep the last message of each key.")]
+Compact = Annotated[bool, typer.Option("--compact", help="Compact the topic: keep the last message of each key.")]
 
 
 @app.command()
@@ -47,12 +47,12 @@ def create(
     partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions", "-p", min=1, max=PARTITIONS_MAX, help="How many; unless given, the broker decides."
+            "--partitions", "-p", min=1, max=PARTITIONS_MAX, help="Number of partitions (default: set by the broker)."
         ),
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option(min=1, max=REPLICAS_MAX, help="Copies of each partition; unless given, the broker decides."),
+        typer.Option(min=1, max=REPLICAS_MAX, help="Copies of each partition (default: set by the broker)."),
     ] = None,
     settings: Settings = None,
     compact: Compact = False,
@@ -62,7 +62,7 @@ def create(
 ) -> None:
     """Create a topic."""
     with failures_explained(as_json):
-        rows = _chosen(settings, compact)
+        rows = _requested_settings(settings, compact)
         from millstream.cli.session import connected
 
         with connected(bootstrap, timeout) as session:
@@ -85,17 +85,17 @@ def create(
 
 @app.command("list")
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Show the broker's own topics too.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many topics make a page.")] = PAGE_TOPICS,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Topics per page.")] = PAGE_TOPICS,
     after: Annotated[
-        str | None, typer.Option("--after", metavar="TOPIC", help="The page that begins behind this name.")
+        str | None, typer.Option("--after", metavar="TOPIC", help="Show the page after this topic.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="All of them, not only a page.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Show all topics instead of a page.")] = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """List topics by name, a page at a time, with how many messages and bytes they hold."""
+    """List topics by name, in pages, with their number of messages and their size."""
     with failures_explained(as_json):
         from millstream.cli.session import connected
         from millstream.sdk.admin.topic_sizes import topic_sizes
@@ -131,9 +131,9 @@ def list_topics(
             columns = ("topic", "partitions", "messages", "size")
             print_table(columns, cells, numbers=columns[1:])
         elif after is None:
-            print_line("There are no topics yet. `millstream topic create NAME` makes one.")
+            print_line("There are no topics yet. `millstream topic create NAME` creates one.")
         else:
-            print_line(f"There are no topics behind {after}.")
+            print_line(f"There are no topics after {after}.")
         if more is not None:
             print_note(f"There are more: --after {more} shows the next page, --all shows all.")
 
@@ -141,10 +141,10 @@ def list_topics(
 async def _page(
     client: "WireClient", limit: int | None, after: str | None, timeout_s: float, *, internal: bool
 ) -> "tuple[list[TopicView], str | None]":
-    """So many topics behind `after`, or all, and behind which name the rest is."""
+    """Returns up to `limit` topics (None: all) after the name `after`, and the name to continue after, or None."""
     views: list[TopicView] = []
     while True:
-        missing = _ALL_AT_ONCE if limit is None else limit - len(views)
+        missing = _PAGE_MAX if limit is None else limit - len(views)
         page = await client.admin.list_topics(limit=missing, after=after, internal=internal, timeout_s=timeout_s)
         views += page.topics
         after = page.after
@@ -155,12 +155,12 @@ async def _page(
 @app.command()
 def describe(
     name: TopicName,
-    all_settings: Annotated[bool, typer.Option("--all-settings", help="Show settings at their defaults too.")] = False,
+    all_settings: Annotated[bool, typer.Option("--all-settings", help="Include settings at their defaults.")] = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Show a topic's partitions, with leader, replicas, offsets and size, and its settings."""
+    """Show a topic's settings, and its partitions with leader, replicas, offsets and size."""
     with failures_explained(as_json):
         from millstream.cli.session import connected
         from millstream.cli.suggestions import topic_expected
@@ -179,38 +179,38 @@ def alter(
     name: TopicName,
     settings: Settings = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to its default (repeatable).")
+        list[str] | None, typer.Option("--unset", metavar="NAME", help="Setting to reset to its default (repeatable).")
     ] = None,
     compact: Compact = False,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, max=PARTITIONS_MAX, help="So many in all, more than there are."),
+        typer.Option("--partitions", "-p", min=1, max=PARTITIONS_MAX, help="New total number, higher than now."),
     ] = None,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Change a topic's settings, or let it have more partitions."""
+    """Change a topic's settings, or add partitions."""
     with failures_explained(as_json):
-        chosen = _chosen(settings, compact)
-        gone = list(dict.fromkeys(unset or ()))
-        both = sorted(chosen.keys() & set(gone))
+        chosen = _requested_settings(settings, compact)
+        to_unset = list(dict.fromkeys(unset or ()))
+        both = sorted(chosen.keys() & set(to_unset))
         if both:
-            raise usage_error(f"--unset {both[0]}: it is set in the same breath")
-        if not chosen and not gone and partitions is None:
-            raise usage_error("there is nothing to change: give --setting, --unset or --partitions")
+            raise usage_error(f"--unset {both[0]}: the same command also sets it")
+        if not chosen and not to_unset and partitions is None:
+            raise usage_error("nothing to change: give --setting, --unset, --compact or --partitions")
         from millstream.cli.session import connected
         from millstream.cli.suggestions import topic_expected
         from millstream.sdk.admin.admin_results import ResourceKind
 
         with connected(bootstrap, timeout) as session, topic_expected(session, name):
             admin = session.client.admin
-            if chosen or gone:
-                session.run(admin.alter_settings(ResourceKind.TOPIC, name, chosen, unset=gone, timeout_s=timeout))
+            if chosen or to_unset:
+                session.run(admin.alter_settings(ResourceKind.TOPIC, name, chosen, unset=to_unset, timeout_s=timeout))
                 if not as_json:
                     for key, value in chosen.items():
                         print_line(f"Set {key} to {value}.")
-                    for key in gone:
+                    for key in to_unset:
                         print_line(f"{key} is at its default again.")
             if partitions is not None:
                 session.run(admin.create_partitions(name, partitions, timeout_s=timeout))
@@ -218,7 +218,7 @@ def alter(
                     print_line(f"Topic {name} has {counted(partitions, 'partition')} now.")
                     print_line("New messages of a key may go to another partition than its earlier ones.")
         if as_json:
-            print_json({"name": name, "set": chosen, "unset": gone, "partitions": partitions})
+            print_json({"name": name, "set": chosen, "unset": to_unset, "partitions": partitions})
 
 
 @app.command()
@@ -232,7 +232,7 @@ def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Delete topics, with all their messages. Asks first; where nobody can answer, it takes --yes."""
+    """Delete topics with all their messages. Asks for confirmation; needs --yes without a terminal."""
     with failures_explained(as_json):
         if not yes:
             which = ", ".join(names)
@@ -258,9 +258,9 @@ def empty(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the messages that a topic has now, and keep the topic. Asks first, with how many they are.
+    """Delete all current messages of a topic, and keep the topic. Shows their number and asks for confirmation.
 
-    Offsets are not used again: the next message gets the one it would have got. What comes while it asks, stays.
+    Offsets are never reused: the next message gets the next offset. Messages that arrive while it asks are kept.
     """
     with failures_explained(as_json):
         from millstream.cli.session import connected
@@ -294,7 +294,7 @@ def empty(
 def _damaged(where: "TopicPartition") -> Exception:
     from millstream.model.errors import ErrorCode, MillstreamError
 
-    return MillstreamError(ErrorCode.PARTITION_QUARANTINED, f"{where} is damaged, so that it cannot be emptied")
+    return MillstreamError(ErrorCode.PARTITION_QUARANTINED, f"{where} is damaged and cannot be emptied")
 
 
 async def _delete_records(
@@ -307,12 +307,12 @@ async def _delete_records(
     except MillstreamError as error:
         if error.code is not ErrorCode.POLICY_VIOLATION:
             raise
-        way = f"`millstream topic alter {name} --setting cleanup.policy=compact,delete` allows it"
-        text = f"topic {name!r} is compacted only, and a broker keeps the last message of each key there"
-        raise MillstreamError(error.code, f"{text}; {way}, tombstones remove single keys") from error
+        hint = f"`millstream topic alter {name} --setting cleanup.policy=compact,delete` allows it"
+        text = f"topic {name!r} is only compacted, so the broker keeps the last message of each key"
+        raise MillstreamError(error.code, f"{text}; {hint}, or delete single keys with tombstones") from error
 
 
-def _chosen(settings: list[str] | None, compact: bool) -> dict[str, str]:
+def _requested_settings(settings: list[str] | None, compact: bool) -> dict[str, str]:
     chosen = read_settings(settings or (), "--setting")
     if compact and chosen.setdefault("cleanup.policy", "compact") != "compact":
         raise usage_error("--compact and --setting cleanup.policy contradict each other")

@@ -1,1 +1,1 @@
-"""`millstream dump`: prints and checks a log, over the wire or from a broker's files."""
+"""Prints and checks logs for `millstream dump`, over the wire or from a broker's files."""

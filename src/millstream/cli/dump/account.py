@@ -1,4 +1,4 @@
-"""What was seen of a log: the asked-for part of it is printed, all of it is counted, and what is wrong is noted."""
+"""Prints the requested part of a log, counts all of its batches, and collects problems."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from millstream.records.record import Record
 
 
 class LogProblem(NamedTuple):
-    """Something that is not as it must be: where it is, and what."""
+    """A problem in a log, with its location."""
 
     place: str
     text: str
@@ -22,7 +22,7 @@ class LogProblem(NamedTuple):
 
 
 class PrintRange(NamedTuple):
-    """Which part is printed: offsets from `start` up to `end`, which is not printed itself."""
+    """The offsets to print: from `start` up to, but not including, `end`."""
 
     start: int
     end: int
@@ -30,11 +30,11 @@ class PrintRange(NamedTuple):
 
 @dataclass(slots=True)
 class DumpAccount:
-    """One partition, as far as it was looked at."""
+    """Counts and problems of one partition, as far as it was read."""
 
     where: DumpPartition
     segments: int | None = None
-    """None of a log whose files were not looked at."""
+    """Number of segments, or None if the log was read from a broker."""
     batches: int = 0
     records: int = 0
     size_bytes: int = 0
@@ -71,12 +71,12 @@ class DumpAccount:
         parts.append(shown_size(self.size_bytes))
         if self.segments is not None:
             parts.append(counted(self.segments, "segment"))
-        verdict = counted(len(self.problems), "problem") if self.problems else "nothing wrong"
+        verdict = counted(len(self.problems), "problem") if self.problems else "no problems"
         return f"{self.where.topic}-{self.where.partition}: {', '.join(parts)}: {verdict}"
 
 
 class BatchPrinter:
-    """Prints batches as they come, until it has printed as much as was asked for."""
+    """Prints batches, or their records, until the requested number of lines is printed."""
 
     def __init__(self, format_: DumpFormat | None, count: int | None) -> None:
         self._format = format_
@@ -113,12 +113,12 @@ class BatchPrinter:
 
 
 def opened(buffer: Bytes, position: int, header: BatchHeader) -> list[Record]:
-    """The batch's records, after its checksum was counted; CorruptBatch where it is not what it says it is."""
+    """Returns the batch's records after verifying its checksum. Raises CorruptBatch if the batch is damaged."""
     check(buffer, position, header)
     return decode_batch(buffer, position, verify=False)
 
 
 def tell(problems: Iterable[LogProblem]) -> None:
-    """What is wrong, on standard error, each on a line of its own."""
+    """Prints each problem on its own line on standard error."""
     for problem in problems:
         print_note(f"millstream: {problem}")

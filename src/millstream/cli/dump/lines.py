@@ -1,8 +1,8 @@
-"""How a log is printed: a line for each record, or for each batch, for people or as JSON.
+"""Formats the records or the batches of a log, one per line, as text or as JSON.
 
 A record's line is `[date] [time] [topic] [partition] [offset] [key] [value] [action]`. Inside the brackets, bytes that
-are not printable UTF-8 appear as `\\xNN`, or `\\n`, `\\r`, `\\t`; a backslash as `\\\\`, a closing bracket as `\\]`;
-what is not there at all, as `\\N`. So a line can be taken apart and turned back into the bytes it was made of.
+are not printable UTF-8 appear as `\\xNN`, or `\\n`, `\\r`, `\\t`. A backslash appears as `\\\\`, a closing bracket as
+`\\]`, and null as `\\N`. A program can therefore parse the line and restore the original bytes.
 """
 
 import json
@@ -23,14 +23,14 @@ _MARK_KEY = struct.Struct(">hh")
 
 
 class DumpPartition(NamedTuple):
-    """The partition a batch belongs to; its topic by name, or by id where no name is known."""
+    """The partition of a batch. `topic` is the topic's name, or its id if the name is unknown."""
 
     topic: str
     partition: int
 
 
 class DumpFormat(NamedTuple):
-    """How to print: each record, or else each batch."""
+    """Formatters for records and batches. If `record` is None, batches are printed instead of records."""
 
     record: Callable[[DumpPartition, BatchHeader, Record], str] | None
     batch: Callable[[DumpPartition, BatchHeader], str]
@@ -62,7 +62,7 @@ def batch_json(where: DumpPartition, header: BatchHeader) -> str:
 
 
 def batch_fields(where: DumpPartition, header: BatchHeader) -> dict[str, Any]:
-    """What a batch says of itself; None for what it does not have."""
+    """Returns the fields of a batch header. Fields that the batch does not use are None."""
     has_producer = header.producer_id >= 0
     flags = [
         name
@@ -93,7 +93,7 @@ def batch_fields(where: DumpPartition, header: BatchHeader) -> dict[str, Any]:
 
 
 def _compression(number: int) -> str:
-    """Its name; for a number that means nothing, as a damaged header may have, the number itself."""
+    """Returns the compression's name, or the number itself if it is unknown, as in a damaged header."""
     try:
         return Compression(number).name.lower()
     except ValueError:
@@ -101,7 +101,7 @@ def _compression(number: int) -> str:
 
 
 def action(header: BatchHeader, record: Record) -> str:
-    """What the record does: `put`, `delete` (a tombstone), or what a control record marks."""
+    """Returns `put`, `delete` (a tombstone), or the type of a control record: `commit`, `abort` or `control`."""
     if header.is_control:
         kind = _MARK_KEY.unpack_from(record.key)[1] if record.key and len(record.key) >= _MARK_KEY.size else -1
         return _MARKS.get(kind, "control")
@@ -109,7 +109,7 @@ def action(header: BatchHeader, record: Record) -> str:
 
 
 def date_and_time(timestamp_ms: int) -> tuple[str, str]:
-    """Both in UTC; a time that no calendar has is a number of milliseconds behind an @, without a date."""
+    """Returns date and time in UTC. Outside of the calendar, the date is `-` and the time is `@` and milliseconds."""
     try:
         moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
@@ -120,7 +120,7 @@ def date_and_time(timestamp_ms: int) -> tuple[str, str]:
 
 
 def escaped(data: bytes | None) -> str:
-    """Text that stands within brackets and can be turned back into the bytes."""
+    """Escapes bytes as text for use inside brackets. The escapes can be reversed."""
     if data is None:
         return "\\N"
     text = data.decode(errors="surrogateescape")

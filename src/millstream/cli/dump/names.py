@@ -1,4 +1,4 @@
-"""The names of topics, from the catalog's file in a data directory."""
+"""Reads the names of topics from the catalog file in a data directory."""
 
 import shutil
 import sqlite3
@@ -10,9 +10,9 @@ _TRIES = 5
 
 
 def topic_names(directory: Path) -> dict[str, str]:
-    """Name by topic id; empty where there is no catalog that can be read: then ids have to do.
+    """Returns the topic names by topic id. The result is empty if there is no readable catalog.
 
-    A copy is read, since opening the file itself would make or change the files SQLite keeps beside it.
+    Reads a copy of the file, because opening the original would create or change SQLite's files beside it.
     """
     catalog = directory / CATALOG_NAME
     if not catalog.is_file():
@@ -36,7 +36,7 @@ def topic_names(directory: Path) -> dict[str, str]:
 
 
 def _state(catalog: Path) -> dict[Path, tuple[int, int]]:
-    """The catalog's file and the log of changes beside it, as far as they are there, and when each was changed."""
+    """Returns size and modification time of the catalog file and its write-ahead log, as far as they exist."""
     found = {}
     for path in (catalog, catalog.with_name(catalog.name + "-wal")):
         if path.is_file():

@@ -1,8 +1,8 @@
-"""Looking at a broker's files without the broker: the one command that knows how storage lays them out.
+"""Reads and checks a broker's files without the broker. No other command depends on the storage layout.
 
-Nothing is written and no lock is taken, so it may run beside a broker. What is damaged is passed over: it is noted, and
-reading goes on at the next whole batch. A log that is appended to, compacted or removed meanwhile may look torn for a
-moment; it is looked at again before anything is said about it.
+It writes nothing and takes no lock, so it may run beside a broker. Damaged data is reported and skipped: reading
+continues at the next whole batch. A log that a broker appends to, compacts or deletes meanwhile may look torn for a
+moment, so it is examined again before a problem is reported.
 """
 
 import os
@@ -35,18 +35,18 @@ from millstream.storage.recovery import directory_identity
 
 LOOKS = 3
 SETTLE_S = 0.2
-"""How often, and after which pause, a log that changes is looked at before something is said to be wrong with it."""
+"""A changing log is examined up to LOOKS times, with a pause of SETTLE_S, before its problems are reported."""
 
 _CHUNK_BYTES = 1024 * 1024
 
 
 class LogFiles(NamedTuple):
-    """Files of one partition, and whose they are."""
+    """The segment files of one partition."""
 
     where: DumpPartition
     segments: tuple[Path, ...]
     is_whole: bool
-    """Whether these are all segments of the log, so that the last one is where it ends."""
+    """True if these are all segments of the log, so that the log ends with the last one."""
 
     @property
     def size_bytes(self) -> int:
@@ -60,45 +60,47 @@ class FoundBatch(NamedTuple):
 
 
 def find_logs(path: Path, topic: str | None, partitions: list[int]) -> list[LogFiles]:
-    """What lies at `path`, of this topic and these partitions, or of all: a segment file, the directory of a
-    partition, or a data directory with many. UNKNOWN_TOPIC_OR_PARTITION for what neither the files nor the catalog and
-    the checkpoint beside them know of."""
+    """Finds the logs at `path`, which is a segment file, a partition's directory or a data directory.
+
+    Returns the logs of `topic` and `partitions`, or all logs if these are not given. Raises UNKNOWN_TOPIC_OR_PARTITION
+    if the requested topic or partition is neither in the files nor in the catalog and checkpoint beside them.
+    """
     if path.is_file():
         if path.suffix != SEGMENT_SUFFIX or not path.stem.isdecimal():
-            raise usage_error(f"{path} is no segment file: their names are an offset and {SEGMENT_SUFFIX}")
+            raise usage_error(f"{path} is not a segment file: expected an offset and {SEGMENT_SUFFIX} as its name")
         directory = path.absolute().parent
-        logs = [LogFiles(_where(directory.name, topic_names(directory.parent)), (path,), is_whole=False)]
+        logs = [LogFiles(_partition_of(directory.name, topic_names(directory.parent)), (path,), is_whole=False)]
         names: dict[str, str] = {}
     elif not path.is_dir():
         raise usage_error(f"{path} is neither a segment file nor a directory")
     elif _segments(path):
         whole = path.absolute()
-        logs = [LogFiles(_where(whole.name, topic_names(whole.parent)), _segments(path), is_whole=True)]
+        logs = [LogFiles(_partition_of(whole.name, topic_names(whole.parent)), _segments(path), is_whole=True)]
         names = {}
     else:
         names = topic_names(path)
         logs = _logs_in(path, names)
-    flushed = [_where(log_directory_name(key), names) for key in _flushed(path) or ()]
-    _check_there(path, topic, partitions, [*(log.where for log in logs), *flushed], names.values())
-    return sorted(log for log in logs if _is_asked_for(log.where, topic, partitions))
+    flushed = [_partition_of(log_directory_name(key), names) for key in _flushed(path) or ()]
+    _check_exists(path, topic, partitions, [*(log.where for log in logs), *flushed], names.values())
+    return sorted(log for log in logs if _is_requested(log.where, topic, partitions))
 
 
 def _logs_in(path: Path, names: dict[str, str]) -> list[LogFiles]:
     logs = [
-        LogFiles(_where(each.name, names), _segments(each), is_whole=True)
+        LogFiles(_partition_of(each.name, names), _segments(each), is_whole=True)
         for each in path.iterdir()
         if key_of(each.name) is not None
     ]
     if not logs and key_of(path.name) is None and _flushed(path) == {}:
-        raise usage_error(f"{path} is no data directory: no partition has its messages there")
+        raise usage_error(f"{path} is not a data directory: it contains no partitions")
     return logs
 
 
-def _is_asked_for(where: DumpPartition, topic: str | None, partitions: Collection[int]) -> bool:
+def _is_requested(where: DumpPartition, topic: str | None, partitions: Collection[int]) -> bool:
     return topic in (None, where.topic) and (not partitions or where.partition in partitions)
 
 
-def _check_there(
+def _check_exists(
     path: Path, topic: str | None, partitions: list[int], there: Sequence[DumpPartition], names: Iterable[str]
 ) -> None:
     topics = sorted({where.topic for where in there} | set(names))
@@ -113,14 +115,14 @@ def _check_there(
 
 
 def _unknown(path: Path, text: str) -> MillstreamError:
-    hint = f"`millstream dump --offline {path} --verify` shows the topics and partitions there."
+    hint = f"`millstream dump --offline {path} --verify` lists its topics and partitions."
     return HintedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, hint)
 
 
-def _where(name: str, names: dict[str, str]) -> DumpPartition:
+def _partition_of(name: str, names: dict[str, str]) -> DumpPartition:
     key: PartitionKey | None = key_of(name)
     if key is None:
-        topic, _, number = name.rpartition("-")  # As other brokers name a partition's directory.
+        topic, _, number = name.rpartition("-")  # The directory name that other brokers use.
         return DumpPartition(topic, int(number)) if topic and number.isdecimal() else DumpPartition(name, 0)
     return DumpPartition(names.get(str(key.topic_id), str(key.topic_id)), key.partition)
 
@@ -130,7 +132,7 @@ def _segments(directory: Path) -> tuple[Path, ...]:
 
 
 def _by_offset(directory: Path) -> dict[int, Path]:
-    """The segments that make up a log. Where the cleaner has decided to exchange some, those that go are none."""
+    """Returns a log's segments by base offset. If a segment exchange is decided, it counts as complete."""
     found = {int(path.stem): path for path in directory.glob(f"*{SEGMENT_SUFFIX}") if path.stem.isdecimal()}
     new = segment_exchange.decided(ReadOnlyDisk(), str(directory))
     if new is not None:
@@ -145,21 +147,21 @@ def _base(segment: Path) -> int:
     return int(segment.name.partition(".")[0])
 
 
-def _nobody(size_bytes: int) -> None:
-    """Whom it interests that so many bytes are done, where nobody looks."""
+def _ignore_progress(size_bytes: int) -> None:
+    """Ignores progress."""
 
 
 @dataclass(slots=True)
 class Examination:
-    """One walk along a log's files. Every batch of format 2 is counted; the printer gets those it can use."""
+    """One pass over a log's files. It counts every batch of format 2 and passes batches to the printer."""
 
     log: LogFiles
     printer: BatchPrinter
     wanted: PrintRange
     checks: bool
-    """Whether all is checked that can be; otherwise batches are opened only where their records are printed."""
-    advance: Callable[[int], None] = _nobody
-    """Told of every file, once it has been gone through."""
+    """True to check all batches and indexes. If False, batches are decoded only to print their records."""
+    advance: Callable[[int], None] = _ignore_progress
+    """Called with the size of each file after it is examined."""
 
     def run(self) -> DumpAccount:
         account = DumpAccount(self.log.where, segments=0)
@@ -167,15 +169,15 @@ class Examination:
         for path in self.log.segments:
             base = _base(path)
             if due is not None and base != due:
-                kind = "are missing" if base > due else "are there twice"
+                kind = "are missing" if base > due else "exist twice"
                 span = f"{min(due, base)} to {max(due, base) - 1}"
                 account.problems.append(
-                    LogProblem(str(path), f"it begins at offset {base}, {due} is due: {span} {kind}")
+                    LogProblem(str(path), f"segment begins at offset {base}, expected {due}: offsets {span} {kind}")
                 )
             try:
                 file = ReadOnlyFile(str(path))
             except FileNotFoundError:
-                account.problems.append(LogProblem(str(path), "it was removed while its log was being looked at"))
+                account.problems.append(LogProblem(str(path), "segment was removed while the log was examined"))
                 due = None
                 continue
             account.segments = (account.segments or 0) + 1
@@ -186,17 +188,17 @@ class Examination:
         return account
 
     def _segment(self, file: ReadOnlyFile, path: Path, base: int, account: DumpAccount) -> int | None:
-        """Walk along one file; which offset must follow, or None where nobody can tell."""
+        """Examines one file. Returns the offset that must follow, or None if it is unknown."""
         index = _Index(path, account.problems) if self.checks else None
         due: int | None = base
         for found in _walk(file, base, opens=self.checks or self.printer.wants_records):
             if isinstance(found, LogProblem):
                 account.problems.append(found)
-                due = None  # What is missing is told already.
+                due = None  # The gap is already reported.
                 continue
             header = found.header
             if due is not None and header.base_offset != due:
-                text = f"offset {header.base_offset} where {due} is due: {_gap(due, header.base_offset)}"
+                text = f"offset {header.base_offset}, expected {due}: {_gap(due, found=header.base_offset)}"
                 account.problems.append(LogProblem(f"{path}, byte {found.position}", text))
             due = header.next_offset
             account.saw(header)
@@ -210,7 +212,7 @@ class Examination:
         return due
 
 
-def _gap(due: int, found: int) -> str:
+def _gap(due: int, *, found: int) -> str:
     return f"{found - due} offsets are missing" if found > due else "offsets go back"
 
 
@@ -220,12 +222,9 @@ def examine(
     wanted: PrintRange,
     *,
     checks: bool,
-    advance: Callable[[int], None] = _nobody,
+    advance: Callable[[int], None] = _ignore_progress,
 ) -> DumpAccount:
-    """Walk along the log; when something seems wrong and the files change meanwhile, look again.
-
-    What is printed is printed once, from the first look.
-    """
+    """Examines a log, and repeats this if problems are found while its files change. Only the first pass prints."""
     before = _state(log)
     account = Examination(log, printer, wanted, checks, advance).run()
     for _ in range(LOOKS - 1):
@@ -242,7 +241,7 @@ def examine(
 
 
 def _state(log: LogFiles) -> list[tuple[str, int, int, int]]:
-    """What changes when a log's files do."""
+    """Returns name, inode, size and modification time of the log's files, so that changes can be detected."""
     directory = log.segments[0].parent if log.segments else None
     if directory is None:
         return []
@@ -257,24 +256,24 @@ def _state(log: LogFiles) -> list[tuple[str, int, int, int]]:
 
 
 def _walk(file: ReadOnlyFile, base: int, *, opens: bool) -> Iterator[FoundBatch | LogProblem]:
-    """Each batch, and each place where there should be one and is none."""
+    """Yields each batch, and a problem for each position where a batch is expected and none is found."""
     position, end, due = 0, file.size(), base
     chunk, chunk_at = b"", 0
     while position < end:
         place = f"{file.path}, byte {position}"
         if end - position < HEADER_BYTES:
-            yield LogProblem(place, f"the file ends in {end - position} bytes that are no whole batch{_TORN}")
+            yield LogProblem(place, f"incomplete batch: {end - position} bytes are left{_TORN}")
             return
         if len(chunk) - (position - chunk_at) < HEADER_BYTES:
-            chunk, chunk_at = file.read(min(_CHUNK_BYTES, end - position), position), position
+            chunk, chunk_at = file.read(min(_CHUNK_BYTES, end - position), position=position), position
         header = read_header(chunk, position - chunk_at)
         if not _is_possible(header) or header.size_bytes > end - position:
-            later = find_later(file, position + 1, end, due - 1)
-            yield LogProblem(place, _no_batch(header, position, due, later, end))
+            later = find_later(file, position=position + 1, end=end, offset=due - 1)
+            yield LogProblem(place, _invalid_batch_text(header, position=position, due=due, later=later, end=end))
             position = end if later is None else later
             continue
         if opens and len(chunk) - (position - chunk_at) < header.size_bytes:
-            chunk = file.read(max(header.size_bytes, min(_CHUNK_BYTES, end - position)), position)
+            chunk = file.read(max(header.size_bytes, min(_CHUNK_BYTES, end - position)), position=position)
             chunk_at = position
         following: int | None = position + header.size_bytes
         try:
@@ -283,8 +282,10 @@ def _walk(file: ReadOnlyFile, base: int, *, opens: bool) -> Iterator[FoundBatch 
             yield LogProblem(
                 place, f"the batch of offsets {header.base_offset} to {header.last_offset}: {error.detail}"
             )
-            if not _is_followed(file, position, end, header):  # What it says of its length may be wrong, too.
-                following = find_later(file, position + 1, end, due - 1)
+            if not _is_followed(
+                file, position=position, end=end, header=header
+            ):  # The length in its header may be damaged, too.
+                following = find_later(file, position=position + 1, end=end, offset=due - 1)
         due = header.next_offset
         position = end if following is None else following
 
@@ -294,26 +295,26 @@ def _is_possible(header: BatchHeader) -> bool:
     return header.magic == MAGIC and is_sized and header.base_offset >= 0 and header.last_offset_delta >= 0
 
 
-def _is_followed(file: ReadOnlyFile, position: int, end: int, header: BatchHeader) -> bool:
-    """Whether the file goes on, or ends, where this batch says that it does."""
+def _is_followed(file: ReadOnlyFile, *, position: int, end: int, header: BatchHeader) -> bool:
+    """True if the next batch, or the end of the file, is where this batch's header says that the batch ends."""
     behind = position + header.size_bytes
-    data = file.read(HEADER_BYTES, behind)
+    data = file.read(HEADER_BYTES, position=behind)
     return behind == end or (len(data) == HEADER_BYTES and read_header(data).base_offset == header.next_offset)
 
 
-def _no_batch(header: BatchHeader, position: int, due: int, later: int | None, end: int) -> str:
+def _invalid_batch_text(header: BatchHeader, *, position: int, due: int, later: int | None, end: int) -> str:
     if later is None and _is_possible(header) and header.base_offset == due:
-        return f"a batch of {header.size_bytes} bytes begins here, {end - position} are left{_TORN}"
-    where = "no whole batch follows" if later is None else f"the next whole batch begins at byte {later}"
+        return f"incomplete batch: {header.size_bytes} bytes expected, {end - position} are left{_TORN}"
+    where = "no valid batch follows" if later is None else f"the next valid batch begins at byte {later}"
     passed = (end if later is None else later) - position
-    return f"no whole batch begins here, where offset {due} is due; {where}, {passed} bytes are passed over"
+    return f"no valid batch, expected offset {due}; {where}, {passed} bytes skipped"
 
 
-_TORN = "; a broker's start cuts such an end off, or completes it from its journal"
+_TORN = "; the next start of a broker truncates this torn tail, or completes it from the journal"
 
 
 class _Index:
-    """A segment's index file, held against the batches as they are passed."""
+    """Compares a segment's index file with the segment's batches."""
 
     def __init__(self, segment: Path, problems: list[LogProblem]) -> None:
         self._path = str(segment.with_suffix(INDEX_SUFFIX))
@@ -324,9 +325,9 @@ class _Index:
         if not os.path.exists(self._path):
             return
         file = ReadOnlyFile(self._path)
-        found = index_files.decode(file.read(file.size(), 0), _base(segment))
+        found = index_files.decode(file.read(file.size(), position=0), _base(segment))
         if found is None:
-            self._complain("it is damaged, or another segment's")
+            self._complain("index is damaged or belongs to another segment")
             return
         entries, self._covered = found
         self._due = {
@@ -338,23 +339,25 @@ class _Index:
         entry = self._due.pop(position, None)
         if entry is not None:
             if entry[0] != header.base_offset:
-                self._complain(f"it has offset {entry[0]} at byte {position}, the batch there {header.base_offset}")
+                self._complain(
+                    f"index has offset {entry[0]} at byte {position}, but the batch has {header.base_offset}"
+                )
             if entry[1] != self._time:
-                self._complain(f"it has time {entry[1]} before byte {position}, the batches before have {self._time}")
+                self._complain(f"index has time {entry[1]} before byte {position}, but the batches have {self._time}")
         self._time = max(self._time, header.max_timestamp)
 
     def end(self, size_bytes: int) -> None:
         for position, (offset, _) in sorted(self._due.items()):
-            self._complain(f"it has offset {offset} at byte {position}, where no whole batch begins")
+            self._complain(f"index has offset {offset} at byte {position}, but no batch begins there")
         if self._covered > size_bytes:
-            self._complain(f"it speaks of {self._covered} bytes, the segment has {size_bytes}")
+            self._complain(f"index covers {self._covered} bytes, but the segment has {size_bytes}")
 
     def _complain(self, text: str) -> None:
         self._problems.append(LogProblem(self._path, text))
 
 
 def lost_bytes(directory: Path, topic: str | None, partitions: list[int]) -> list[LogProblem]:
-    """Segments that are shorter than the data directory's checkpoint knows to have been flushed, or gone."""
+    """Finds segments that are missing, or shorter than the flushed size in the data directory's checkpoint."""
     found: list[LogProblem] = []
     for _ in range(LOOKS):
         before, found = found, _shorter_than_flushed(directory, topic, partitions)
@@ -365,7 +368,10 @@ def lost_bytes(directory: Path, topic: str | None, partitions: list[int]) -> lis
 
 
 def _flushed(directory: Path) -> Mapping[PartitionKey, checkpoint.LogState] | None:
-    """The logs that the data directory's checkpoint knows; None where it is damaged, nothing where there is none."""
+    """Returns the logs in the data directory's checkpoint. Returns None for a damaged checkpoint.
+
+    The result is empty if there is no checkpoint.
+    """
     disk, path = ReadOnlyDisk(), str(directory)
     if not disk.exists(f"{path}/{checkpoint.FILE_NAME}"):
         return {}
@@ -378,11 +384,15 @@ def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[i
     disk = ReadOnlyDisk()
     logs = _flushed(directory)
     if logs is None:
-        return [LogProblem(f"{directory}/{checkpoint.FILE_NAME}", "it is damaged, or another data directory's")]
+        return [
+            LogProblem(
+                f"{directory}/{checkpoint.FILE_NAME}", "checkpoint is damaged or belongs to another data directory"
+            )
+        ]
     names = topic_names(directory)
     found = []
     for key, state in logs.items():
-        if not _is_asked_for(_where(log_directory_name(key), names), topic, partitions):
+        if not _is_requested(_partition_of(log_directory_name(key), names), topic, partitions):
             continue
         log_path = directory / log_directory_name(key)
         new = segment_exchange.decided(disk, str(log_path))
@@ -391,5 +401,5 @@ def _shorter_than_flushed(directory: Path, topic: str | None, partitions: list[i
             file = files.get(segment.base_offset, log_path / segment_name(segment.base_offset))
             size = file.stat().st_size if file.exists() else 0
             if size < segment.size_bytes:
-                found.append(LogProblem(str(file), f"{segment.size_bytes} bytes were flushed, {size} are there"))
+                found.append(LogProblem(str(file), f"{segment.size_bytes} bytes were flushed, but only {size} exist"))
     return found

@@ -1,4 +1,4 @@
-"""The disk as the offline tools see it: everything can be read, nothing can be changed, nothing is locked."""
+"""Gives the offline tools read-only access to the disk."""
 
 import errno
 import os
@@ -9,14 +9,14 @@ Buffer = bytes | bytearray | memoryview
 
 
 class ReadOnlyFile:
-    """A file that was opened for reading; it is closed with its last reference."""
+    """A file opened for reading. It is closed when its last reference is dropped."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd = -1
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(self, size: int, position: int) -> bytes:
+    def read(self, size: int, *, position: int) -> bytes:
         parts = []
         while size > 0 and (data := os.pread(self._fd, size, position)):
             parts.append(data)
@@ -24,10 +24,10 @@ class ReadOnlyFile:
             position += len(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def read_cached(self, size: int, position: int) -> bytes | None:
-        return self.read(size, position)
+    def read_cached(self, size: int, *, position: int) -> bytes | None:
+        return self.read(size, position=position)
 
-    def part(self, size: int, position: int) -> None:
+    def part(self, size: int, *, position: int) -> None:
         return None
 
     def size(self) -> int:
@@ -52,7 +52,7 @@ class ReadOnlyFile:
 
 
 class ReadOnlyDisk:
-    """Files and directories of the operating system, to be looked at."""
+    """The operating system's files, read-only. Methods that would write or lock raise OSError (EROFS)."""
 
     def open(self, path: str, *, create: bool = False) -> ReadOnlyFile:
         return ReadOnlyFile(path)

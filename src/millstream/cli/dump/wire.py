@@ -1,4 +1,4 @@
-"""The log of a partition as a broker hands it out, batch by batch."""
+"""Fetches a partition's log from a broker for `millstream dump`, batch by batch."""
 
 from millstream.cli.dump.account import BatchPrinter, DumpAccount, LogProblem, PrintRange, opened
 from millstream.cli.dump.lines import DumpPartition
@@ -10,7 +10,7 @@ from millstream.sdk.wire_client import WireClient
 
 
 class WireDump:
-    """Fetches the asked-for part of a topic and hands its batches to the printer."""
+    """Fetches the requested part of a topic and passes its batches to the printer."""
 
     def __init__(
         self, client: WireClient, topic: str, timeout_s: float, printer: BatchPrinter, *, verify: bool
@@ -25,7 +25,7 @@ class WireDump:
         return await find_spans(self._client, self._topic, partitions, first, last, self._timeout_s)
 
     async def examine(self, span: ReadSpan) -> DumpAccount:
-        """Walk along one partition; what was seen, and what was wrong with it."""
+        """Reads one partition. Returns its counts and problems."""
         where = DumpPartition(self._topic, span.partition)
         account = DumpAccount(where)
         offset = span.start
@@ -33,18 +33,18 @@ class WireDump:
             answer = await self._client.fetch_batches(
                 self._topic, span.partition, offset, max_wait_ms=END_WAIT_MS, timeout_s=self._timeout_s
             )
-            following = self._portion(answer, account, offset, PrintRange(span.start, span.end))
+            following = self._process_response(answer, account, offset, PrintRange(span.start, span.end))
             if following == offset:
                 if offset >= answer.high_watermark:
-                    break  # The log is shorter than it was when the reading began.
-                text = "the broker gives no whole batch for this offset; what follows is not looked at"
+                    break  # The log has become shorter since the read began.
+                text = "the broker returned no complete batch for this offset; the rest of the partition is skipped"
                 account.problems.append(LogProblem(f"{self._topic}-{span.partition}, offset {offset}", text))
                 break
             offset = following
         return account
 
-    def _portion(self, answer: FetchedBatches, account: DumpAccount, offset: int, wanted: PrintRange) -> int:
-        """Go through what one answer brought; which offset comes next."""
+    def _process_response(self, answer: FetchedBatches, account: DumpAccount, offset: int, wanted: PrintRange) -> int:
+        """Processes the batches of one response. Returns the next offset."""
         try:
             for position, header in each_batch(answer.batches):
                 if header.next_offset <= offset:

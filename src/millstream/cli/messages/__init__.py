@@ -1,1 +1,1 @@
-"""Reading and writing messages for the commands `put`, `get`, `tail` and `bench`."""
+"""Reads and writes messages for the commands `put`, `get`, `tail` and `bench`."""

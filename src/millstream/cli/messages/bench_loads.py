@@ -1,12 +1,13 @@
-"""Loads for `millstream bench`, through the client that programs use: client and broker are measured together."""
+"""Runs the loads of `millstream bench` through the public client, so it measures client and broker together."""
 
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from millstream.process.concurrency import together
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.wire_client import WireClient
@@ -20,13 +21,13 @@ Advance = Callable[[int], None]
 
 
 class BenchLoad(NamedTuple):
-    """What is to be written."""
+    """Parameters of a load."""
 
     topic: str
     messages: int
     size_bytes: int
     batch: int
-    """Messages for each call of the client."""
+    """Number of messages per call of the client."""
     producers: int
     acks: int
     compression: str
@@ -35,7 +36,7 @@ class BenchLoad(NamedTuple):
 
 @dataclass(slots=True)
 class Measurement:
-    """What was done in which time, and how long each single thing took."""
+    """Totals of a load, its duration, and the latency of each call."""
 
     messages: int = 0
     size_bytes: int = 0
@@ -58,26 +59,26 @@ class Measurement:
 
 
 def summary(times_s: Sequence[float]) -> dict[str, float]:
-    """Mean, percentiles and maximum; empty where nothing was measured."""
+    """Returns mean, percentiles and maximum. The result is empty if nothing was measured."""
     if not times_s:
         return {}
     ordered = sorted(times_s)
     found = {"mean": sum(ordered) / len(ordered)}
     for percent in PERCENTILES:
-        # The smallest time that at least so many percent did not exceed.
+        # Nearest rank: the smallest time that at least `percent` of the calls did not exceed.
         at = max(0, -(-len(ordered) * percent // 100) - 1)
         found[f"p{percent:g}"] = ordered[int(at)]
     return found | {"max": ordered[-1]}
 
 
 def make_values(size_bytes: int) -> list[bytes]:
-    """Some values of this size that compress to about half, as much of what people send does."""
+    """Returns random values of this size. They compress to about half, like typical messages."""
     half = size_bytes // 2 + 1
     return [os.urandom(half).hex().encode()[:size_bytes] for _ in range(_KINDS_OF_VALUE)]
 
 
 async def produce(producers: Sequence[AsyncProducer], load: BenchLoad, advance: Advance) -> Measurement:
-    """Write the messages, by all producers side by side, each with one call under way."""
+    """Writes the messages with all producers concurrently, each with one call in flight."""
     values = make_values(load.size_bytes)
     measured = Measurement(latencies_s={"put": []})
     left = load.messages
@@ -95,15 +96,15 @@ async def produce(producers: Sequence[AsyncProducer], load: BenchLoad, advance: 
             advance(count)
 
     begin_s = time.perf_counter()
-    await _together([work(producer) for producer in producers])
+    await together(*(work(producer) for producer in producers))
     for producer in producers:
-        await producer.flush()  # Nobody has answered for what was sent with acks=0.
+        await producer.flush()  # With acks=0, no answer confirms that the messages have arrived.
     measured.elapsed_s = time.perf_counter() - begin_s
     return measured
 
 
 async def consume(client: WireClient, load: BenchLoad, advance: Advance) -> Measurement:
-    """Read so many messages, and what comes with the last of them, all partitions side by side."""
+    """Reads all partitions concurrently until `load.messages` are read. The last fetch may bring more."""
     topic, count, timeout_s = load.topic, load.messages, load.timeout_s
     view = await client.describe_topic(topic, timeout_s=timeout_s)
     measured = Measurement(latencies_s={"fetch": []})
@@ -126,13 +127,13 @@ async def consume(client: WireClient, load: BenchLoad, advance: Advance) -> Meas
             advance(len(fetched.records))
 
     begin_s = time.perf_counter()
-    await _together([work(row.number) for row in view.partitions])
+    await together(*(work(row.number) for row in view.partitions))
     measured.elapsed_s = time.perf_counter() - begin_s
     return measured
 
 
 async def latency(writer: AsyncProducer, reader: WireClient, load: BenchLoad, advance: Advance) -> Measurement:
-    """One message after the other: how long until it is acknowledged, and until a waiting reader has it."""
+    """Writes one message after the other. Measures the time to its acknowledgement, and to a waiting reader."""
     values = make_values(load.size_bytes)
     measured = Measurement(latencies_s={"acknowledged": [], "read": []})
     last = await reader.list_offset(load.topic, 0, LATEST, timeout_s=load.timeout_s)
@@ -140,7 +141,7 @@ async def latency(writer: AsyncProducer, reader: WireClient, load: BenchLoad, ad
     begin_s = time.perf_counter()
     for number in range(load.messages):
         reading = asyncio.create_task(_read_from(reader, load, offset))
-        await asyncio.sleep(0)  # Lets the reader ask before there is something to read.
+        await asyncio.sleep(0)  # Lets the reader send its fetch before the message is written.
         sent_s = time.perf_counter()
         await writer.put(load.topic, values[number % _KINDS_OF_VALUE], partition=0)
         measured.latencies_s["acknowledged"].append(time.perf_counter() - sent_s)
@@ -154,19 +155,8 @@ async def latency(writer: AsyncProducer, reader: WireClient, load: BenchLoad, ad
 
 
 async def _read_from(reader: WireClient, load: BenchLoad, offset: int) -> tuple[float, int]:
-    """When something was there, and where to go on."""
+    """Waits for a message at `offset` or later. Returns the time of arrival and the next offset."""
     while True:
         fetched = await reader.fetch(load.topic, 0, offset, max_wait_ms=_WAIT_MS, timeout_s=load.timeout_s)
         if fetched.next_offset > offset:
             return time.perf_counter(), fetched.next_offset
-
-
-async def _together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """All side by side; the first that fails ends the others."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

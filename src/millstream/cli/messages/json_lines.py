@@ -1,4 +1,4 @@
-"""Messages as JSON: one object a line, in the shape that `get --json` prints."""
+"""Parses messages from JSON lines, in the format that `get --json` prints."""
 
 from base64 import b64decode
 from binascii import Error as Base64Error
@@ -20,7 +20,7 @@ class _HeaderLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    """`topic`, `offset` and `action` may be there, so that what `get` and `dump` print can be put again."""
+    """One line. `topic` and `offset` are ignored, so that output of `get` and `dump` can be written again."""
 
     value: _Text = UNSET
     value_base64: _Base64 = UNSET
@@ -38,15 +38,15 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 def parse_line(line: bytes) -> MessageToPut:
-    """The message of one line; ValueError says what is wrong with it and what would be right."""
+    """Parses the message of one line. Raises ValueError with the problem and the expected form."""
     try:
         row = _decoder.decode(line)
     except msgspec.DecodeError as error:
         raise ValueError(f'{error}; expected an object such as {{"key": "k", "value": "v"}}') from None
     if row.action not in ("put", "delete"):
-        raise ValueError(f"a record with the action {row.action!r} is no message")
+        raise ValueError(f'"action" is {row.action!r}; expected "put" or "delete"')
     if row.value is UNSET and row.value_base64 is UNSET:
-        raise ValueError('it has no "value"; null makes a tombstone, and bytes go into "value_base64"')
+        raise ValueError('missing "value" (null for a tombstone) or "value_base64" (for bytes)')
     return MessageToPut(
         _bytes("value", row.value, row.value_base64),
         _bytes("key", row.key, row.key_base64),
@@ -68,8 +68,8 @@ def _bytes(name: str, text: _Text, base64: _Base64) -> bytes | None:
             return None
         return text.encode()
     if not isinstance(text, UnsetType):
-        raise ValueError(f'it has "{name}" and "{name}_base64"; one of them is enough')
+        raise ValueError(f'both "{name}" and "{name}_base64" are given; expected only one')
     try:
         return b64decode(base64, validate=True)
     except Base64Error as error:
-        raise ValueError(f'"{name}_base64" is no base64: {error}') from None
+        raise ValueError(f'"{name}_base64" is not valid base64: {error}') from None

@@ -1,4 +1,4 @@
-"""From what is given to `put` to messages: arguments, files and standard input, in portions that fit into memory."""
+"""Reads the messages of `put` from arguments, files or standard input, in chunks that fit into memory."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from millstream.model.limits import REQUEST_BYTES_MAX
 
 READ_BYTES = 64 * 1024
 AHEAD = 32
-"""So many portions are read ahead while others are being sent."""
+"""Number of chunks that are read ahead while earlier ones are sent."""
 
 SEND_BYTES = 4 * 1024 * 1024
 STANDARD_INPUT = "-"
@@ -24,7 +24,7 @@ Header = tuple[str, bytes | None]
 
 
 class MessageToPut(NamedTuple):
-    """One message; what is None of it is left to the flags, the broker or the clock."""
+    """One message. Fields that are None are set by the flags, the broker or the clock."""
 
     value: bytes | None
     key: bytes | None = None
@@ -35,13 +35,13 @@ class MessageToPut(NamedTuple):
 
 @dataclass(slots=True)
 class MessageChunk:
-    """Messages that were there at the same time, and where they came from."""
+    """Messages that were available at the same time, and their sources."""
 
     messages: list[MessageToPut] = field(default_factory=list)
     runs: list[tuple[int, str, int]] = field(default_factory=list)
-    """From which index on they are of which source, and that message's number in it, from 1."""
+    """For each source: the index of its first message here, its name, and that message's line number (from 1)."""
     size_bytes: int = 0
-    """Of the source, so that it can be told how much of it is left."""
+    """Number of bytes read from the sources, for the progress bar."""
 
     def add(self, other: "MessageChunk") -> None:
         self.runs += [(len(self.messages) + index, source, number) for index, source, number in other.runs]
@@ -49,29 +49,29 @@ class MessageChunk:
         self.size_bytes += other.size_bytes
 
     def origin(self, index: int) -> tuple[str, int]:
-        """The source of a message, and its number there."""
+        """Returns the source of a message, and its line number there."""
         first, source, number = max(run for run in self.runs if run[0] <= index)
         return source, number + index - first
 
 
 class BadMessageError(MillstreamError):
-    """Something given is no message; whatever came before it may have been sent."""
+    """An input line is not a valid message. Messages before it may have been sent."""
 
     def __init__(self, source: str, number: int, problem: str) -> None:
         super().__init__(ErrorCode.INVALID_SETTING, f"{source}, line {number}: {problem}")
 
 
 Parse = Callable[[bytes], MessageToPut]
-"""From one line; ValueError says what is wrong with it."""
+"""Parses one line to a message. Raises ValueError with the problem."""
 
 
 def given_messages(values: Sequence[bytes], parse: Parse) -> Iterator[MessageChunk]:
-    """The arguments, which are messages as lines would be."""
+    """Yields the arguments, parsed like lines."""
     yield _parsed("the arguments", 1, values, sum(map(len, values)), parse)
 
 
 def messages_of(paths: Sequence[str], parse: Parse, *, whole: bool) -> Iterator[MessageChunk]:
-    """The lines of these files, one after the other; with `whole`, each file is one message."""
+    """Yields the lines of the files as messages, file by file. With `whole`, each file is one message."""
     for path in paths:
         with _opened(path) as (name, read):
             if whole:
@@ -85,26 +85,28 @@ def messages_of(paths: Sequence[str], parse: Parse, *, whole: bool) -> Iterator[
 
 
 def _parsed(source: str, number: int, lines: Sequence[bytes], size_bytes: int, parse: Parse) -> MessageChunk:
-    portion = MessageChunk(runs=[(0, source, number)], size_bytes=size_bytes)
+    chunk = MessageChunk(runs=[(0, source, number)], size_bytes=size_bytes)
     for line in lines:
         try:
-            portion.messages.append(parse(line))
+            chunk.messages.append(parse(line))
         except ValueError as error:
-            bad = BadMessageError(source, number + len(portion.messages), str(error))
-            raise _Interrupted(portion, bad) from None
-    return portion
+            bad = BadMessageError(source, number + len(chunk.messages), str(error))
+            raise _Interrupted(chunk, bad) from None
+    return chunk
 
 
-class _Interrupted(Exception):  # noqa: N818 - it carries an error, and what is still good before it
-    def __init__(self, portion: MessageChunk, error: MillstreamError) -> None:
+class _Interrupted(Exception):  # noqa: N818 - it carries an error and the valid messages before it
+    def __init__(self, chunk: MessageChunk, error: MillstreamError) -> None:
         super().__init__(error.detail)
-        self.portion = portion
+        self.chunk = chunk
         self.error = error
 
 
 def lines_as_they_come(name: str, read: Callable[[int], bytes]) -> Iterator[tuple[list[bytes], int]]:
-    """Lines in portions, with the bytes read for them, from a `read` that gives what is there and nothing at the end:
-    no line waits for the next."""
+    """Yields complete lines as soon as they are read, with the number of bytes read for them.
+
+    `read` returns the bytes that are available, and none at the end of the input.
+    """
     begun: list[bytes] = []
     begun_bytes = read_bytes = 0
     while data := read(READ_BYTES):
@@ -135,7 +137,7 @@ def _read_whole(name: str, read: Callable[[int], bytes]) -> bytes:
 
 def _too_large(what: str) -> MillstreamError:
     return MillstreamError(
-        ErrorCode.MESSAGE_TOO_LARGE, f"{what} is longer than {REQUEST_BYTES_MAX} bytes, which no broker takes"
+        ErrorCode.MESSAGE_TOO_LARGE, f"{what} is longer than {REQUEST_BYTES_MAX} bytes, the maximum size of a request"
     )
 
 
@@ -158,37 +160,37 @@ def _opened(path: str) -> Iterator[tuple[str, Callable[[int], bytes]]]:
 
 
 _Item = MessageChunk | BaseException | None
-"""A portion, what ended the reading, or None at its end."""
+"""A chunk, the exception that ended the input, or None at its end."""
 
 
 class ReadAhead:
-    """Portions, read and parsed in a thread of their own while those before them are sent.
+    """Reads and parses chunks in a thread while earlier chunks are sent.
 
-    What has come meanwhile comes as one portion. An error comes after everything that was good before it.
+    Iteration merges all chunks that are ready into one. An error is raised after the valid messages before it.
     """
 
     def __init__(self, portions: Iterator[MessageChunk]) -> None:
         self._queue: Queue[_Item] = Queue(AHEAD)
         self._is_closed = False
-        # A daemon, since a read from a terminal ends only with the next line.
+        # A daemon thread, because a read from a terminal returns only at the end of the next line.
         Thread(target=self._run, args=(portions,), daemon=True).start()
 
     def __iter__(self) -> Iterator[MessageChunk]:
         ended = False
         while not ended:
             item: _Item | _Later = self._queue.get()
-            portion = MessageChunk()
+            chunk = MessageChunk()
             while isinstance(item, MessageChunk):
-                portion.add(item)
-                item = self._next(portion)
-            if portion.messages or portion.size_bytes:
-                yield portion
+                chunk.add(item)
+                item = self._next(chunk)
+            if chunk.messages or chunk.size_bytes:
+                yield chunk
             if isinstance(item, BaseException):
                 raise item
             ended = item is None
 
     def close(self) -> None:
-        """Read no further."""
+        """Stops reading."""
         self._is_closed = True
         try:
             while True:
@@ -196,8 +198,8 @@ class ReadAhead:
         except Empty:
             pass
 
-    def _next(self, portion: MessageChunk) -> "_Item | _Later":
-        if portion.size_bytes >= SEND_BYTES:
+    def _next(self, chunk: MessageChunk) -> "_Item | _Later":
+        if chunk.size_bytes >= SEND_BYTES:
             return _LATER
         try:
             return self._queue.get_nowait()
@@ -206,12 +208,12 @@ class ReadAhead:
 
     def _run(self, portions: Iterator[MessageChunk]) -> None:
         try:
-            for portion in portions:
-                self._queue.put(portion)
+            for chunk in portions:
+                self._queue.put(chunk)
                 if self._is_closed:
                     return
         except _Interrupted as stop:
-            self._queue.put(stop.portion)
+            self._queue.put(stop.chunk)
             self._queue.put(stop.error)
         except BaseException as error:
             self._queue.put(error)
@@ -220,7 +222,7 @@ class ReadAhead:
 
 
 class _Later:
-    """Nothing more is there yet."""
+    """Marks that no further chunk is ready yet."""
 
 
 _LATER = _Later()

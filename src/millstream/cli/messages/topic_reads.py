@@ -1,4 +1,4 @@
-"""Reads the asked-for part of a topic: one partition after the other, or side by side while it follows them."""
+"""Reads the requested part of a topic: partition by partition, or all concurrently with `follow`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -13,13 +13,15 @@ from millstream.sdk.wire_client import WireClient
 
 FOLLOW_WAIT_MS = 5_000
 END_WAIT_MS = 500
+LOOK_AGAIN_S = 15.0
+"""How often a followed topic is checked for added partitions."""
 
 Write = Callable[[int, Sequence[Record]], None]
 Select = Callable[[Record], bool]
 
 
 class ReadSpan(NamedTuple):
-    """What is read of one partition: from `start` up to `end`, which is not read itself."""
+    """The offsets to read of one partition: from `start` up to, but not including, `end`."""
 
     partition: int
     start: int
@@ -32,7 +34,7 @@ class PrintedChunk(NamedTuple):
 
 
 class TopicRead:
-    """One reading of a topic."""
+    """Reads a topic once, or follows it."""
 
     def __init__(self, client: WireClient, topic: str, timeout_s: float, *, follow: bool) -> None:
         self._client = client
@@ -49,17 +51,20 @@ class TopicRead:
         write: Write,
         select: Select | None = None,
     ) -> None:
-        """Hand over what there is in these partitions, or all, at most `count` messages in all.
+        """Reads these partitions (none: all) and passes at most `count` messages to `write`.
 
-        With `select`, only messages it is true for are handed over and counted.
+        With `select`, only messages for which it returns True are passed on and counted. A follower of all partitions
+        reads added partitions from their beginning.
         """
         spans = await find_spans(
             self._client, self._topic, partitions, first, last, self._timeout_s, follow=self._follow
         )
         left = OFFSET_MAX if count is None else count
-        together = self._follow and len(spans) > 1
-        async with aclosing(self._side_by_side(spans) if together else self._in_turn(spans)) as portions:
-            async for number, records in portions:
+        grows = self._follow and not partitions and last is None
+        together = grows or (self._follow and len(spans) > 1)
+        source = self._side_by_side(spans, grows=grows) if together else self._one_by_one(spans)
+        async with aclosing(source) as chunks:
+            async for number, records in chunks:
                 chosen = records if select is None else list(filter(select, records))
                 if chosen:
                     write(number, chosen[:left])
@@ -67,30 +72,51 @@ class TopicRead:
                 if left <= 0:
                     return
 
-    async def _in_turn(self, spans: Sequence[ReadSpan]) -> AsyncGenerator[PrintedChunk, None]:
+    async def _one_by_one(self, spans: Sequence[ReadSpan]) -> AsyncGenerator[PrintedChunk, None]:
         for span in spans:
-            async with aclosing(self._portions(span)) as portions:
-                async for portion in portions:
-                    yield portion
+            async with aclosing(self._chunks(span)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
 
-    async def _side_by_side(self, spans: Sequence[ReadSpan]) -> AsyncGenerator[PrintedChunk, None]:
-        """Whichever has something comes next; the first that fails ends all."""
-        pending = {asyncio.create_task(_next(source)): source for source in map(self._portions, spans)}
+    async def _side_by_side(self, spans: Sequence[ReadSpan], *, grows: bool) -> AsyncGenerator[PrintedChunk, None]:
+        """Yields chunks of all partitions in the order in which they arrive. The first failure ends all reads.
+
+        If the topic `grows`, partitions that are added to it are read too.
+        """
+        loop = asyncio.get_running_loop()
+        known = {span.partition for span in spans}
+        look_at_s = loop.time() + LOOK_AGAIN_S
+        pending = {asyncio.create_task(_next(source)): source for source in map(self._chunks, spans)}
         try:
             while pending:
-                done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                wait_s = max(0.0, look_at_s - loop.time()) if grows else None
+                done, _ = await asyncio.wait(pending, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                if grows and loop.time() >= look_at_s:
+                    for source in map(self._chunks, await self._added(known)):
+                        pending[asyncio.create_task(_next(source))] = source
+                    look_at_s = loop.time() + LOOK_AGAIN_S
                 for task in done:
                     source = pending.pop(task)
-                    portion = task.result()
-                    if portion is not None:
-                        yield portion
+                    chunk = task.result()
+                    if chunk is not None:
+                        yield chunk
                         pending[asyncio.create_task(_next(source))] = source
         finally:
             for task in pending:
                 task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
 
-    async def _portions(self, span: ReadSpan) -> AsyncGenerator[PrintedChunk, None]:
+    async def _added(self, known: set[int]) -> list[ReadSpan]:
+        """Returns the partitions that are not `known` yet, from their beginning, and adds them to `known`."""
+        view = (await self._client.metadata([self._topic], timeout_s=self._timeout_s)).topics.get(self._topic)
+        numbers = {row.number for row in view.partitions} - known if view is not None else set()
+        known |= numbers
+        if not numbers:
+            return []
+        found = await _offsets(self._client, self._topic, sorted(numbers), Beginning(), self._timeout_s)
+        return [ReadSpan(number, offset, OFFSET_MAX) for number, offset in found.items()]
+
+    async def _chunks(self, span: ReadSpan) -> AsyncGenerator[PrintedChunk, None]:
         offset = span.start
         while offset < span.end:
             wait_ms = FOLLOW_WAIT_MS if self._follow else END_WAIT_MS
@@ -103,7 +129,7 @@ class TopicRead:
             if records:
                 yield PrintedChunk(span.partition, records)
             if not self._follow and fetched.next_offset == offset >= fetched.high_watermark:
-                return  # The log is shorter than it was when the reading began.
+                return  # The log has become shorter since the read began.
             offset = fetched.next_offset
 
 
@@ -117,7 +143,7 @@ async def find_spans(
     *,
     follow: bool = False,
 ) -> list[ReadSpan]:
-    """What two places mean in these partitions, or all; unless it follows, never past the end as it is now."""
+    """Resolves two positions to offsets in these partitions (none: all). Only `follow` reads past the current end."""
     view = await client.describe_topic(topic, timeout_s=timeout_s)
     numbers = list(dict.fromkeys(partitions)) or [row.number for row in view.partitions]
     starts = await _offsets(client, topic, numbers, first, timeout_s)
@@ -142,12 +168,12 @@ async def _offsets(
     places = {TopicPartition(topic, number): when for number in partitions}
     found = await client.list_offsets(places, timeout_s=timeout_s)
     offsets = {where.partition: listed.offset for where, listed in found.items()}
-    # Where no message is that late, the place is where the next one will be.
+    # No message is that late, so the position is the offset of the next message.
     late = [number for number, offset in offsets.items() if offset < 0]
     if late:
         offsets |= await _offsets(client, topic, late, Latest(), timeout_s)
     return offsets
 
 
-async def _next(portions: AsyncGenerator[PrintedChunk, None]) -> PrintedChunk | None:
-    return await anext(portions, None)
+async def _next(chunks: AsyncGenerator[PrintedChunk, None]) -> PrintedChunk | None:
+    return await anext(chunks, None)

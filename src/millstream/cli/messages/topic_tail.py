@@ -1,4 +1,4 @@
-"""Follows topics as messages arrive: by itself, or as a member of a group that commits as it goes."""
+"""Follows topics as messages arrive, without a group or as a member that commits what it has printed."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,8 @@ from millstream.cli.messages.topic_reads import TopicRead, Write
 from millstream.cli.positions import Beginning, Latest, Position, Time
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.model.start_words import BEGINNING, LATEST
+from millstream.process.concurrency import until_first
 from millstream.records.record import Record
 from millstream.sdk.aio.consumer import AsyncConsumer
 from millstream.sdk.consuming.group.member_core import OUTSIDE
@@ -17,14 +19,14 @@ COMMIT_EVERY_S = 1.0
 
 
 class Limit:
-    """How many messages are still wanted, of all topics together."""
+    """Counts how many more messages may be printed, over all topics."""
 
     def __init__(self, count: int | None) -> None:
         self._left = count
         self.reached = asyncio.Event()
 
     def cut(self, records: Sequence[Record]) -> Sequence[Record]:
-        """As many of these as are still wanted; they count as printed."""
+        """Returns as many of the records as may still be printed, and counts them as printed."""
         if self._left is None:
             return records
         wanted = records[: self._left]
@@ -42,7 +44,7 @@ async def follow(
     limit: Limit,
     timeout_s: float,
 ) -> None:
-    """Each topic by itself, side by side, until the limit is reached; the first that fails ends all."""
+    """Follows all topics concurrently until the limit is reached. The first failure ends all reads."""
 
     def limited(write: Write) -> Write:
         def cut(partition: int, records: Sequence[Record]) -> None:
@@ -55,18 +57,11 @@ async def follow(
     async def until_enough() -> None:
         await limit.reached.wait()
 
-    tasks = [asyncio.create_task(until_enough())]
+    works = [until_enough()]
     for topic, write in writers.items():
         reading = TopicRead(client, topic, timeout_s, follow=True)
-        tasks.append(asyncio.create_task(reading.run(partitions, first, None, None, limited(write))))
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        works.append(reading.run(partitions, first, None, None, limited(write)))
+    await until_first(*works)
 
 
 async def follow_as_member(
@@ -77,14 +72,17 @@ async def follow_as_member(
     limit: Limit,
     timeout_s: float,
 ) -> None:
-    """Share the topics with the group's other members. What was printed is committed: now and then, and at the end,
-    however it ends; a message that was not printed never is."""
+    """Follows the topics as a member of a group, which shares their partitions.
+
+    Commits the printed messages every COMMIT_EVERY_S, when partitions are revoked, and at the end, even after a
+    failure. Never commits a message that was not printed.
+    """
     for topic in writers:
         await client.describe_topic(topic, timeout_s=timeout_s)
     printed: dict[TopicPartition, int] = {}
 
     async def release(_places: Sequence[TopicPartition]) -> None:
-        await _commit_for_now(consumer, printed)
+        await _try_commit(consumer, printed)
 
     consumer = client.consumer(list(writers), group=group, start=_start(first), auto_commit=None, on_revoked=release)
     async with consumer:
@@ -107,15 +105,17 @@ async def _print(
         if batch is not None:
             wanted = limit.cut([Record(*message[2:]) for message in batch.messages])
             writers[batch.topic](batch.partition, wanted)
-            printed[TopicPartition(batch.topic, batch.partition)] = _behind(batch, wanted)
+            printed[TopicPartition(batch.topic, batch.partition)] = _offset_after(batch, wanted)
         if loop.time() >= due_s:
-            await _commit_for_now(consumer, printed)
+            await _try_commit(consumer, printed)
             due_s = loop.time() + COMMIT_EVERY_S
 
 
-async def _commit_for_now(consumer: AsyncConsumer, printed: dict[TopicPartition, int]) -> None:
-    """As `_commit`; but that the group went on without this member meanwhile, or cannot be asked, is no reason to end:
-    what was not committed is printed again."""
+async def _try_commit(consumer: AsyncConsumer, printed: dict[TopicPartition, int]) -> None:
+    """Commits, and ignores failures that may pass and the loss of the membership.
+
+    Messages that could not be committed are printed again later.
+    """
     try:
         await _commit(consumer, printed)
     except MillstreamError as error:
@@ -126,13 +126,13 @@ async def _commit_for_now(consumer: AsyncConsumer, printed: dict[TopicPartition,
 
 
 async def _commit(consumer: AsyncConsumer, printed: Mapping[TopicPartition, int]) -> None:
-    """Commit for the partitions that are still this member's; for the others somebody else does."""
+    """Commits the partitions that this member still owns. Their new owners commit the others."""
     held = set(consumer.assignment)
     await consumer.commit({where: offset for where, offset in printed.items() if where in held})
 
 
-def _behind(batch: MessageBatch, printed: Sequence[Record]) -> int:
-    """Where to go on after what was printed of a batch."""
+def _offset_after(batch: MessageBatch, printed: Sequence[Record]) -> int:
+    """Returns the offset after the printed part of a batch."""
     return batch.next_offset if len(printed) == len(batch.messages) else printed[-1].offset + 1
 
 
@@ -140,4 +140,4 @@ def _start(first: Position) -> str | float:
     if isinstance(first, Time):
         return first.timestamp_ms / 1000
     assert isinstance(first, Beginning | Latest)
-    return "beginning" if isinstance(first, Beginning) else "latest"
+    return BEGINNING if isinstance(first, Beginning) else LATEST

@@ -1,4 +1,4 @@
-"""Sends portions of messages one after the other, and keeps account of what was stored where."""
+"""Sends chunks of messages one after the other, and summarizes how many were stored and where."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,27 +18,27 @@ from millstream.sdk.producing.failures import OutcomeUnknownError, UnstoredError
 from millstream.sdk.producing.options import ProducerOptions
 from millstream.seams.clock import SystemClock
 
-_PARTITIONS_TOLD = 4
+_PARTITIONS_LISTED = 4
 
 T = TypeVar("T")
 
 Outcome = PutResult | MillstreamError
-"""Where a message was stored, or why it was not, or may not have been."""
+"""Partition and offset of a stored message, or the error of one that was refused or whose outcome is unknown."""
 
 
 class WriteOptions(NamedTuple):
-    """How messages are to be written."""
+    """Options for writing messages."""
 
     topic: str
     options: ProducerOptions
     hash: int | None = None
-    """Decides the partition of all of them."""
+    """Chooses the partition of all messages: the hash modulo the number of partitions."""
 
 
 def write(
     portions: Iterator[MessageChunk], how: WriteOptions, bootstrap: str, *, total_bytes: int | None, as_json: bool
 ) -> None:
-    """Send everything and tell what became of it; an error tells how much had been stored before it."""
+    """Sends all messages and prints a summary. An error message includes how many were stored before it."""
     stored = StoredSummary(how.topic, as_json=as_json, answered=how.options.acks != 0)
     typed = sys.stdin is not None and sys.stdin.isatty() and total_bytes is None
     bar = ProgressBar(how.topic, total_bytes, in_bytes=True, wanted=not as_json and not typed)
@@ -64,7 +64,7 @@ def write(
 async def send(
     producer: AsyncProducer, messages: Sequence[MessageToPut], topic: str, by_hash: int | None = None
 ) -> list[Outcome]:
-    """Store the messages; what became of each. A header with an id is what makes the message stored once under it."""
+    """Sends the messages and returns the outcome of each. A message with an id header is stored once under that id."""
     receipts = producer.put_many(
         topic,
         [message.value for message in messages],
@@ -108,7 +108,7 @@ def _outcome(receipt: Receipt) -> Outcome:
 
 
 def take_account(outcomes: Sequence[Outcome], portion: MessageChunk, stored: "StoredSummary") -> None:
-    """Add to the account what was stored; raise the error of the rest, with the first message it concerns."""
+    """Adds the stored messages to the summary. Raises the error of the others, with the line of the first."""
     stored.add([each for each in outcomes if isinstance(each, PutResult)])
     failures = [(index, each) for index, each in enumerate(outcomes) if isinstance(each, MillstreamError)]
     if not failures:
@@ -117,13 +117,13 @@ def take_account(outcomes: Sequence[Outcome], portion: MessageChunk, stored: "St
     error = next((each for _, each in failures if isinstance(each, OutcomeUnknownError)), error)
     if len(outcomes) > 1:
         source, number = portion.origin(first)
-        error.detail += f"; the first it concerns is line {number} of {source}"
+        error.detail += f"; the first failed message is line {number} of {source}"
     raise error
 
 
 @dataclass(slots=True)
 class _Share:
-    """What one partition got."""
+    """Number of messages stored in one partition, with the first and the last offset."""
 
     count: int
     first: int
@@ -131,7 +131,7 @@ class _Share:
 
 
 class StoredSummary:
-    """What was stored, or only sent where nobody answers for it, for the line at the end."""
+    """Counts the stored messages (with acks=0, the sent ones) for the summary."""
 
     def __init__(self, topic: str, *, as_json: bool, answered: bool) -> None:
         self._topic = topic
@@ -139,10 +139,11 @@ class StoredSummary:
         self._answered = answered
         self._shares: dict[int, _Share] = {}
         self.count = 0
+        self._duplicates = 0
 
     @property
     def so_far(self) -> str:
-        """How many got there although it came to an error."""
+        """Text with the number of messages that were stored before an error."""
         if self.count == 0:
             return "nothing was stored" if self._answered else "nothing was sent"
         verb = "stored" if self._answered else "sent"
@@ -150,6 +151,7 @@ class StoredSummary:
 
     def add(self, places: Sequence[PutResult]) -> None:
         self.count += len(places)
+        self._duplicates += sum(place.duplicate for place in places)
         for place in places:
             share = self._shares.get(place.partition)
             if share is None:
@@ -159,14 +161,21 @@ class StoredSummary:
                 share.last = place.offset
         if self._as_json and places:
             for place in places:
-                print_json({"topic": place.topic, "partition": place.partition, "offset": place.offset})
+                where = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
+                print_json({**where, "duplicate": place.duplicate})
             sys.stdout.flush()
 
     def tell(self) -> None:
         if not self._as_json:
-            print_line(self._account())
+            print_line(self._summary())
 
-    def _account(self) -> str:
+    def _summary(self) -> str:
+        if self._duplicates:
+            verb = "was" if self._duplicates == 1 else "were"
+            return f"{self._places()} {counted(self._duplicates, 'message')} {verb} stored before, under the same id."
+        return self._places()
+
+    def _places(self) -> str:
         if not self._answered:
             return f"Sent {counted(self.count, 'message')} to {self._topic}."
         head = f"Stored {counted(self.count, 'message')} in {self._topic}"
@@ -177,7 +186,7 @@ class StoredSummary:
             ((partition, share),) = shares
             begin = f"Stored in {self._topic}" if self.count == 1 else head
             return f"{begin}, partition {partition}{_at(share)}."
-        if len(shares) > _PARTITIONS_TOLD:
+        if len(shares) > _PARTITIONS_LISTED:
             return f"{head}, in {len(shares)} partitions."
         return f"{head}: {'; '.join(f'{share.count} in partition {number}{_at(share)}' for number, share in shares)}."
 

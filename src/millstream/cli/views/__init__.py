@@ -1,1 +1,1 @@
-"""Tables and live views that several commands print."""
+"""Computes and prints the tables and live views of commands."""

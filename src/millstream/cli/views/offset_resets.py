@@ -1,4 +1,4 @@
-"""Works out where a reset takes a group: which partitions, and from where to where."""
+"""Computes which partitions an offset reset moves, and from which offset to which."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _SHIFT = re.compile(r"[+-]\d{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class OffsetShift:
-    """So many offsets further, or back."""
+    """A shift by a number of offsets, backward if negative."""
 
     by: int
 
@@ -30,7 +30,7 @@ Target = Position | OffsetShift
 
 
 def parse_target(text: str, now_ms: int) -> Target:
-    """What `--to` says."""
+    """Parses the value of `--to`: a position, or a shift such as `-3`."""
     if _SHIFT.fullmatch(text.strip()):
         return OffsetShift(int(text))
     return parse_position(text, "--to", now_ms, TARGETS)
@@ -39,7 +39,7 @@ def parse_target(text: str, now_ms: int) -> Target:
 async def bounds_of(
     client: "WireClient", places: Sequence[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, OffsetBounds | None]:
-    """Beginning and end of those partitions that are there; None where one is quarantined."""
+    """Returns the bounds of the partitions that exist. The bounds of a quarantined partition are None."""
     names = list(dict.fromkeys(where.topic for where in places))
     if not names:
         return {}
@@ -62,9 +62,9 @@ async def choose_places(
     partitions: Sequence[int],
     timeout_s: float,
 ) -> list[TopicPartition]:
-    """The partitions to move: those asked for, or all that the group has committed something for."""
+    """Returns the partitions to move: the requested ones, or all with a committed offset."""
     if partitions and len(topics) != 1:
-        raise usage_error("--partition needs one --topic that it belongs to")
+        raise usage_error("--partition needs exactly one --topic")
     if not topics:
         return sorted(committed)
     places = []
@@ -85,21 +85,19 @@ async def moves(
     target: Target,
     timeout_s: float,
 ) -> list[OffsetMove]:
-    """Where each partition is taken, never beyond what is there; partitions that are gone are left out.
+    """Returns the move of each partition, limited to its available offsets. Deleted partitions are left out.
 
-    PARTITION_QUARANTINED where one is damaged: nobody knows what there is to go on from.
+    Raises PARTITION_QUARANTINED if a partition is damaged, because its offsets are unknown.
     """
     bounds: dict[TopicPartition, OffsetBounds] = {}
     for where, found_bounds in (await bounds_of(client, places, timeout_s)).items():
         if found_bounds is None:
-            raise MillstreamError(
-                ErrorCode.PARTITION_QUARANTINED, f"{where} is damaged, so that no place in it is known"
-            )
+            raise MillstreamError(ErrorCode.PARTITION_QUARANTINED, f"{where} is damaged, so its offsets are unknown")
         bounds[where] = found_bounds
     times: dict[TopicPartition, int] = {}
     if not isinstance(target, OffsetShift | Beginning | Latest | Offset):
         found = await client.list_offsets(dict.fromkeys(bounds, target.timestamp_ms), timeout_s=timeout_s)
-        # No message is that late: the place is where the next one will be.
+        # No message is that late, so the position is the offset of the next message.
         times = {where: each.offset if each.offset >= 0 else bounds[where].end for where, each in found.items()}
     rows = []
     for where, span in bounds.items():
@@ -115,6 +113,6 @@ def _place(target: Target, where: TopicPartition, before: int | None, bounds: Of
         return clamped(target.offset, bounds)
     if isinstance(target, OffsetShift):
         if before is None:
-            raise usage_error(f"the group has committed nothing for {where}, so that cannot be shifted")
+            raise usage_error(f"--to: cannot shift {where}, because the group has no committed offset in it")
         return clamped(before + target.by, bounds)
     return bounds.end

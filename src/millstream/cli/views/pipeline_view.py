@@ -1,4 +1,4 @@
-"""How a pipeline shows what it does: a live line for each query on a terminal, lines elsewhere, JSON for programs."""
+"""Shows the progress of a pipeline: live lines on a terminal, plain lines elsewhere, JSON for programs."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from millstream.spark.pipelines.query_monitor import QueryState
 
 _WINDOW_S = 5.0
-"""Over which rows a second are counted."""
+"""Time window over which rows per second are measured."""
 
 
 class PipelineView:
@@ -26,10 +26,10 @@ class PipelineView:
         self._live: Live | None = None
         self._rates: dict[str, _Rate] = {}
         self._shown_s: float | None = None
-        self._over: set[str] = set()
+        self._ended: set[str] = set()
 
     def note(self, line: str) -> None:
-        """A line for people, above what is live; from any thread."""
+        """Prints a line above the live lines. May be called from any thread."""
         if self._as_json:
             print_json({"note": line})
             sys.stdout.flush()
@@ -39,7 +39,7 @@ class PipelineView:
             print_note(line)
 
     def show(self, states: "Sequence[QueryState]") -> None:
-        """To be called again and again, also when all is over."""
+        """Shows the queries' states. Must be called repeatedly, and once more after all queries have ended."""
         now_s = time.monotonic()
         rates = [self._rates.setdefault(state.name, _Rate(now_s)).at(now_s, state.rows) for state in states]
         self._shown_s = now_s if self._shown_s is None else self._shown_s
@@ -50,20 +50,20 @@ class PipelineView:
             self._shown_s = now_s
             for state, rate in zip(states, rates, strict=True):
                 if not state.is_over:
-                    self._tell(state, rate)
+                    self._print_progress(state, rate)
         for state in states:
-            if state.is_over and state.name not in self._over:
-                self._over.add(state.name)
-                self._tell_end(state)
+            if state.is_over and state.name not in self._ended:
+                self._ended.add(state.name)
+                self._print_end(state)
 
-    def _tell(self, state: "QueryState", rate: float) -> None:
+    def _print_progress(self, state: "QueryState", rate: float) -> None:
         if self._as_json:
             print_json({"query": state.name, "state": "running", **_figures(state), "rows_per_s": round(rate, 1)})
             sys.stdout.flush()
         else:
             self.note(f"{state.name}: {counted(state.rows, 'row')}, {rate:.0f} rows/s, lag {_lag(state)}")
 
-    def _tell_end(self, state: "QueryState") -> None:
+    def _print_end(self, state: "QueryState") -> None:
         how = "ended" if state.failure is None else "failed"
         if self._as_json:
             print_json({"query": state.name, "state": how, **_figures(state)})
@@ -85,14 +85,14 @@ class PipelineView:
         self._live.update(_table(states, rates))
 
     def close(self) -> None:
-        """The live lines go; what was told stays."""
+        """Removes the live lines. Other printed lines stay."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
 
 
 class _Rate:
-    """Rows a second, over the last moments."""
+    """Measures rows per second over the last `_WINDOW_S` seconds."""
 
     def __init__(self, now_s: float) -> None:
         self._seen: deque[tuple[float, int]] = deque([(now_s, 0)])

@@ -1,4 +1,4 @@
-"""All there is to say about one topic."""
+"""Collects and prints the partitions and settings of one topic."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ class Description(NamedTuple):
     view: TopicView
     partitions: list[PartitionSize]
     settings: list[ConfigSetting] | None
-    """None where the broker tells no settings."""
+    """Settings, or None if the broker cannot report them."""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -48,7 +48,7 @@ class Description(NamedTuple):
         print_table(columns, [_cells(row) for row in self.partitions], numbers=numbers)
         print_line()
         if self.settings is None:
-            print_line("The broker tells no settings.")
+            print_line("The broker cannot report settings.")
         elif self.settings:
             rows = [(row.name, "(secret)" if row.is_secret else row.value or "", row.source) for row in self.settings]
             print_table(("setting", "value", "source"), rows)
@@ -61,7 +61,7 @@ def _cells(row: PartitionSize) -> tuple[object, ...]:
     offsets = ("damaged", "damaged") if row.extent is None else row.extent
     return (
         view.number,
-        view.leader_id if view.leader_id >= 0 else "nobody",
+        view.leader_id if view.leader_id >= 0 else "none",
         ", ".join(map(str, view.replicas)),
         ", ".join(map(str, view.in_sync)),
         *offsets,
@@ -70,7 +70,7 @@ def _cells(row: PartitionSize) -> tuple[object, ...]:
 
 
 async def describe_topic(client: WireClient, name: str, timeout_s: float, *, all_settings: bool) -> Description:
-    """Ask for everything; UNKNOWN_TOPIC_OR_PARTITION when there is no such topic."""
+    """Requests the partitions and settings of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
     view = await client.describe_topic(name, timeout_s=timeout_s)
     rows = await partition_sizes(client, view, timeout_s)
     return Description(view, rows, await _settings(client, name, timeout_s, all_settings))

@@ -1,1 +1,1 @@
-"""The gRPC side of the gateway; its contract is proto/millstream_api/v1."""
+"""Serves gRPC. The contract is proto/millstream_api/v1."""

@@ -1,18 +1,17 @@
-"""What all methods have in common, in one place: the right that a call needs, its deadline, how its failures are told,
-and what becomes of it when the gateway is drained.
+"""Wraps every gRPC method with the steps they share: rights, deadline, memory budget, error statuses and draining.
 
-A service is a class with a method for each of the contract's, in snake case, that says by `needs` what right it needs.
-How it is called follows from the contract: `(request, call)` gives the response; where responses are a stream it is
-`(request, call, write)`; where requests are one too, `(requests, call, write)`.
+A service is a class with one method per RPC, in snake case. `needs` declares the right of each method. The signature
+follows from the contract: `(request, call)` returns the response, `(request, call, write)` streams responses, and
+`(requests, call, write)` streams both.
 """
 
-import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -22,13 +21,14 @@ from google.protobuf.message_factory import GetMessageClass
 from millstream.gateway.budget import Budget, Share
 from millstream.gateway.draining import Draining
 from millstream.gateway.failures import invalid
-from millstream.gateway.grpc.message_conversion import messages_told
+from millstream.gateway.grpc.message_conversion import to_messages
 from millstream.gateway.grpc.statuses import DETAILS_KEY, rich_status
 from millstream.gateway.grpc.v1 import events_pb2
 from millstream.gateway.operations.clusters import DEFAULT, ServedCluster, ServedClusters
-from millstream.gateway.rights import READING, Caller, Right, RightsGuard, check_all
 from millstream.gateway.traffic import Traffic
+from millstream.model.authorization import ALLOW_ALL, Access, Authorizer, Principal
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.rights import READING, Right
 from millstream.records.message import Message as StoredMessage
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,104 +44,106 @@ _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class RequiredRight(NamedTuple):
-    """A right, and which field of the request names what it is needed on: a topic, topics or a group."""
+    """A right, and the request field that names the topic, topics or group on which it is needed."""
 
     right: Right
     field: str
     within: str
+    cluster_field: str = "cluster"
+    """The field that names the cluster; a request without this field concerns every cluster."""
 
-    def check(self, guard: RightsGuard, caller: Caller, request: Any) -> None:
-        """Raise what the guard does."""
+    def check(self, authorizer: Authorizer, principal: Principal, request: Any) -> None:
+        """Raise the right's error unless the principal has it on every resource that the request names."""
         owner = getattr(request, self.within) if self.within else request
-        cluster = getattr(owner, "cluster", "") or DEFAULT
+        cluster = getattr(owner, self.cluster_field) or DEFAULT if hasattr(owner, self.cluster_field) else ""
         named = getattr(owner, self.field) if self.field else ""
         resources = [named] if isinstance(named, str) else list(named) or [""]
-        check_all(guard, caller, self.right, cluster, resources, getattr(owner, "group", None))
+        Access(authorizer, principal, self.right, cluster).check_all(resources, getattr(owner, "group", None))
 
     def is_repeatable(self, request: Any) -> bool:
-        """Whether nothing has changed by the call, so that it can be made again."""
+        """True if the call changes nothing, so that the client can repeat it."""
         return self.right in READING and not getattr(request, "auto_commit", False)
 
 
-def needs(right: Right, field: str = "", *, within: str = "") -> Callable[[F], F]:
-    """Declare what a method needs: the right, the field that names the resource, and the message that field is in."""
+def needs(right: Right, field: str = "", *, within: str = "", cluster_field: str = "cluster") -> Callable[[F], F]:
+    """Declare a method's right, and the fields of the message `within` that name resource and cluster."""
 
     def declared(function: F) -> F:
-        function.needs = RequiredRight(right, field, within)  # type: ignore[attr-defined]
+        function.needs = RequiredRight(right, field, within, cluster_field)  # type: ignore[attr-defined]
         return function
 
     return declared
 
 
 class CallDependencies(NamedTuple):
-    """What calls stand on."""
+    """The objects that all calls share."""
 
     clusters: ServedClusters
-    guard: RightsGuard
+    authorizer: Authorizer
     draining: Draining
     budget: Budget
     traffic: Traffic
 
 
 class Call:
-    """One call, as its method sees it."""
+    """One call: its clusters, deadline, counters and drain state."""
 
-    __slots__ = ("_context", "_grounds")
+    __slots__ = ("_context", "_dependencies")
 
-    def __init__(self, grounds: CallDependencies, context: Context) -> None:
-        self._grounds = grounds
+    def __init__(self, dependencies: CallDependencies, context: Context) -> None:
+        self._dependencies = dependencies
         self._context = context
 
     @property
     def clusters(self) -> ServedClusters:
-        return self._grounds.clusters
+        return self._dependencies.clusters
 
     def cluster(self, name: str) -> ServedCluster:
-        """The cluster that a request names; UNKNOWN_CLUSTER when this gateway does not serve it."""
-        return self._grounds.clusters.get(name or DEFAULT)
+        """Return the cluster that a request names. Raises UNKNOWN_CLUSTER if this gateway does not serve it."""
+        return self._dependencies.clusters.get(name or DEFAULT)
 
     def timeout_s(self, cluster: ServedCluster) -> float:
-        """How long an operation may take: as long as any may, but no longer than the caller waits."""
+        """Return the timeout of an operation: the cluster's timeout, but no longer than the call's deadline."""
         left_s = self._context.time_remaining()
         return cluster.timeout_s if left_s is None else max(0.001, min(cluster.timeout_s, left_s))
 
     def wait_s(self, wanted_s: float) -> float:
-        """How long to wait for a message: a little less than the caller does, who would hear nothing otherwise."""
+        """Shorten a wait so that it ends before the call's deadline, and the client still gets a response."""
         left_s = self._context.time_remaining()
         return wanted_s if left_s is None else max(0.0, min(wanted_s, left_s - min(0.2, left_s / 5)))
 
     @property
     def traffic(self) -> Traffic:
-        return self._grounds.traffic
+        return self._dependencies.traffic
 
     def read(self, messages: Sequence[StoredMessage]) -> list[events_pb2.Message]:
-        """Messages as they are told, and counted."""
-        self._grounds.traffic.events_read += len(messages)
-        return messages_told(messages)
+        """Convert messages to the contract's form and count them."""
+        self._dependencies.traffic.events_read += len(messages)
+        return to_messages(messages)
 
     @property
     def draining(self) -> Draining:
-        return self._grounds.draining
+        return self._dependencies.draining
 
     @property
     def is_drained(self) -> bool:
-        return self._grounds.draining.has_begun
+        return self._dependencies.draining.has_begun
 
     async def waiting(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What the work gives, which may take long; None when the gateway is drained meanwhile."""
-        return await self._grounds.draining.waiting(work)
+        """Await `work`, which may take long. Returns None if the gateway drains meanwhile."""
+        return await self._dependencies.draining.waiting(work)
 
 
 def shutting_down() -> MillstreamError:
-    """What streams end with when the gateway is drained."""
-    return MillstreamError(ErrorCode.SHUTTING_DOWN, "the gateway is being stopped; call again, another will answer")
+    """Return the error that ends streams when the gateway drains."""
+    return MillstreamError(ErrorCode.SHUTTING_DOWN, "the gateway is shutting down; retry at another gateway")
 
 
 class _Received(NamedTuple):
-    """A request, or why it cannot be read, until there is somebody to tell."""
+    """A decoded request, or the reason why it cannot be decoded. The error is raised inside the call's handler."""
 
     message: Any
-    why: str
+    error: str
     size_bytes: int
 
 
@@ -156,14 +158,14 @@ def _reader(kind: type[Message]) -> Callable[[bytes], _Received]:
 
 
 class CallWrapper:
-    """Wraps the methods of services: nothing is called without its right, and nothing fails but by name."""
+    """Wraps service methods: checks the right before the call and turns every exception into a status."""
 
-    def __init__(self, grounds: CallDependencies) -> None:
-        self._grounds = grounds
+    def __init__(self, dependencies: CallDependencies) -> None:
+        self._dependencies = dependencies
         self.under_way = 0
 
     def handler(self, descriptor: ServiceDescriptor, service: object) -> grpc.GenericRpcHandler:
-        """All methods of a service; AttributeError for one that is missing, or declares no right."""
+        """Return the handlers of a service. Raises AttributeError if a method is missing or declares no right."""
         rows = {method.name: self._row(method, service) for method in descriptor.methods}
         return grpc.method_handlers_generic_handler(descriptor.full_name, rows)
 
@@ -180,21 +182,21 @@ class CallWrapper:
     async def _unary_unary(
         self, function: Callable[..., Any], required: RequiredRight, received: _Received, context: Context
     ) -> bytes:
-        async with self._told(required, context):
-            share = Share(self._grounds.budget)
-            # When the answer has been taken, or never will be. The stubs want a class of their own there.
+        async with self._reporting_errors(required, context):
+            share = Share(self._dependencies.budget)
+            # Runs when the client has received the answer or is gone. The stubs expect a class of their own here.
             context.add_done_callback(lambda _: share.give_back())  # type: ignore[arg-type]
             request = self._admit(required, received, context)
             share.take(received.size_bytes)
-            answer = await function(request, Call(self._grounds, context))
+            answer = await function(request, Call(self._dependencies, context))
             return self._written(answer, share, is_refusable=required.is_repeatable(request))
 
     async def _unary_stream(
         self, function: Callable[..., Any], required: RequiredRight, received: _Received, context: Context
     ) -> None:
-        async with self._told(required, context):
+        async with self._reporting_errors(required, context):
             request = self._admit(required, received, context)
-            await function(request, Call(self._grounds, context), self._writer(required, context))
+            await function(request, Call(self._dependencies, context), self._writer(required, context))
 
     async def _stream_stream(
         self,
@@ -203,15 +205,15 @@ class CallWrapper:
         requests: AsyncIterator[_Received],
         context: Context,
     ) -> None:
-        async with self._told(required, context):
+        async with self._reporting_errors(required, context):
             admitted = self._admitted(required, requests, context)
-            await function(admitted, Call(self._grounds, context), self._writer(required, context))
+            await function(admitted, Call(self._dependencies, context), self._writer(required, context))
 
     def _writer(self, required: RequiredRight, context: Context) -> Write:
-        """Sends one answer of a stream, and comes back when the caller makes room for the next."""
+        """Make a function that sends one message of a stream and returns when flow control permits the next."""
 
         async def write(answer: Message) -> None:
-            share = Share(self._grounds.budget)
+            share = Share(self._dependencies.budget)
             data = self._written(answer, share, is_refusable=required.right is Right.MESSAGES_READ)
             try:
                 await context.write(data)
@@ -221,15 +223,15 @@ class CallWrapper:
         return write
 
     def _written(self, answer: Message, share: Share, *, is_refusable: bool) -> bytes:
-        """The answer's bytes, which count as held. GATEWAY_FULL where that is too much."""
+        """Encode the response and count it as held memory. Raises GATEWAY_FULL if it exceeds the budget."""
         data = answer.SerializeToString()
         share.take(len(data), is_refusable=is_refusable)
-        self._grounds.traffic.sent_bytes += len(data)
+        self._dependencies.traffic.sent_bytes += len(data)
         return data
 
     @asynccontextmanager
-    async def _told(self, required: RequiredRight, context: Context) -> AsyncIterator[None]:
-        """Counts a call; and the one place where failures become statuses."""
+    async def _reporting_errors(self, required: RequiredRight, context: Context) -> AsyncIterator[None]:
+        """Count a call and turn its exception into a status."""
         self.under_way += 1
         refusal, status = None, grpc.StatusCode.CANCELLED
         try:
@@ -237,14 +239,14 @@ class CallWrapper:
             status = grpc.StatusCode.OK
         except Exception as error:
             status = grpc.StatusCode.UNKNOWN
-            failure = _named(error)
+            failure = _failure_of(error)
             if failure is None:
                 raise
             refusal = rich_status(failure)
             status = _CODES[refusal.code]
         finally:
-            # Before the caller knows, who may ask for the figures next.
-            self._grounds.traffic.answered(required.right, status.name)
+            # Count before the client gets the status, since it may read the metrics next.
+            self._dependencies.traffic.answered(required.right, status.name)
             self.under_way -= 1
         if refusal is not None:
             await context.abort(status, refusal.message, ((DETAILS_KEY, refusal.SerializeToString()),))
@@ -256,42 +258,28 @@ class CallWrapper:
             yield self._admit(required, received, context)
 
     def _admit(self, required: RequiredRight, received: _Received, context: Context) -> Any:
-        self._grounds.traffic.received_bytes += received.size_bytes
-        if received.why:
-            raise invalid("request", f"cannot be read: {received.why}")
-        required.check(self._grounds.guard, Caller(context.peer()), received.message)
+        self._dependencies.traffic.received_bytes += received.size_bytes
+        if received.error:
+            raise invalid("request", f"cannot be decoded: {received.error}")
+        authorizer = self._dependencies.authorizer
+        if authorizer is not ALLOW_ALL:
+            required.check(authorizer, Principal(host_of(context.peer())), received.message)
         return received.message
 
 
-def _named(error: Exception) -> MillstreamError | None:
-    """What a call fails with; None for what gRPC itself has raised."""
+def host_of(peer: str) -> str:
+    """Return the host of a peer as gRPC names it, such as `ipv4:10.0.0.7:5000` or `ipv6:%5B::1%5D:5000`."""
+    kind, _, address = unquote(peer).partition(":")
+    return address.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else address or peer
+
+
+def _failure_of(error: Exception) -> MillstreamError | None:
+    """Convert an exception to an error of the table. Returns None for exceptions of gRPC itself."""
     if isinstance(error, grpc.aio.AbortError | grpc.aio.BaseError):
         return None
     if isinstance(error, MillstreamError):
         return error
     if isinstance(error, TimeoutError):
-        return MillstreamError(ErrorCode.REQUEST_TIMED_OUT, "not finished in time; what became of it is not known")
-    log.error("a call met something unexpected", exc_info=error)
-    return MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR, "the gateway met something unexpected; its log says what")
-
-
-async def together(*works: Coroutine[Any, Any, None]) -> None:
-    """Run these side by side until all are done; the first failure ends the others, and is raised."""
-    await _side_by_side(works, asyncio.FIRST_EXCEPTION)
-
-
-async def until_first(*works: Coroutine[Any, Any, None]) -> None:
-    """Run these side by side until one is done; that ends the others, and its failure is raised."""
-    await _side_by_side(works, asyncio.FIRST_COMPLETED)
-
-
-async def _side_by_side(works: Iterable[Coroutine[Any, Any, None]], until: str) -> None:
-    tasks = [asyncio.get_running_loop().create_task(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=until)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return MillstreamError(ErrorCode.REQUEST_TIMED_OUT, "the call timed out; its outcome is unknown")
+    log.error("call failed unexpectedly", exc_info=error)
+    return MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR, "unexpected error; see the gateway's log")

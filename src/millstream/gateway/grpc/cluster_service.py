@@ -1,13 +1,13 @@
-"""ClusterService: which clusters there are, and what runs in them."""
+"""Implements ClusterService: clusters, versions, service map, backup map, catalog queries and broker settings."""
 
 import asyncio
 
 from millstream.gateway.grpc.call_handling import Call, needs
-from millstream.gateway.grpc.message_conversion import setting_told
+from millstream.gateway.grpc.message_conversion import to_setting
 from millstream.gateway.grpc.v1 import cluster_pb2 as pb
 from millstream.gateway.operations import settings_and_queries
-from millstream.gateway.operations.cluster_create import ClusterCreator, made
-from millstream.gateway.rights import Right
+from millstream.gateway.operations.cluster_create import ClusterCreator, list_created
+from millstream.model.rights import Right
 from millstream.process.control_protocol import BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
 from millstream.sdk.admin.admin import ROWS_MAX
 
@@ -18,31 +18,31 @@ class ClusterService:
 
     @needs(Right.CLUSTER_READ)
     async def list_clusters(self, request: pb.ListClustersRequest, call: Call) -> pb.ListClustersResponse:
-        return pb.ListClustersResponse(clusters=call.clusters.names, made=map(_made, await made(self._maker)))
+        return pb.ListClustersResponse(clusters=call.clusters.names, made=map(_made, await list_created(self._maker)))
 
     @needs(Right.CLUSTER_READ)
     async def get_info(self, request: pb.GetInfoRequest, call: Call) -> pb.GetInfoResponse:
         cluster = call.cluster(request.cluster)
         timeout_s = call.timeout_s(cluster)
         first = cluster.members[0].client
-        (said, _), described = await asyncio.gather(
+        (info, _), described = await asyncio.gather(
             first.info(timeout=timeout_s),
             cluster.all(lambda member: member.client.admin.describe_cluster(timeout=timeout_s)),
         )
         return pb.GetInfoResponse(
-            cluster_id=said.cluster_id,
+            cluster_id=info.cluster_id,
             controller_id=described[0].controller_id,
             brokers=[
                 pb.BrokerAddress(node_id=row.node_id, host=row.host, port=row.port)
                 for each in described
                 for row in each.brokers
             ],
-            node_id=said.node_id,
-            version=said.version,
-            client_version_min=said.client_version_min,
-            client_version_max=said.client_version_max,
-            server_time_ms=said.server_time_ms,
-            features=dict(said.features),
+            node_id=info.node_id,
+            version=info.version,
+            client_version_min=info.client_version_min,
+            client_version_max=info.client_version_max,
+            server_time_ms=info.server_time_ms,
+            features=dict(info.features),
         )
 
     @needs(Right.CLUSTER_READ)
@@ -51,15 +51,15 @@ class ClusterService:
         timeout_s = call.timeout_s(cluster)
         shares = await cluster.shares(list(request.topics) or None)
         maps = await cluster.all(lambda member: member.client.service_map(shares[member], timeout=timeout_s))
-        told = pb.GetServiceMapResponse(cluster_id=maps[0].cluster_id, controller_id=maps[0].controller_id)
+        response = pb.GetServiceMapResponse(cluster_id=maps[0].cluster_id, controller_id=maps[0].controller_id)
         for found in maps:
             for service in found.services:
-                told.services.add(**service._asdict())
+                response.services.add(**service._asdict())
             for where, leader in sorted(found.leaders.items()):
-                told.leaders.add(
+                response.leaders.add(
                     topic=where.topic, partition=where.partition, leader=leader.node_id, leader_epoch=leader.epoch
                 )
-        return told
+        return response
 
     @needs(Right.CLUSTER_READ)
     async def get_backup_map(self, request: pb.GetBackupMapRequest, call: Call) -> pb.GetBackupMapResponse:
@@ -67,9 +67,9 @@ class ClusterService:
         timeout_s = call.timeout_s(cluster)
         shares = await cluster.shares(list(request.topics) or None)
         maps = await cluster.all(lambda member: member.client.backup_map(shares[member], timeout=timeout_s))
-        told = pb.GetBackupMapResponse(note=maps[0].note)
+        response = pb.GetBackupMapResponse(note=maps[0].note)
         for where, row in sorted((where, row) for found in maps for where, row in found.partitions.items()):
-            told.partitions.add(
+            response.partitions.add(
                 topic=where.topic,
                 partition=where.partition,
                 leader=row.leader_id,
@@ -77,9 +77,9 @@ class ClusterService:
                 high_watermark=row.high_watermark,
                 followers=[pb.Follower(**follower._asdict()) for follower in row.followers],
             )
-        return told
+        return response
 
-    @needs(Right.CLUSTER_ADMIN)
+    @needs(Right.CLUSTER_ADMIN, cluster_field="name")
     async def create_cluster(self, request: pb.CreateClusterRequest, call: Call) -> pb.CreateClusterResponse:
         facts = await self._maker.create(
             NewCluster(
@@ -93,17 +93,17 @@ class ClusterService:
         )
         return pb.CreateClusterResponse(name=facts.name, brokers=_brokers(facts))
 
-    @needs(Right.CLUSTER_ADMIN)
+    @needs(Right.CLUSTER_ADMIN, cluster_field="name")
     async def stop_cluster(self, request: pb.StopClusterRequest, call: Call) -> pb.StopClusterResponse:
         found = await self._maker.stop(request.name)
         return pb.StopClusterResponse(name=found.name, brokers=_brokers(found), stopped=found.is_stopped)
 
-    @needs(Right.CLUSTER_ADMIN)
+    @needs(Right.CLUSTER_ADMIN, cluster_field="name")
     async def start_cluster(self, request: pb.StartClusterRequest, call: Call) -> pb.StartClusterResponse:
         found = await self._maker.start(request.name)
         return pb.StartClusterResponse(name=found.name, brokers=_brokers(found), stopped=found.is_stopped)
 
-    @needs(Right.CLUSTER_ADMIN)
+    @needs(Right.CLUSTER_ADMIN, cluster_field="name")
     async def delete_cluster(self, request: pb.DeleteClusterRequest, call: Call) -> pb.DeleteClusterResponse:
         await self._maker.delete(request.name)
         return pb.DeleteClusterResponse()
@@ -123,7 +123,7 @@ class ClusterService:
     ) -> pb.GetBrokerSettingsResponse:
         cluster = call.cluster(request.cluster)
         rows = await settings_and_queries.broker_settings(cluster, request.broker, call.timeout_s(cluster))
-        return pb.GetBrokerSettingsResponse(settings=map(setting_told, rows))
+        return pb.GetBrokerSettingsResponse(settings=map(to_setting, rows))
 
     @needs(Right.CLUSTER_ADMIN)
     async def alter_broker_settings(
@@ -154,7 +154,7 @@ def _brokers(cluster: ClusterFacts) -> list[pb.BrokerAddress]:
 
 
 def _cell(value: object) -> pb.Cell:
-    """What SQLite has, as the catalog's rows carry it."""
+    """Convert a SQLite value to a cell."""
     if isinstance(value, int):
         return pb.Cell(integer=value)
     if isinstance(value, float):

@@ -1,22 +1,22 @@
-"""GroupService: groups seen from outside."""
+"""Implements GroupService: lists, describes and changes groups and their offsets."""
 
 from millstream.gateway.failures import invalid
 from millstream.gateway.grpc.call_handling import Call, needs
 from millstream.gateway.grpc.message_conversion import (
     edge_of,
     offsets_of,
-    partitions_told,
-    places_of,
-    positions_told,
-    setting_told,
+    partitions_of,
+    to_partition_offsets,
+    to_setting,
+    to_topic_partitions,
 )
 from millstream.gateway.grpc.v1 import groups_pb2 as pb
 from millstream.gateway.grpc.v1.events_pb2 import Start
 from millstream.gateway.operations import groups, settings_and_queries
-from millstream.gateway.operations.reads import Positions
-from millstream.gateway.rights import Right
+from millstream.gateway.operations.reads import Positions, check_time_ms
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_results import CommittedOffset, GroupMember
+from millstream.model.rights import Right
+from millstream.sdk.admin.group_results import CommittedOffset, GroupLag, GroupMember
 
 _PAGE_GROUPS = 100
 
@@ -43,6 +43,8 @@ class GroupService:
     async def describe_group(self, request: pb.DescribeGroupRequest, call: Call) -> pb.DescribeGroupResponse:
         cluster = call.cluster(request.cluster)
         found = await groups.describe_group(cluster, request.group, call.timeout_s(cluster))
+        lags = await groups.group_lag(cluster, request.group, call.timeout_s(cluster))
+        owners = {where: member.member_id for member in found.members for where in member.partitions}
         return pb.DescribeGroupResponse(
             group=found.group_id,
             kind=found.kind,
@@ -51,12 +53,13 @@ class GroupService:
             assignor=found.assignor,
             epoch=found.epoch,
             members=map(_member, found.members),
+            partitions=[_partition(where, each, owners.get(where, "")) for where, each in lags.items()],
         )
 
     @needs(Right.GROUPS_READ, "group")
     async def get_offsets(self, request: pb.GetOffsetsRequest, call: Call) -> pb.GetOffsetsResponse:
         cluster = call.cluster(request.cluster)
-        places = places_of(request.partitions)
+        places = partitions_of(request.partitions)
         found = await groups.group_offsets(cluster, request.group, places, call.timeout_s(cluster))
         rows = [
             pb.CommittedOffset(topic=where.topic, partition=where.partition, offset=row.offset, metadata=row.metadata)
@@ -72,7 +75,7 @@ class GroupService:
             for row in request.offsets
         }
         if any(row.offset < 0 for row in offsets.values()):
-            raise invalid("offsets", "offsets are not negative")
+            raise invalid("offsets", "an offset is negative")
         await groups.commit_offsets(cluster, request.group, offsets, call.timeout_s(cluster))
         return pb.CommitOffsetsResponse()
 
@@ -89,12 +92,12 @@ class GroupService:
             is_time=request.to.HasField("timestamp_ms"),
             validate_only=request.validate_only,
         )
-        return pb.ResetOffsetsResponse(offsets=positions_told(found).offsets)
+        return pb.ResetOffsetsResponse(offsets=to_partition_offsets(found).offsets)
 
     @needs(Right.GROUPS_WRITE, "group")
     async def delete_offsets(self, request: pb.DeleteOffsetsRequest, call: Call) -> pb.DeleteOffsetsResponse:
         cluster = call.cluster(request.cluster)
-        places = places_of(request.partitions)
+        places = partitions_of(request.partitions)
         await groups.delete_offsets(cluster, request.group, places, call.timeout_s(cluster))
         return pb.DeleteOffsetsResponse()
 
@@ -108,7 +111,7 @@ class GroupService:
     async def get_group_settings(self, request: pb.GetGroupSettingsRequest, call: Call) -> pb.GetGroupSettingsResponse:
         cluster = call.cluster(request.cluster)
         rows = await settings_and_queries.group_settings(cluster, request.group, call.timeout_s(cluster))
-        return pb.GetGroupSettingsResponse(settings=map(setting_told, rows))
+        return pb.GetGroupSettingsResponse(settings=map(to_setting, rows))
 
     @needs(Right.GROUPS_WRITE, "group")
     async def alter_group_settings(
@@ -129,12 +132,24 @@ class GroupService:
 def _target(to: Start) -> str | int | Positions:
     kind = to.WhichOneof("place")
     if kind is None:
-        raise invalid("to", "say where: an edge, an offset, a time or offsets")
+        raise invalid("to", "missing; set an edge, an offset, a time or offsets")
     if kind == "offsets":
         return offsets_of(to.offsets.offsets, "to")
     if kind == "edge":
         return edge_of(to.edge, "to")
-    return to.offset if kind == "offset" else to.timestamp_ms
+    return to.offset if kind == "offset" else check_time_ms(to.timestamp_ms, "to")
+
+
+def _partition(where: TopicPartition, lag: GroupLag, member_id: str) -> pb.PartitionLag:
+    return pb.PartitionLag(
+        topic=where.topic,
+        partition=where.partition,
+        committed=None if lag.committed is None else lag.committed.offset,
+        beginning=lag.beginning,
+        end=lag.end,
+        lag=lag.lag,
+        member_id=member_id,
+    )
 
 
 def _member(row: GroupMember) -> pb.GroupMember:
@@ -145,5 +160,5 @@ def _member(row: GroupMember) -> pb.GroupMember:
         client_host=row.client_host,
         epoch=row.epoch,
         topics=row.topics,
-        partitions=partitions_told(row.partitions),
+        partitions=to_topic_partitions(row.partitions),
     )

@@ -1,23 +1,24 @@
-"""IteratorService: the calls of iterators, one by one, for clients that may ask another gateway each time."""
+"""Implements IteratorService: the iterator calls, each of which may go to another gateway."""
 
 from millstream.gateway.failures import invalid
 from millstream.gateway.grpc.call_handling import Call, needs
 from millstream.gateway.grpc.limits import ReadingLimits
-from millstream.gateway.grpc.message_conversion import edge_of, partitions_told
+from millstream.gateway.grpc.message_conversion import edge_of, to_topic_partitions
 from millstream.gateway.grpc.v1 import iterators_pb2 as pb
 from millstream.gateway.operations import iterators
-from millstream.gateway.rights import Right
 from millstream.model.names import TopicPartition
+from millstream.model.rights import Right
+from millstream.model.start_words import GROUP_START
 from millstream.sdk.connection.address import Address
-from millstream.sdk.iterating.options import MAX_MESSAGES
 from millstream.sdk.iterating.requests import GroupIterator, IteratorMembership, ListedIterator
+from millstream.sdk.reader_defaults import ITERATOR_MESSAGES
 
 
 class IteratorService:
     def __init__(self, reading: ReadingLimits) -> None:
         self._reading = reading
 
-    # The group.
+    # Membership.
 
     @needs(Right.GROUPS_WRITE, "group")
     async def join_group(self, request: pb.JoinGroupRequest, call: Call) -> pb.JoinGroupResponse:
@@ -48,11 +49,11 @@ class IteratorService:
             request.client_id,
             TopicPartition(request.topic, request.partition),
             call.timeout_s(cluster),
-            max_messages=request.max_messages or MAX_MESSAGES,
+            max_messages=request.max_messages or ITERATOR_MESSAGES,
             in_flight_ms=request.in_flight_ms or None,
-            start=edge_of(request.start, "start"),
+            start=edge_of(request.start, "start", GROUP_START),
         )
-        return pb.GetIteratorResponse(iterator=_told(found))
+        return pb.GetIteratorResponse(iterator=_to_iterator(found))
 
     @needs(Right.GROUPS_READ, "group")
     async def list_iterators(self, request: pb.ListIteratorsRequest, call: Call) -> pb.ListIteratorsResponse:
@@ -63,22 +64,22 @@ class IteratorService:
     @needs(Right.MESSAGES_READ, "topic", within="iterator")
     async def read_iterator(self, request: pb.ReadIteratorRequest, call: Call) -> pb.ReadIteratorResponse:
         wait_s = self._reading.wait_of(request.wait_ms if request.HasField("wait_ms") else None)
-        limits = self._reading.of(0, request.max_bytes, call.wait_s(wait_s))
+        limits = self._reading.of(0, max_bytes=request.max_bytes, wait_s=call.wait_s(wait_s))
         cluster = call.cluster(request.cluster)
-        iterator = _given(request.iterator)
+        iterator = _group_iterator(request.iterator)
         batch = await iterators.read(cluster, iterator, limits, call.timeout_s(cluster), call.draining)
         server = Address(request.iterator.host, request.iterator.port)
         return pb.ReadIteratorResponse(
-            iterator=_told(batch.iterator, server),
+            iterator=_to_iterator(batch.iterator, server),
             messages=call.read(batch.messages),
             end_offset=batch.end_offset,
-            next=_told(batch.following, server),
+            next=_to_iterator(batch.following, server),
         )
 
     @needs(Right.GROUPS_WRITE, "group")
     async def deliver_iterator(self, request: pb.DeliverIteratorRequest, call: Call) -> pb.DeliverIteratorResponse:
         cluster = call.cluster(request.cluster)
-        iterator, count = _given(request.iterator), _count(request.count)
+        iterator, count = _group_iterator(request.iterator), _count(request.count)
         left_s = await iterators.deliver(
             cluster, request.group, request.client_id, iterator, count, call.timeout_s(cluster)
         )
@@ -87,14 +88,14 @@ class IteratorService:
     @needs(Right.GROUPS_WRITE, "group")
     async def commit_iterator(self, request: pb.CommitIteratorRequest, call: Call) -> pb.CommitIteratorResponse:
         if request.WhichOneof("read") is None:
-            raise invalid("count", "say how much of it was read: `count`, or `handed`")
+            raise invalid("count", "missing; set `count` or `handed`")
         cluster = call.cluster(request.cluster)
-        iterator = _given(request.iterator)
+        iterator = _group_iterator(request.iterator)
         count = None if request.HasField("handed") else _count(request.count)
         done = await iterators.commit(
             cluster, request.group, request.client_id, iterator, count, call.timeout_s(cluster)
         )
-        return pb.CommitIteratorResponse(position=done.position, next=_told(done.following))
+        return pb.CommitIteratorResponse(position=done.position, next=_to_iterator(done.following))
 
 
 def _count(count: int) -> int:
@@ -103,7 +104,7 @@ def _count(count: int) -> int:
     return count
 
 
-def _given(iterator: pb.Iterator) -> GroupIterator:
+def _group_iterator(iterator: pb.Iterator) -> GroupIterator:
     return iterators.given(
         iterator.topic,
         iterator.partition,
@@ -114,7 +115,7 @@ def _given(iterator: pb.Iterator) -> GroupIterator:
     )
 
 
-def _told(iterator: GroupIterator | None, server: Address | None = None) -> pb.Iterator | None:
+def _to_iterator(iterator: GroupIterator | None, server: Address | None = None) -> pb.Iterator | None:
     if iterator is None:
         return None
     server = server or iterator.server
@@ -139,7 +140,7 @@ def _listed(row: ListedIterator) -> pb.ListedIterator:
         generation=row.generation,
         left_ms=int(row.left_s * 1000),
         handed=row.handed,
-        iterator=_told(row.iterator),
+        iterator=_to_iterator(row.iterator),
     )
 
 
@@ -149,5 +150,5 @@ def _membership(found: IteratorMembership) -> pb.Membership:
         settled=found.is_settled,
         heartbeat_interval_ms=int(found.heartbeat_s * 1000),
         session_timeout_ms=int(found.session_s * 1000),
-        owned=partitions_told(found.owned),
+        owned=to_topic_partitions(found.owned),
     )

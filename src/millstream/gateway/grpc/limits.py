@@ -1,4 +1,4 @@
-"""What one call, one connection and all of them together may take."""
+"""Defines the limits of a call, of a connection and of all calls together."""
 
 from typing import NamedTuple
 
@@ -7,48 +7,53 @@ from millstream.gateway.operations.reads import ReadLimits
 
 
 class GrpcLimits(NamedTuple):
+    """Limits of the gRPC server."""
+
     request_bytes: int = 16 * 1024 * 1024
-    """Largest request, unpacked if it came compressed."""
+    """Largest request after decompression."""
     events: int = 10_000
     """Most events in one request."""
     messages: int = 100_000
     """Most messages in one answer."""
     answer_bytes: int = 16 * 1024 * 1024
-    """About the largest answer."""
+    """Approximate size of the largest answer."""
     wait_s: float = 60.0
     """Longest wait of a poll."""
     batches: int = 64
-    """Most batches of one stream that are written and not yet acknowledged."""
+    """Most unacknowledged batches of one write stream."""
     calls: int = 20_000
-    """Most calls under way."""
+    """Most calls in progress."""
     calls_per_connection: int = 10_000
 
 
-_UNLESS_SAID = ReadLimits()
+_DEFAULTS = ReadLimits()
 
 
 class ReadingLimits:
-    """What requests to read may ask for."""
+    """Checks the size and wait parameters of read requests and applies their defaults."""
 
     def __init__(self, limits: GrpcLimits) -> None:
         self.wait_s = limits.wait_s
         self._messages = limits.messages
         self._bytes = limits.answer_bytes
 
-    def of(self, max_messages: int, max_bytes: int, wait_s: float) -> ReadLimits:
-        """INVALID_REQUEST, naming the field, for more than an answer may bring; 0 leaves it to the gateway."""
-        for name, asked, most in (
+    def of(self, max_messages: int, *, max_bytes: int, wait_s: float) -> ReadLimits:
+        """Return the limits for one read; 0 selects the default.
+
+        Raises INVALID_REQUEST, naming the field, for a value above the maximum.
+        """
+        for name, requested, most in (
             ("max_messages", max_messages, self._messages),
             ("max_bytes", max_bytes, self._bytes),
         ):
-            if not 0 <= asked <= most:
-                raise invalid(name, f"{asked} is not between 0 and {most}")
-        return ReadLimits(max_messages or _UNLESS_SAID.max_messages, max_bytes or _UNLESS_SAID.max_bytes, wait_s)
+            if not 0 <= requested <= most:
+                raise invalid(name, f"{requested} is not between 0 and {most}")
+        return ReadLimits(max_messages or _DEFAULTS.max_messages, max_bytes or _DEFAULTS.max_bytes, wait_s)
 
     def wait_of(self, wait_ms: int | None) -> float:
-        """How long a request wants to wait, in seconds; INVALID_REQUEST for longer than any may."""
+        """Return the wait of a request in seconds. Raises INVALID_REQUEST for a wait above the maximum."""
         if wait_ms is None:
-            return _UNLESS_SAID.wait_s
+            return _DEFAULTS.wait_s
         if not 0 <= wait_ms <= self.wait_s * 1000:
             raise invalid("wait_ms", f"{wait_ms} is not between 0 and {self.wait_s * 1000:.0f}")
         return wait_ms / 1000

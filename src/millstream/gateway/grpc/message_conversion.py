@@ -1,24 +1,25 @@
-"""Messages and places, as the contract says them and as the gateway has them."""
+"""Converts messages, positions and settings between the contract's form and the gateway's."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from millstream.gateway.failures import invalid
+from millstream.gateway.failures import invalid, invalid_position
 from millstream.gateway.grpc.v1 import events_pb2 as pb
 from millstream.gateway.grpc.v1 import topics_pb2
-from millstream.gateway.operations.reads import BEGINNING, LATEST, OFFSET_MAX, Positions, TopicReader, place_text
+from millstream.gateway.operations.reads import Positions, TopicReader, check_time_ms, format_positions
 from millstream.gateway.operations.writes import EventColumns
 from millstream.model.message_id import ID_HEADER
 from millstream.model.names import TopicPartition
+from millstream.model.start_words import BEGINNING, LATEST, READ_START
 from millstream.records.message import Message
 from millstream.sdk.admin.admin_results import ConfigSetting
 
 _EDGES = {pb.EDGE_BEGINNING: BEGINNING, pb.EDGE_LATEST: LATEST}
 
 
-def messages_told(messages: Iterable[Message]) -> list[pb.Message]:
-    """As they are read; a message's id is beside its headers, not among them."""
-    told = []
+def to_messages(messages: Iterable[Message]) -> list[pb.Message]:
+    """Convert messages. The message id becomes a field and is left out of the headers."""
+    found = []
     for message in messages:
         _, partition, offset, timestamp, key, value, headers = message
         one = pb.Message(
@@ -32,105 +33,135 @@ def messages_told(messages: Iterable[Message]) -> list[pb.Message]:
         for name, content in headers:
             if name != ID_HEADER:
                 one.headers.add(name=name, value=content)
-        told.append(one)
-    return told
+        found.append(one)
+    return found
 
 
-def positions_told(positions: Mapping[int, int]) -> pb.PartitionOffsets:
+def to_partition_offsets(positions: Mapping[int, int]) -> pb.PartitionOffsets:
     rows = [pb.PartitionOffset(partition=number, offset=offset) for number, offset in sorted(positions.items())]
     return pb.PartitionOffsets(offsets=rows)
 
 
-def places_told(offsets: Mapping[TopicPartition, int]) -> list[pb.TopicPartitionOffset]:
+def to_topic_partition_offsets(offsets: Mapping[TopicPartition, int]) -> list[pb.TopicPartitionOffset]:
     return [
         pb.TopicPartitionOffset(topic=where.topic, partition=where.partition, offset=offset)
         for where, offset in sorted(offsets.items())
     ]
 
 
-def partitions_told(places: Iterable[TopicPartition]) -> list[pb.TopicPartition]:
+def to_topic_partitions(places: Iterable[TopicPartition]) -> list[pb.TopicPartition]:
     return [pb.TopicPartition(topic=where.topic, partition=where.partition) for where in places]
 
 
-def places_of(rows: Iterable[pb.TopicPartition]) -> list[TopicPartition]:
+def partitions_of(rows: Iterable[pb.TopicPartition]) -> list[TopicPartition]:
     return [TopicPartition(row.topic, row.partition) for row in rows]
 
 
-def edge_of(edge: "pb.Edge.ValueType", field: str, otherwise: str = BEGINNING) -> str:
-    """Which end is meant; INVALID_REQUEST for one that this version does not know."""
+def edge_of(edge: "pb.Edge.ValueType", field: str, default: str = READ_START) -> str:
+    """Return the requested end of the log, or the default.
+
+    Raises INVALID_SETTING for a value that this version does not know.
+    """
     if edge == pb.EDGE_UNSPECIFIED:
-        return otherwise
+        return default
     if edge not in _EDGES:
-        raise invalid(field, f"there is no edge {edge}")
+        text = f"{edge} is not a start position (use EDGE_BEGINNING, EDGE_EARLIEST, EDGE_LATEST or EDGE_END)"
+        raise invalid_position(field, text)
     return _EDGES[edge]
 
 
 def offsets_of(rows: Iterable[pb.PartitionOffset], field: str) -> Positions:
-    """An offset for each partition; INVALID_REQUEST for one that is named twice."""
+    """Return the offsets by partition. Raises INVALID_REQUEST if a partition is repeated."""
     found: Positions = {}
     for row in rows:
         if row.partition in found:
-            raise invalid(field, f"partition {row.partition} is there twice")
+            raise invalid(field, f"partition {row.partition} is repeated")
         found[row.partition] = row.offset
     return found
 
 
-async def begin(reader: TopicReader, start: pb.Start, partition: int | None, otherwise: str) -> Positions:
-    """The positions that a start means."""
+async def begin(reader: TopicReader, start: pb.Start, partition: int | None, default: str) -> Positions:
+    """Resolve a start to positions."""
     kind = start.WhichOneof("place")
     if kind == "timestamp_ms":
-        if not 0 <= start.timestamp_ms <= OFFSET_MAX:
-            raise invalid("start", f"there is no time {start.timestamp_ms}")
-        return await reader.begin_at(start.timestamp_ms, partition)
+        return await reader.begin_at(check_time_ms(start.timestamp_ms, "start"), partition)
     if kind == "offsets":
         positions = offsets_of(start.offsets.offsets, "start")
         if any(offset < 0 or number < 0 for number, offset in positions.items()):
-            raise invalid("start", "partitions and offsets are not negative")
+            raise invalid("start", "a partition or an offset is negative")
         if positions:
-            return await reader.begin(place_text(positions, alone=False), partition)
+            return await reader.begin(format_positions(positions, alone=False), partition)
         return await reader.begin(BEGINNING, partition)
     if kind == "offset":
         if start.offset < 0:
             raise invalid("start", f"offset {start.offset} is negative")
         return await reader.begin(str(start.offset), partition)
-    return await reader.begin(edge_of(start.edge, "start", otherwise), partition)
+    return await reader.begin(edge_of(start.edge, "start", default), partition)
 
 
 def columns_of(topic: str, events: Sequence[pb.Event], columns: pb.EventColumns, events_max: int) -> EventColumns:
-    """What is to be written, however it was said; INVALID_REQUEST for both ways at once, and for too much."""
+    """Return the events to write, as columns.
+
+    Raises INVALID_REQUEST if a request has both events and columns, or too many events.
+    """
     if events and columns.values:
-        raise invalid("columns", "give events or columns, not both")
+        raise invalid("columns", "set either events or columns, not both")
     count = len(events) or len(columns.values)
     if count > events_max:
-        raise invalid("events" if events else "columns", f"{count} are more than {events_max} at a time")
-    return _from_events(topic, events) if events else _from_columns(topic, columns)
+        raise invalid("events" if events else "columns", f"{count} events (accepted: at most {events_max} per request)")
+    return _from_events(topic, list(events), "events[{}]") if events else _from_columns(topic, columns)
 
 
-def _from_events(topic: str, events: Sequence[pb.Event]) -> EventColumns:
-    """One question to each event for each attribute, however many events have it: these questions are what it costs."""
-    rows = list(events)
-    made = EventColumns(topic, [event.value or _null(event, "value") for event in rows])
+def columns_of_event(topic: str, event: pb.Event) -> EventColumns:
+    """Return one event to write, as columns.
+
+    Raises INVALID_REQUEST if it has neither or both of value and tombstone.
+    """
+    return _from_events(topic, [event], "event")
+
+
+def _from_events(topic: str, rows: list[pb.Event], path: str) -> EventColumns:
+    """Convert events to columns. `path` names an event in errors.
+
+    It reads each attribute of all events in one pass, because the cost of a conversion is the attribute access.
+    """
+    values = [event.value or _null(event, "value") for event in rows]
+    tombstones = [event.tombstone for event in rows]
+    if None in values or True in tombstones:
+        _check_values(values, tombstones, path)
+    converted = EventColumns(topic, values)
     keys = [event.key or _null(event, "key") for event in rows]
     if keys.count(None) < len(rows):
-        made.keys = keys
+        converted.keys = keys
     headers = [event.headers for event in rows]
     if any(headers):
-        made.headers = [[(each.name, each.value or _null(each, "value")) for each in row] or None for row in headers]
-    made.timestamps_ms = _given(rows, "timestamp_ms")
-    made.partitions = _given(rows, "partition")
-    made.hashes = _given(rows, "hash")
+        converted.headers = [
+            [(each.name, each.value or _null(each, "value")) for each in row] or None for row in headers
+        ]
+    converted.timestamps_ms = _optional_column(rows, "timestamp_ms")
+    converted.partitions = _optional_column(rows, "partition")
+    converted.hashes = _optional_column(rows, "hash")
     ids = [event.message_id for event in rows]
     if any(ids):
-        made.message_ids = [each or None for each in ids]
-    return made
+        converted.message_ids = [each or None for each in ids]
+    return converted
+
+
+def _check_values(values: Sequence[bytes | None], tombstones: Sequence[bool], path: str) -> None:
+    """Refuse events without a value, which would delete a key by mistake, and tombstones with a value."""
+    for row, (value, is_tombstone) in enumerate(zip(values, tombstones, strict=True)):
+        if value is None and not is_tombstone:
+            raise invalid(f"{path.format(row)}.value", "missing; set `tombstone` to write a null value")
+        if value is not None and is_tombstone:
+            raise invalid(f"{path.format(row)}.tombstone", "set either `value` or `tombstone`, not both")
 
 
 def _null(owner: Any, name: str) -> bytes | None:
-    """What is empty may be there all the same."""
+    """Return empty bytes if the field is present, None if it is absent."""
     return b"" if owner.HasField(name) else None
 
 
-def _given(events: Sequence[pb.Event], name: Any) -> list[int | None] | None:
+def _optional_column(events: Sequence[pb.Event], name: Any) -> list[int | None] | None:
     there = [event.HasField(name) for event in events]
     if not any(there):
         return None
@@ -140,30 +171,32 @@ def _given(events: Sequence[pb.Event], name: Any) -> list[int | None] | None:
 def _from_columns(topic: str, columns: pb.EventColumns) -> EventColumns:
     values: list[bytes | None] = list(columns.values)
     count = len(values)
-    made = EventColumns(topic, values)
+    converted = EventColumns(topic, values)
     for name in ("keys", "timestamps_ms", "partitions", "hashes", "message_ids"):
         column = list(getattr(columns, name))
         if column:
             if len(column) != count:
                 raise invalid(f"columns.{name}", f"there are {count} values but {len(column)} {name}")
-            setattr(made, name, column)
-    if made.message_ids is not None:
-        made.message_ids = [each or None for each in made.message_ids]
+            setattr(converted, name, column)
+    if converted.message_ids is not None:
+        converted.message_ids = [each or None for each in converted.message_ids]
     _set_null(values, columns.null_values, "null_values")
     if columns.null_keys:
-        _set_null(made.keys or [], columns.null_keys, "null_keys")
-    return made
+        _set_null(converted.keys or [], columns.null_keys, "null_keys")
+    return converted
 
 
 def _set_null(column: list[bytes | None], numbers: Iterable[int], name: str) -> None:
     for number in numbers:
         if number >= len(column):
-            raise invalid(f"columns.{name}", f"there is no message {number}")
+            raise invalid(
+                f"columns.{name}", f"{number} is not the index of a message (accepted: 0 to {len(column) - 1})"
+            )
         column[number] = None
 
 
-def setting_told(row: ConfigSetting) -> topics_pb2.Setting:
-    """A setting of a topic, a group or a broker."""
+def to_setting(row: ConfigSetting) -> topics_pb2.Setting:
+    """Convert a setting of a topic, a group or a broker."""
     return topics_pb2.Setting(
         name=row.name,
         value=row.value,

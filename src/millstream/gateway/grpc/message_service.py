@@ -1,19 +1,27 @@
-"""MessageService: messages are written and read."""
+"""Implements MessageService: writes, reads, tails, push subscriptions, offsets and message deletion."""
 
 from collections.abc import AsyncIterator
 
 from millstream.gateway.failures import invalid
 from millstream.gateway.grpc.call_handling import Call, Write, needs, shutting_down
 from millstream.gateway.grpc.limits import GrpcLimits, ReadingLimits
-from millstream.gateway.grpc.message_conversion import begin, columns_of, edge_of, offsets_of, positions_told
-from millstream.gateway.grpc.put_stream import PutStream, failures_told
+from millstream.gateway.grpc.message_conversion import (
+    begin,
+    columns_of,
+    columns_of_event,
+    edge_of,
+    offsets_of,
+    to_partition_offsets,
+)
+from millstream.gateway.grpc.put_stream import PutStream, to_failures
 from millstream.gateway.grpc.subscription_call import SubscriptionCall
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.events_pb2 import PartitionOffset
 from millstream.gateway.operations import topics
-from millstream.gateway.operations.reads import BEGINNING, LATEST, ReadMessages, TopicReader
+from millstream.gateway.operations.reads import ReadMessages, TopicReader, check_time_ms
 from millstream.gateway.operations.writes import write, write_one
-from millstream.gateway.rights import Right
+from millstream.model.rights import Right
+from millstream.model.start_words import FOLLOW_START, READ_START
 
 
 class MessageService:
@@ -27,13 +35,16 @@ class MessageService:
     async def put(self, request: pb.PutRequest, call: Call) -> pb.PutResponse:
         cluster = call.cluster(request.cluster)
         member = await cluster.home(request.topic)
-        columns = columns_of(request.topic, [request.event], pb.PutManyRequest().columns, 1)
+        columns = columns_of_event(request.topic, request.event)
         written = await write_one(member, columns, call.timeout_s(cluster))
         call.traffic.events_written += written.stored
         for failure in written.failures.values():
             raise failure
         return pb.PutResponse(
-            partition=written.partitions[0], offset=written.offsets[0], message_id=written.message_ids[0]
+            partition=written.partitions[0],
+            offset=written.offsets[0],
+            message_id=written.message_ids[0],
+            duplicate=0 in written.duplicates,
         )
 
     @needs(Right.MESSAGES_WRITE, "topic")
@@ -49,7 +60,8 @@ class MessageService:
             partitions=written.partitions,
             offsets=written.offsets,
             message_ids=written.message_ids if request.tell_message_ids else (),
-            failures=failures_told(written.failures),
+            failures=to_failures(written.failures),
+            duplicates=written.duplicates,
         )
 
     @needs(Right.MESSAGES_WRITE, "topic")
@@ -62,42 +74,43 @@ class MessageService:
     async def get(self, request: pb.GetRequest, call: Call) -> pb.GetResponse:
         reader = await TopicReader.open(call.cluster(request.cluster), request.topic)
         partition = request.partition if request.HasField("partition") else None
-        positions = await begin(reader, request.start, partition, BEGINNING)
+        positions = await begin(reader, request.start, partition, READ_START)
         wait_s = self._reading.wait_of(request.wait_ms if request.HasField("wait_ms") else None)
-        limits = self._reading.of(request.max_messages, request.max_bytes, call.wait_s(wait_s))
+        limits = self._reading.of(request.max_messages, max_bytes=request.max_bytes, wait_s=call.wait_s(wait_s))
         found = await call.waiting(reader.read(positions, limits)) or ReadMessages([], positions)
-        return pb.GetResponse(messages=call.read(found.messages), next=positions_told(found.positions))
+        return pb.GetResponse(messages=call.read(found.messages), next=to_partition_offsets(found.positions))
 
     @needs(Right.MESSAGES_READ, "topic")
     async def tail(self, request: pb.TailRequest, call: Call, answer: Write) -> None:
         reader = await TopicReader.open(call.cluster(request.cluster), request.topic)
         partition = request.partition if request.HasField("partition") else None
-        positions = await begin(reader, request.start, partition, LATEST)
-        limits = self._reading.of(request.max_messages, request.max_bytes, self._reading.wait_s)
+        positions = await begin(reader, request.start, partition, FOLLOW_START)
+        limits = self._reading.of(request.max_messages, max_bytes=request.max_bytes, wait_s=self._reading.wait_s)
         read = reader.follow if partition is None else reader.read
-        await answer(pb.TailResponse(next=positions_told(positions)))
+        await answer(pb.TailResponse(next=to_partition_offsets(positions)))
         while True:
             found = await call.waiting(read(positions, limits))
             if found is None:
                 raise shutting_down()
             positions = found.positions
             if found.messages:
-                told = pb.TailResponse(messages=call.read(found.messages), next=positions_told(positions))
-                await answer(told)
+                response = pb.TailResponse(messages=call.read(found.messages), next=to_partition_offsets(positions))
+                await answer(response)
 
     @needs(Right.MESSAGES_READ, "topics", within="start")
     async def subscribe(self, requests: AsyncIterator[pb.SubscribeRequest], call: Call, answer: Write) -> None:
         await SubscriptionCall(call, answer).run(requests)
 
-    # Places.
+    # Offsets.
 
     @needs(Right.MESSAGES_READ, "topic")
     async def find_offsets(self, request: pb.FindOffsetsRequest, call: Call) -> pb.FindOffsetsResponse:
         cluster = call.cluster(request.cluster)
         kind = request.place.WhichOneof("place")
         if kind not in ("edge", "timestamp_ms"):
-            raise invalid("place", "an edge or a time is looked for")
-        place = edge_of(request.place.edge, "place") if kind == "edge" else request.place.timestamp_ms
+            raise invalid("place", "set `edge` or `timestamp_ms` (an offset is not accepted here)")
+        given = request.place
+        place = edge_of(given.edge, "place") if kind == "edge" else check_time_ms(given.timestamp_ms, "place")
         found = await topics.find_offsets(
             cluster, request.topic, list(request.partitions), place, call.timeout_s(cluster)
         )

@@ -1,26 +1,29 @@
-"""The batched stream of writes: batches are put as they come, and acknowledged in their order.
+"""Implements the batched write stream: writes batches as they arrive and acknowledges them in order.
 
-Two coroutines serve a stream, whatever it carries: one takes batches from the caller and puts each with one call of the
-SDK, the other waits for the oldest, and tells what became of it. While as many as may be are under way, or the producer
-is full, nothing is taken from the caller, whom the transport then holds back.
+Two coroutines serve each stream. One receives batches and passes each to the producer with one call. The other waits
+for the oldest batch and sends its outcome. While the maximum number of batches is in flight, or the producer's buffer
+is full, nothing is received, and gRPC's flow control slows the client down.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 
-from millstream.gateway.grpc.call_handling import Call, Write, shutting_down, together
+from millstream.gateway.grpc.call_handling import Call, Write, shutting_down
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.grpc.message_conversion import columns_of
 from millstream.gateway.grpc.statuses import error_of
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.operations.clusters import ClusterMember
-from millstream.gateway.operations.writes import EventColumns, put, written
+from millstream.gateway.operations.writes import EventColumns, outcomes_of, put
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.process.concurrency import together
 from millstream.sdk.producing.bulk import Receipts
 
 _ALL_BYTES = 2**62
-"""Room for so much is there when nothing else is held; then anything is taken."""
+"""More than any buffer holds, so `room` waits until the producer's buffer is empty. Then it accepts a batch of any
+size.
+"""
 
 
 class _Batch(NamedTuple):
@@ -31,7 +34,7 @@ class _Batch(NamedTuple):
 
 
 class PutStream:
-    """One stream."""
+    """Serves one write stream."""
 
     def __init__(self, call: Call, limits: GrpcLimits, answer: Write) -> None:
         self._call = call
@@ -42,8 +45,10 @@ class PutStream:
         self._failure: MillstreamError | None = None
 
     async def run(self, requests: AsyncIterator[pb.PutStreamRequest]) -> None:
-        """Until the caller has no more. What is wrong with all of the stream is raised, SHUTTING_DOWN when the gateway
-        is drained; whatever happens, all that was put is acknowledged first."""
+        """Serve until the client closes its side. Every accepted batch is acknowledged first, also on an error.
+
+        Raises errors that concern the whole stream, and SHUTTING_DOWN when the gateway drains.
+        """
         await together(self._take(requests), self._acknowledge())
         if self._failure is not None:
             raise self._failure
@@ -57,7 +62,10 @@ class PutStream:
         self._under_way.put_nowait(None)
 
     async def _take_all(self, requests: AsyncIterator[pb.PutStreamRequest]) -> bool:
-        """Nothing is awaited between a put and its place in the queue: what is put is acknowledged."""
+        """Receive batches until the client closes its side.
+
+        Nothing is awaited between a put and its entry in the queue, so every put is acknowledged.
+        """
         while True:
             await self._room.acquire()
             request = await anext(requests, None)
@@ -68,7 +76,7 @@ class PutStream:
             self._under_way.put_nowait(_Batch(request.sequence, count, request.tell_message_ids, receipts))
 
     async def _put(self, request: pb.PutStreamRequest) -> Receipts | MillstreamError:
-        """What is wrong with one batch does not end the stream."""
+        """Put one batch. An error of the batch is returned, because it must not end the stream."""
         try:
             columns = columns_of(request.topic, request.events, request.columns, self._events_max)
             return await _put_with_room(await self._call.cluster(request.cluster).home(columns.topic), columns)
@@ -77,27 +85,32 @@ class PutStream:
 
     async def _acknowledge(self) -> None:
         while (batch := await self._under_way.get()) is not None:
-            await self._answer(await self._told(batch))
+            await self._answer(await self._acknowledgement(batch))
             self._room.release()
 
-    async def _told(self, batch: _Batch) -> pb.PutStreamResponse:
+    async def _acknowledgement(self, batch: _Batch) -> pb.PutStreamResponse:
         if isinstance(batch.receipts, MillstreamError):
             none = [-1] * batch.events
             failure = pb.PutFailure(first=0, count=batch.events, error=error_of(batch.receipts))
             return pb.PutStreamResponse(partitions=none, offsets=none, failures=[failure], sequence=batch.sequence)
-        found = await written(batch.receipts, with_ids=batch.tell_ids)
+        found = await outcomes_of(batch.receipts, with_ids=batch.tell_ids)
         self._call.traffic.events_written += found.stored
         return pb.PutStreamResponse(
             partitions=found.partitions,
             offsets=found.offsets,
             message_ids=found.message_ids if batch.tell_ids else (),
-            failures=failures_told(found.failures) if found.failures else (),
+            failures=to_failures(found.failures) if found.failures else (),
             sequence=batch.sequence,
+            duplicates=found.duplicates,
         )
 
 
 async def _put_with_room(member: ClusterMember, columns: EventColumns) -> Receipts:
-    """As `put`, once there is room: for the values, or if that was not enough, since there is more to a batch, all."""
+    """Put a batch once the producer's buffer has room.
+
+    It first waits for room for the values. A batch takes more than that, so after a second refusal it waits until the
+    buffer is empty.
+    """
     room_bytes = sum(len(value) for value in columns.values if value is not None)
     while True:
         try:
@@ -109,15 +122,15 @@ async def _put_with_room(member: ClusterMember, columns: EventColumns) -> Receip
         room_bytes = _ALL_BYTES
 
 
-def failures_told(failures: Mapping[int, MillstreamError]) -> list[pb.PutFailure]:
-    """Neighbours that failed alike, together."""
-    told: list[pb.PutFailure] = []
+def to_failures(failures: Mapping[int, MillstreamError]) -> list[pb.PutFailure]:
+    """Convert failures, merging neighbours with the same error."""
+    merged: list[pb.PutFailure] = []
     last: MillstreamError | None = None
     for number, error in sorted(failures.items()):
         is_alike = last is not None and (error.code, error.detail) == (last.code, last.detail)
-        if is_alike and told[-1].first + told[-1].count == number:
-            told[-1].count += 1
+        if is_alike and merged[-1].first + merged[-1].count == number:
+            merged[-1].count += 1
         else:
-            told.append(pb.PutFailure(first=number, count=1, error=error_of(error)))
+            merged.append(pb.PutFailure(first=number, count=1, error=error_of(error)))
         last = error
-    return told
+    return merged

@@ -1,4 +1,4 @@
-"""The gRPC server of a gateway: all services of the contract, reflection and health."""
+"""Runs the gRPC server: all services of the contract, reflection and health checks."""
 
 import grpc
 from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
@@ -21,17 +21,19 @@ from millstream.gateway.grpc.topic_service import TopicService
 from millstream.gateway.grpc.v1 import cluster_pb2, consumers_pb2, groups_pb2, iterators_pb2, messages_pb2, topics_pb2
 from millstream.gateway.operations.cluster_create import ClusterCreator, NoSupervisor
 from millstream.gateway.operations.clusters import ServedClusters
-from millstream.gateway.rights import ANYBODY, RightsGuard
 from millstream.gateway.traffic import Traffic
+from millstream.model.authorization import ALLOW_ALL, Authorizer
 from millstream.process.addresses import listening
 
 _HEADERS_BYTES = 16 * 1024
 _PING_MS, _PONG_MS, _PINGED_MS = 30_000, 20_000, 10_000
-"""How often a silent client is asked whether it is there, how long it may take to say so, and how often it may ask."""
+"""Keepalive: interval of pings to an idle client, timeout of its answer, and shortest interval of the client's own
+pings.
+"""
 
 
 class GrpcServer:
-    """A server that listens."""
+    """A listening gRPC server."""
 
     def __init__(
         self,
@@ -39,25 +41,25 @@ class GrpcServer:
         port: int,
         state: health.HealthServicer,
         draining: Draining,
-        answering: CallWrapper,
+        wrapper: CallWrapper,
     ) -> None:
         self.port = port
         self._server = server
         self._state = state
         self._draining = draining
-        self._answering = answering
+        self._wrapper = wrapper
 
     @property
     def calls_under_way(self) -> int:
-        return self._answering.under_way
+        return self._wrapper.under_way
 
-    async def say_it_ends(self) -> None:
-        """Tell those who ask for health that this server is on its way out; calls are taken still."""
+    async def announce_shutdown(self) -> None:
+        """Report NOT_SERVING to health checks. Calls are still accepted."""
         await self._state.enter_graceful_shutdown()
 
     async def stop(self, grace_s: float = 10.0) -> None:
-        """Take no more calls, and wake those that wait; those that work may take so long to finish."""
-        await self.say_it_ends()
+        """Refuse new calls and wake waiting ones. Other calls get up to `grace_s` to finish."""
+        await self.announce_shutdown()
         self._draining.begin()
         await self._server.stop(grace_s)
 
@@ -68,40 +70,42 @@ async def start_grpc(
     host: str,
     port: int,
     maker: ClusterCreator | None = None,
-    guard: RightsGuard = ANYBODY,
+    authorizer: Authorizer = ALLOW_ALL,
     draining: Draining | None = None,
     limits: GrpcLimits | None = None,
     budget: Budget | None = None,
     traffic: Traffic | None = None,
 ) -> GrpcServer:
-    """Listen on this address, port 0 for any that is free; ADDRESS_UNAVAILABLE when it cannot be had."""
+    """Listen on this address; port 0 selects a free port. Raises ADDRESS_UNAVAILABLE if it cannot be bound."""
     limits, maker, draining = limits or GrpcLimits(), maker or NoSupervisor(), draining or Draining()
     server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
-    answering = CallWrapper(CallDependencies(clusters, guard, draining, budget or Budget(), traffic or Traffic("grpc")))
+    wrapper = CallWrapper(
+        CallDependencies(clusters, authorizer, draining, budget or Budget(), traffic or Traffic("grpc"))
+    )
     state = health.HealthServicer()
     names = [""]
     for descriptor, service in services(limits, maker).items():
-        server.add_generic_rpc_handlers((answering.handler(descriptor, service),))
+        server.add_generic_rpc_handlers((wrapper.handler(descriptor, service),))
         names.append(descriptor.full_name)
     for name in names:
         await state.set(name, HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(state, server)
-    told = (*names[1:], HEALTH.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(told, server)
+    names_listed = (*names[1:], HEALTH.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names_listed, server)
     bound = await listening("grpc_port", host, port, _bound(server, host, port))
     await server.start()
-    return GrpcServer(server, bound, state, draining, answering)
+    return GrpcServer(server, bound, state, draining, wrapper)
 
 
 async def _bound(server: grpc.aio.Server, host: str, port: int) -> int:
     try:
         return server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     except RuntimeError:
-        raise OSError("it is in use, or no address of this machine") from None
+        raise OSError("the address is in use, or is not an address of this machine") from None
 
 
 def services(limits: GrpcLimits, maker: ClusterCreator) -> dict[ServiceDescriptor, object]:
-    """Who serves what of the contract."""
+    """Return the implementation of each service of the contract."""
     reading = ReadingLimits(limits)
     return {
         _only(topics_pb2.DESCRIPTOR): TopicService(),

@@ -1,10 +1,10 @@
-"""TopicService: topics are listed, made, described, changed and deleted."""
+"""Implements TopicService: lists, creates, describes, changes and deletes topics."""
 
 from millstream.gateway.grpc.call_handling import Call, needs
-from millstream.gateway.grpc.message_conversion import setting_told
+from millstream.gateway.grpc.message_conversion import to_setting
 from millstream.gateway.grpc.v1 import topics_pb2 as pb
 from millstream.gateway.operations import topics
-from millstream.gateway.rights import Right
+from millstream.model.rights import Right
 from millstream.sdk.admin.topic_sizes import PartitionSize, TopicSize
 
 
@@ -60,7 +60,7 @@ class TopicService:
     async def get_topic_settings(self, request: pb.GetTopicSettingsRequest, call: Call) -> pb.GetTopicSettingsResponse:
         cluster = call.cluster(request.cluster)
         rows = await topics.topic_settings(cluster, request.topic, request.names, call.timeout_s(cluster))
-        return pb.GetTopicSettingsResponse(settings=map(setting_told, rows))
+        return pb.GetTopicSettingsResponse(settings=map(to_setting, rows))
 
     @needs(Right.TOPICS_ADMIN, "topic")
     async def alter_topic_settings(

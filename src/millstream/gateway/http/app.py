@@ -1,4 +1,4 @@
-"""The web API as one ASGI application."""
+"""Builds the web API as one ASGI application."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from millstream.gateway.http.web_context import WebContext
 
 
 def make_app(site: WebContext) -> ASGIApp:
-    """Everything that can be asked of this site; what is not there is a problem too."""
+    """Build the application from the table of operations. An unknown path gets a problem response."""
     documentation = Documentation(document(OPERATIONS))
     routes = _routes(site, [*OPERATIONS, *documentation_of(documentation)])
     app: ASGIApp = _AsSent(Router(routes, redirect_slashes=False, default=no_such_path))
@@ -31,7 +31,7 @@ def make_app(site: WebContext) -> ASGIApp:
 
 
 class _AsSent:
-    """Has paths looked up as they were sent: a name in one may have a slash, which is not the path's own."""
+    """Routes by the path as it was sent, so that an encoded slash in a name does not split the path."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -42,7 +42,7 @@ class _AsSent:
 
 
 def _routes(site: WebContext, operations: Sequence[WebOperation]) -> list[Route]:
-    """One for each path, in the order of the table: what is asked most comes first there."""
+    """Return one route per path, in the order of the table, which has the most frequent paths first."""
     by_path: dict[str, list[WebOperation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)

@@ -1,6 +1,6 @@
-"""The documentation that a gateway serves: a page to try things out, the document behind it, and the table of failures.
+"""Serves the documentation: a Swagger UI page, the OpenAPI document and the error table.
 
-Everything comes from this machine: the page works where there is no internet.
+All files come from the gateway, so the page works without internet access.
 """
 
 import asyncio
@@ -40,37 +40,42 @@ _START = b"""\
 SwaggerUIBundle({url: "/openapi.json", dom_id: "#api", deepLinking: true, tryItOutEnabled: true, validatorUrl: null});
 """
 
-_SAFE = {b"content-security-policy": b"default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'"}
+_SECURITY_HEADERS = {
+    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'"
+}
 
-_KEPT = {b"cache-control": b"max-age=86400"}
+_CACHE_HEADERS = {b"cache-control": b"max-age=86400"}
 
 
 class Documentation:
-    """The pages, for a document that does not change."""
+    """Serves the documentation pages for one OpenAPI document."""
 
     def __init__(self, document: dict[str, object]) -> None:
         self._document = encode(document)
 
-    async def page(self, asked: WebRequest) -> WebResponse:
-        return WebResponse(_PAGE, HTML, headers=_SAFE)
+    async def redirect(self, request: WebRequest) -> WebResponse:
+        return WebResponse(b"", HTML, status=307, headers={b"location": b"/docs"})
 
-    async def document(self, asked: WebRequest) -> WebResponse:
+    async def page(self, request: WebRequest) -> WebResponse:
+        return WebResponse(_PAGE, HTML, headers=_SECURITY_HEADERS)
+
+    async def document(self, request: WebRequest) -> WebResponse:
         return WebResponse(self._document)
 
-    async def errors(self, asked: WebRequest) -> WebResponse:
-        return WebResponse(_ERRORS, HTML, headers=_SAFE)
+    async def errors(self, request: WebRequest) -> WebResponse:
+        return WebResponse(_ERRORS, HTML, headers=_SECURITY_HEADERS)
 
-    async def asset(self, asked: WebRequest) -> WebResponse:
-        """A file of the page, which browsers may keep; RESOURCE_NOT_FOUND for what is none."""
-        name: str = asked.parameters.name
+    async def asset(self, request: WebRequest) -> WebResponse:
+        """Return a static file of the page, which browsers may cache. Raises RESOURCE_NOT_FOUND for an unknown name."""
+        name: str = request.parameters.name
         if name == "start.js":
             return WebResponse(_START, ASSETS["swagger-ui-bundle.js"])
         kind = ASSETS.get(name)
         spec = find_spec("swagger_ui")
         if kind is None or spec is None or not spec.submodule_search_locations:
-            raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no file {name[:100]!r}")
+            raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, f"file {name[:100]!r} does not exist")
         path = Path(spec.submodule_search_locations[0]) / "static" / name
-        return WebResponse(await asyncio.to_thread(path.read_bytes), kind, headers=_KEPT)
+        return WebResponse(await asyncio.to_thread(path.read_bytes), kind, headers=_CACHE_HEADERS)
 
 
 def _errors() -> str:
@@ -79,14 +84,14 @@ def _errors() -> str:
         f"<td>{'yes' if code.retriable else 'no'}</td><td>{escape(code.meaning)}</td></tr>"
         for code, status in ((code, STATUSES[code]) for code in ErrorCode if code is not ErrorCode.NONE)
     )
-    head = "<tr><th>code</th><th>number</th><th>HTTP</th><th>try again</th><th>what it means</th></tr>"
+    head = "<tr><th>code</th><th>number</th><th>HTTP</th><th>retriable</th><th>meaning</th></tr>"
     return f"""\
 <!doctype html>
 <html lang="en">
-<head><meta charset="utf-8"><title>Failures of Millstream</title></head>
+<head><meta charset="utf-8"><title>Millstream error codes</title></head>
 <body>
-<h1>Failures</h1>
-<p>A failure has the same code on every interface: in the web API, over gRPC, in the SDK and on the wire.</p>
+<h1>Error codes</h1>
+<p>An error has the same code on every interface: the web API, gRPC, the SDK and the wire protocol.</p>
 <table>
 {head}
 {rows}

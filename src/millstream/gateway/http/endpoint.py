@@ -1,7 +1,8 @@
-"""One path of the web API as an ASGI application: the one place where requests are checked, run and answered.
+"""Handles the requests of one path: checks them, runs the operation and sends the response.
 
-In this order: the method, the origin, the parameters, the body, the right, the handler, the answer. Whatever goes wrong
-becomes a problem; what is unexpected is logged, and told as nothing more than that.
+The steps are: method, origin, right, parameters, body, handler, response. The right is checked before the body is read
+if path and query name the resource; otherwise it is checked after the body is decoded. Every failure becomes a problem
+response. An unexpected exception is logged, and the client gets no details of it.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.gateway.failures import FieldError
+from millstream.gateway.failures import FieldError, TitledError, invalid
 from millstream.gateway.http.operation_table import WebOperation
 from millstream.gateway.http.request_body import Body, GoneError, Receive
 from millstream.gateway.http.responses import (
@@ -27,8 +28,10 @@ from millstream.gateway.http.responses import (
 )
 from millstream.gateway.http.web_context import WebContext
 from millstream.gateway.http.web_request import MalformedBodyError, WebRequest, read_json, read_path, read_query
-from millstream.gateway.rights import READING, Caller, Right, check_all
+from millstream.gateway.operations.clusters import DEFAULT
+from millstream.model.authorization import ALLOW_ALL, Access, Principal
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.rights import READING, Right
 
 log = logging.getLogger(__name__)
 
@@ -36,24 +39,27 @@ Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 CONNECTION = "millstream.connection"
-"""Where a scope has the connection of its request, if that wants to know who is to be woken when it is lost."""
+"""Key of the scope under which the protocol puts its connection, so that a lost connection cancels the handler's task.
+"""
 
-ELSEWHERE = (b"cross-site", b"same-site")
-"""What browsers say in Sec-Fetch-Site of requests for pages that are not the gateway's own; an image, or a frame, that
-a page shows has no Origin."""
+FOREIGN_SITES = (b"cross-site", b"same-site")
+"""Values of Sec-Fetch-Site for requests from pages of other sites. An image or a frame in a page sends no Origin."""
 
 _BOUNDS = {
     "topic": ErrorCode.INVALID_TOPIC,
     "group": ErrorCode.INVALID_GROUP_ID,
     "message_id": ErrorCode.INVALID_MESSAGE_ID,
 }
-"""What a name is that is too short or too long, wherever it stands."""
+"""Error codes for names that are too short or too long, by field."""
+
+_NAMED_ALONE = {"topics": "topic"}
+"""The parameter that names a single resource of a body that may name several."""
 
 _any_object = msgspec.json.Decoder(dict[str, Any])
 
 
 class Endpoint:
-    """What can be done with one path, by method."""
+    """Handles all methods of one path."""
 
     def __init__(self, site: WebContext, operations: Iterable[WebOperation]) -> None:
         self._site = site
@@ -74,18 +80,19 @@ class Endpoint:
             await send_answer(self._other_method(method), dict(scope["headers"]), send)
             return
         client = scope.get("client")
-        asked = WebRequest(self._site, Caller(client[0] if client else ""), scope["headers"], is_head=method == "HEAD")
-        body = Body(asked.share, self._site.limits.body_bytes)
+        principal = Principal(client[0] if client else "")
+        request = WebRequest(self._site, principal, scope["headers"], is_head=method == "HEAD")
+        body = Body(request.share, self._site.limits.body_bytes)
         connection = scope.get(CONNECTION)
         if connection is not None and operation.method == "GET":
             connection.task = asyncio.current_task()
         try:
-            answer = await self._answer(operation, asked, scope, receive, body)
+            answer = await self._answer(operation, request, scope, receive, body)
             self._count(operation, answer, body)
             if isinstance(answer, StreamedResponse):
                 await self._send_stream(answer, send, connection)
             else:
-                await send_answer(answer, asked.headers, send, with_body=not asked.is_head)
+                await send_answer(answer, request.headers, send, with_body=not request.is_head)
                 if connection is not None:
                     await connection.taken()
         except GoneError:
@@ -96,7 +103,7 @@ class Endpoint:
         finally:
             if connection is not None and connection.task is asyncio.current_task():
                 connection.task = None
-            asked.share.give_back()
+            request.share.give_back()
 
     def _count(self, operation: WebOperation, answer: WebResponse | StreamedResponse, body: Body) -> None:
         traffic = self._site.traffic
@@ -108,7 +115,7 @@ class Endpoint:
             traffic.sent_bytes += len(answer.body)
 
     async def _send_stream(self, stream: StreamedResponse, send: Send, connection: Any) -> None:
-        """Bit by bit, each when the one before is taken."""
+        """Send each part after the client has received most of the previous one."""
         fields = [
             (b"content-type", stream.content_type),
             (b"cache-control", b"no-store"),
@@ -126,30 +133,40 @@ class Endpoint:
         headers = {b"allow": self._allow}
         if method == "OPTIONS":
             return WebResponse(b"", status=204, headers=headers)
-        error = MillstreamError(ErrorCode.INVALID_REQUEST, f"{method} is not for this path; {self._allow.decode()} are")
-        return problem_answer(problem_of(error, 405), headers)
+        text = f"{method} is not allowed on this path; allowed: {self._allow.decode()}"
+        problem = problem_of(MillstreamError(ErrorCode.INVALID_REQUEST, text), 405, title="the method is not allowed")
+        return problem_answer(problem, headers)
 
     async def _answer(
-        self, operation: WebOperation, asked: WebRequest, scope: Scope, receive: Receive, body: Body
+        self, operation: WebOperation, request: WebRequest, scope: Scope, receive: Receive, body: Body
     ) -> WebResponse | StreamedResponse:
         try:
-            self._check_origin(operation, asked.headers)
-            await self._read(operation, asked, scope, receive, body)
-            self._check_right(operation, asked)
-            return self._made(operation, asked, await operation.handler(asked))
+            self._check_origin(operation, request.headers)
+            given = {**read_query(scope["query_string"]), **read_path(scope.get("path_params", {}))}
+            is_limited = self._site.authorizer is not ALLOW_ALL
+            if is_limited:
+                self._check_before_body(operation, request, given)
+            await self._read(operation, request, given, receive, body)
+            if is_limited:
+                self._check_right(operation, request)
+            return self._made(operation, request, await operation.handler(request))
         except MillstreamError as error:
             return problem_answer(problem_of(error, 400 if isinstance(error, MalformedBodyError) else None))
         except msgspec.ValidationError as error:
-            return problem_answer(problem_of(_named(operation, error)))
+            kind = operation.parameters if request.parameters is None else operation.body
+            return problem_answer(problem_of(_field_error(operation, error, kind)))
         except GoneError:
             raise
         except Exception:
-            log.exception("%s %s failed", operation.method, operation.path)
-            text = "the gateway met something unexpected; its log says what"
-            return problem_answer(problem_of(MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR, text)))
+            log.exception("request failed method=%s path=%s", operation.method, operation.path)
+            unexpected = MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR, "unexpected error; see the gateway's log")
+            return problem_answer(problem_of(unexpected, title="the gateway failed unexpectedly"))
 
-    def _made(self, operation: WebOperation, asked: WebRequest, found: Any) -> WebResponse | StreamedResponse:
-        """The answer, which counts as held. GATEWAY_FULL where that is too much, and it can be asked for again."""
+    def _made(self, operation: WebOperation, request: WebRequest, found: Any) -> WebResponse | StreamedResponse:
+        """Encode the response and count it as held memory.
+
+        Raises GATEWAY_FULL if the response exceeds the budget and the request can be repeated.
+        """
         if isinstance(found, StreamedResponse):
             return found
         answer = (
@@ -157,17 +174,16 @@ class Endpoint:
             if isinstance(found, WebResponse)
             else WebResponse(b"" if found is None else encode(found), status=operation.status)
         )
-        is_repeatable = operation.right in READING and not getattr(asked.parameters, "auto_commit", False)
-        asked.share.take(len(answer.body), is_refusable=is_repeatable)
+        is_repeatable = operation.right in READING and not getattr(request.parameters, "auto_commit", False)
+        request.share.take(len(answer.body), is_refusable=is_repeatable)
         return answer
 
-    # What is asked.
+    # The request.
 
     async def _read(
-        self, operation: WebOperation, asked: WebRequest, scope: Scope, receive: Receive, body: Body
+        self, operation: WebOperation, request: WebRequest, given: Mapping[str, Any], receive: Receive, body: Body
     ) -> None:
-        given: dict[str, Any] = read_query(scope["query_string"])
-        headers = asked.headers
+        headers = request.headers
         has_body = b"content-length" in headers or b"transfer-encoding" in headers
         data = b""
         if has_body and headers.get(b"content-length") != b"0":
@@ -176,54 +192,79 @@ class Endpoint:
         takes_body = operation.body is not None or operation.read_body is not None
         if data and not takes_body:
             given = {**read_json(data, _any_object), **given}
-        given.update(read_path(scope.get("path_params", {})))
-        asked.parameters = msgspec.convert(given, operation.parameters, strict=False)
+        request.parameters = msgspec.convert(given, operation.parameters, strict=False)
         if operation.read_body is not None:
-            asked.body = operation.read_body(asked, data)
+            request.body = operation.read_body(request, data)
         elif operation.body is not None:
             if not data:
-                raise MalformedBodyError("the body is empty; JSON is expected")
-            asked.body = read_json(data, self._decoders[operation.method])
+                raise MalformedBodyError("the body is empty; send JSON")
+            request.body = read_json(data, self._decoders[operation.method])
 
     def _check_origin(self, operation: WebOperation, headers: Mapping[bytes, bytes]) -> None:
-        """Refuse what a browser sends for the page of another web site, unless that is allowed: pages may not use what
-        the machine of whoever reads them can reach. Documentation may be linked to."""
+        """Refuse requests that a browser sends for a page of another site, unless `cors_origins` allows that site.
+
+        Otherwise any page could use what its reader's machine can reach. Other sites may link to the documentation.
+        """
         origin = headers.get(b"origin")
-        if origin is None and (operation.right is Right.NOTHING or headers.get(b"sec-fetch-site") not in ELSEWHERE):
+        if origin is None and (operation.right is Right.NOTHING or headers.get(b"sec-fetch-site") not in FOREIGN_SITES):
             return
         origins = self._site.limits.origins
         text = "other web sites" if origin is None else origin.decode("latin-1")
         own = text.partition("://")[2]
         if text in origins or "*" in origins or (own and own == headers.get(b"host", b"").decode("latin-1")):
             return
-        detail = f"pages of {text} may not use this gateway; the setting cors_origins names those that may"
-        raise FieldError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, "Origin" if origin else "Sec-Fetch-Site")
+        detail = f"pages of {text} may not use this gateway; add their origin to the setting cors_origins to allow them"
+        header = "Origin" if origin else "Sec-Fetch-Site"
+        title = "the page's origin is not allowed"
+        raise TitledError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, header, title=title)
 
-    def _check_right(self, operation: WebOperation, asked: WebRequest) -> None:
-        cluster = getattr(asked.body, "cluster", None) or getattr(asked.parameters, "cluster", None) or ""
+    def _check_before_body(self, operation: WebOperation, request: WebRequest, given: Mapping[str, str]) -> None:
+        """Check the right on the resources in path and query. If they name none, require the right on any resource."""
+        cluster = given.get(operation.cluster_field, "")
+        access = Access(self._site.authorizer, request.principal, operation.right, cluster)
+        access.check_any()
+        named = given.get(_NAMED_ALONE.get(operation.concerns, operation.concerns))
+        access.check_all([named] if named else (), given.get("group"))
+
+    def _check_right(self, operation: WebOperation, request: WebRequest) -> None:
+        cluster = _cluster_of(operation, request)
         concerned: str | Sequence[str] = ""
         if operation.concerns:
-            of_body: str | Sequence[str] | None = getattr(asked.body, operation.concerns, None)
-            concerned = getattr(asked.parameters, operation.concerns) if of_body is None else of_body
+            of_body: str | Sequence[str] | None = getattr(request.body, operation.concerns, None)
+            concerned = getattr(request.parameters, operation.concerns) if of_body is None else of_body
         resources = (concerned,) if isinstance(concerned, str) else concerned
-        group = getattr(asked.parameters, "group", None)
-        check_all(self._site.guard, asked.caller, operation.right, cluster, resources, group)
+        group = getattr(request.parameters, "group", None)
+        Access(self._site.authorizer, request.principal, operation.right, cluster).check_all(resources, group)
 
 
-def _named(operation: WebOperation, error: msgspec.ValidationError) -> FieldError:
-    """What is wrong with a field, by the name that the same failure has elsewhere."""
-    found = field_error(error)
+def _cluster_of(operation: WebOperation, request: WebRequest) -> str:
+    """Return the cluster that the operation concerns, or "" for an operation that concerns every cluster."""
+    names = [getattr(part, operation.cluster_field, "") for part in (request.body, request.parameters)]
+    fields = {*operation.parameters.__struct_fields__, *getattr(request.body, "__struct_fields__", ())}
+    return next(filter(None, names), DEFAULT if operation.cluster_field in fields else "")
+
+
+def _field_error(operation: WebOperation, error: msgspec.ValidationError, kind: object) -> FieldError:
+    """Convert an error of decoding `kind` to a FieldError, with the specific error code of the field if it has one."""
+    found = field_error(error, kind)
+    if kind is operation.parameters and operation.body is not None:
+        accepted = operation.body.__struct_encode_fields__
+        if found.field in accepted and found.field not in operation.parameters.__struct_encode_fields__:
+            return invalid(found.field, "not a query parameter; send it in the body", "unknown parameter")
     code = operation.bounds.get(found.field) or _BOUNDS.get(found.field.rpartition(".")[2])
     return FieldError(code, found.detail, found.field) if code is not None and out_of_bounds(error) else found
 
 
-# What is answered.
+# The answer.
 
 
 async def send_answer(
     answer: WebResponse, headers: Mapping[bytes, bytes], send: Send, *, with_body: bool = True
 ) -> None:
-    """How long a body is that was not made, for who wants none, is not said."""
+    """Send a whole response, compressed if the client accepts gzip.
+
+    A response to HEAD whose body was not built has no length.
+    """
     body = answer.body
     fields = [(b"content-type", answer.content_type)] if body or not with_body else []
     if len(body) >= COMPRESS_BYTES_MIN and b"gzip" in headers.get(b"accept-encoding", b""):
@@ -238,11 +279,11 @@ async def send_answer(
 
 
 async def no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
-    """What the router calls for paths that it does not know."""
+    """Answer RESOURCE_NOT_FOUND. The router calls this for unknown paths."""
     if scope["type"] != "http":
         return
     path = scope["path"]
     error = MillstreamError(
-        ErrorCode.RESOURCE_NOT_FOUND, f"there is nothing at {path[:200]!r}; /docs shows what there is"
+        ErrorCode.RESOURCE_NOT_FOUND, f"path {path[:200]!r} does not exist; see /docs for the paths of this API"
     )
     await send_answer(problem_answer(problem_of(error)), dict(scope["headers"]), send)

@@ -1,13 +1,13 @@
-"""Refuses requests that were meant for another host.
+"""Refuses requests whose Host header names an unknown host, to stop DNS rebinding.
 
-A web site whose name its owner lets point to this machine has its pages reach whatever listens here, as if it were the
-site's own (DNS rebinding). What gives it away is the name, which the browser sends as `Host`.
+In that attack a site points its own name at this machine, so that its pages reach local services as if they were the
+site's own. The browser sends the site's name as `Host`, which reveals the attack.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
-from millstream.gateway.failures import FieldError
+from millstream.gateway.failures import TitledError
 from millstream.gateway.http.endpoint import send_answer
 from millstream.gateway.http.responses import problem_answer, problem_of
 from millstream.model.errors import ErrorCode
@@ -16,7 +16,10 @@ OWN = ("localhost", "127.0.0.1", "[::1]")
 
 
 class KnownHosts:
-    """An ASGI application around `app`, for requests to hosts of these names or without one, which no browser sends."""
+    """Wraps the ASGI application `app` and passes on requests to these hosts, or without a Host header.
+
+    Browsers always send the header.
+    """
 
     def __init__(self, app: Any, names: Iterable[str]) -> None:
         self._app = app
@@ -26,14 +29,15 @@ class KnownHosts:
         for field, value in scope["headers"]:
             if field == b"host" and not self._is_known(value.lower()):
                 shown = value[:255].decode("latin-1")
-                text = f"this gateway is not {shown!r}; the setting allowed_hosts names what else it is called"
-                error = FieldError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text, "Host")
+                text = f"this gateway does not serve host {shown!r}; add the name to the setting allowed_hosts"
+                title = "the Host header names an unknown host"
+                error = TitledError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text, "Host", title=title)
                 await send_answer(problem_answer(problem_of(error)), {}, send, with_body=scope["method"] != "HEAD")
                 return
         await self._app(scope, receive, send)
 
     def _is_known(self, host: bytes) -> bool:
-        """Whatever the port is: others may be mapped to it."""
+        """True if the host name is allowed. The port is ignored, because another port may be mapped to this one."""
         name, colon, port = host.rpartition(b":")
         return host in self._names or bool(colon and (port.isdigit() or not port) and name in self._names)
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table of operations: what is not in the table is not served, and the reverse."""
+"""Generates the OpenAPI document from the table of operations, which also defines the routes."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,15 +16,15 @@ from millstream.model.errors import ErrorCode
 _REFERENCE = "#/components/schemas/{name}"
 _PATH_NAME = re.compile(r"{(\w+)}")
 _ALWAYS = (ErrorCode.INVALID_REQUEST, ErrorCode.GATEWAY_FULL, ErrorCode.NETWORK_EXCEPTION)
-_BESIDES = {400: "The request cannot be read.", 408: "The request did not come whole in time."}
+_PROTOCOL_ERRORS = {400: "The request is malformed.", 408: "The request was not received completely in time."}
 
 _ABOUT = """\
-Everything that Millstream does, for any language that speaks HTTP. A failure is a problem (RFC 9457) whose `code` is
-the same on every interface; [all of them](/docs/errors). Parameters of a GET may also be given as a JSON body."""
+The web API of Millstream. Every error is a problem document (RFC 9457); its `code` is the same on every interface
+([list of error codes](/docs/errors)). The parameters of a GET may also be sent as a JSON body."""
 
 
 def document(operations: Sequence[WebOperation]) -> dict[str, Any]:
-    """The whole document; the same for the same table."""
+    """Build the whole document. The same table always gives the same document."""
     structs = [
         *{struct: None for each in operations for struct in _structs(each) if struct},
         ProblemDetails,
@@ -89,7 +89,7 @@ def _parameters(operation: WebOperation, schema: dict[str, Any]) -> list[dict[st
 
 
 def _given(operation: WebOperation) -> dict[str, str]:
-    """The parameters of the first example."""
+    """Return the parameters of the first example."""
     if not operation.examples:
         return {}
     path, _, query = operation.examples[0].path.partition("?")
@@ -100,7 +100,7 @@ def _given(operation: WebOperation) -> dict[str, str]:
 
 
 def _contents(operation: WebOperation, schema: dict[str, Any]) -> dict[str, Any]:
-    """The body's media types, with what can be sent as it stands."""
+    """Return the media types of the body, each with examples that can be sent unchanged."""
     contents: dict[str, Any] = {"application/json": {"schema": schema}}
     for kind in operation.bodies:
         contents[kind] = {"schema": {"type": "string"}}
@@ -122,13 +122,13 @@ def _responses(operation: WebOperation, schemas: dict[Any, Any]) -> dict[str, An
     by_status: dict[int, list[str]] = {}
     for code in dict.fromkeys((*operation.errors, *_ALWAYS)):
         by_status.setdefault(STATUSES[code].http, []).append(f"{code.name}: {code.meaning}.")
-    for status, text in _BESIDES.items():
+    for status, text in _PROTOCOL_ERRORS.items():
         by_status.setdefault(status, []).append(text)
     for status, texts in sorted(by_status.items()):
         content = {"application/problem+json": {"schema": schemas[ProblemDetails]}}
         found[str(status)] = {"description": " ".join(texts), "content": content}
     found["default"] = {
-        "description": "Any other failure.",
+        "description": "Any other error.",
         "content": {"application/problem+json": {"schema": schemas[ProblemDetails]}},
     }
     return found
@@ -147,7 +147,10 @@ def _references(node: Any) -> Iterable[str]:
 
 
 def _used(paths: dict[str, Any], components: dict[str, Any]) -> set[str]:
-    """The schemas that something refers to: those of parameters are taken apart instead."""
+    """Return the schemas that are referenced.
+
+    The result leaves out the schemas of parameters, because the document lists parameters one by one.
+    """
     found: set[str] = set()
     left = set(_references(paths))
     while left:

@@ -1,4 +1,4 @@
-"""The table that the web API is made from: its rows make the routes, the checks of rights and the documentation."""
+"""Defines the rows of the operation table, from which routes, right checks and documentation are made."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,33 +7,33 @@ from typing import Any, NamedTuple
 import msgspec
 
 from millstream.gateway.http.web_request import WebRequest
-from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
+from millstream.model.rights import Right
 
 
 class Example(NamedTuple):
-    """A request that a reader can send as it stands, and that the tests do send.
+    """A request that readers can send unchanged; the tests send it too.
 
-    `path` has the parameters in it. Examples run in the order of the table: what one needs was made by another.
+    `path` includes the parameters. Examples run in the order of the table, and may use what earlier examples created.
     """
 
     name: str
     path: str
     body: Any = None
-    """JSON, or bytes as they are."""
+    """An object to send as JSON, or bytes to send unchanged."""
     content_type: str = "application/json"
     headers: Mapping[str, str] = {}
     status: int | None = None
-    """The status it ends with, if that is not the operation's own."""
+    """The expected status, if it differs from the operation's."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebOperation:
-    """One thing that can be done over HTTP.
+    """One operation of the web API.
 
-    `parameters` are those of path and query, which a GET may also have in a JSON body; `body` is what the body is
-    decoded as: a struct, or what a function makes of its bytes. The handler gets both, and gives what is encoded as the
-    answer. `concerns` names the field, of either, that says which topic or group the right is needed for.
+    `parameters` is the struct of path and query; a GET may also send them as a JSON body. `body` is the struct of the
+    body, and `read_body` replaces the JSON decoder for other bodies. The handler's result is encoded as the answer.
+    `concerns` is the field of parameters or body that names the topic or group on which the right is needed.
     """
 
     method: str
@@ -47,17 +47,19 @@ class WebOperation:
     read_body: Callable[[WebRequest, bytes], Any] | None = None
     answer: type[msgspec.Struct] | None = None
     other_answer: type[msgspec.Struct] | None = None
-    """What is answered instead where the request is of another shape."""
+    """A second form of the answer, which depends on the form of the request."""
     status: int = 200
     concerns: str = ""
+    cluster_field: str = "cluster"
+    """The field, of either, that names the cluster. An operation without this field concerns every cluster."""
     errors: Sequence[ErrorCode] = ()
     examples: Sequence[Example] = ()
     group: str = ""
-    """The heading under which the documentation has it."""
+    """Heading of the operation in the documentation."""
     media: Sequence[str] = ()
-    """Other forms of the answer than JSON."""
+    """Media types of the answer besides JSON."""
     bodies: Sequence[str] = ()
-    """Other forms of the body than JSON."""
+    """Media types of the body besides JSON."""
     details: str = ""
     bounds: Mapping[str, ErrorCode] = field(default_factory=dict)
-    """What it is, by field, that a value is beyond its bounds, where the brokers have a name for it."""
+    """The error code of a value out of bounds, by field, for fields whose brokers' error code is more specific."""

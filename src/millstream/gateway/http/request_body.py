@@ -1,4 +1,4 @@
-"""Bodies on their way in: bounded, counted, and unpacked."""
+"""Receives request bodies: limits their size, counts them as held memory and decompresses them."""
 
 import asyncio
 import zlib
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from millstream.gateway.budget import Share
-from millstream.gateway.failures import FieldError
+from millstream.gateway.failures import TitledError
 from millstream.gateway.http.web_request import MalformedBodyError
 from millstream.model.errors import ErrorCode, MillstreamError
 
@@ -16,11 +16,11 @@ _UNPACK_HERE_BYTES_MAX = 4 * 1024
 
 
 class GoneError(Exception):
-    """The caller went away before all of the request had come."""
+    """The client disconnected before the whole request arrived."""
 
 
 class Body:
-    """A request's body, which counts against the request's share."""
+    """A request's body, counted in the request's share of the budget."""
 
     __slots__ = ("_most_bytes", "_share", "size_bytes")
 
@@ -28,10 +28,10 @@ class Body:
         self._share = share
         self._most_bytes = most_bytes
         self.size_bytes = 0
-        """What has come of it."""
+        """Bytes received so far."""
 
     async def receive(self, receive: Receive, declared: bytes, encoding: bytes) -> bytes:
-        """All of it; MESSAGE_TOO_LARGE, GATEWAY_FULL, or GoneError when it does not come whole."""
+        """Receive the whole body. Raises MESSAGE_TOO_LARGE, GATEWAY_FULL, or GoneError if the client disconnects."""
         if declared.isdigit() and int(declared) > self._most_bytes:
             raise self._too_large(f"a body of {declared.decode()} bytes")
         data, has_more = await self._part(receive)
@@ -46,7 +46,7 @@ class Body:
         return data
 
     async def _part(self, receive: Receive) -> tuple[bytes, bool]:
-        """A part of it, and whether there is more."""
+        """Return the next part of the body, and True if more parts follow."""
         message = await receive()
         if message["type"] == "http.disconnect":
             raise GoneError
@@ -59,8 +59,9 @@ class Body:
 
     async def _unpacked(self, data: bytes, encoding: bytes) -> bytes:
         if encoding != b"gzip":
-            text = f"a body is taken as it is or as gzip, not as {encoding.decode('latin-1')}"
-            raise FieldError(ErrorCode.INVALID_REQUEST, text, "Content-Encoding")
+            text = f"Content-Encoding {encoding.decode('latin-1')} is not supported (accepted: gzip, identity)"
+            title = "the content encoding is not supported"
+            raise TitledError(ErrorCode.INVALID_REQUEST, text, "Content-Encoding", title=title)
         if len(data) > _UNPACK_HERE_BYTES_MAX:
             unpacked = await asyncio.to_thread(self._gunzip, data)
         else:
@@ -69,18 +70,18 @@ class Body:
         return unpacked
 
     def _gunzip(self, data: bytes) -> bytes:
-        """Never more than a body may have, however much a small one would become."""
+        """Decompress at most the size limit, which stops decompression bombs."""
         unpacker = zlib.decompressobj(31)
         try:
             unpacked = unpacker.decompress(data, self._most_bytes + 1)
         except zlib.error as error:
-            raise MalformedBodyError(f"the body is no gzip: {error}") from None
+            raise MalformedBodyError(f"the body is not valid gzip: {error}") from None
         if len(unpacked) > self._most_bytes:
-            raise self._too_large("a body that is unpacked")
+            raise self._too_large("the decompressed body")
         if not unpacker.eof:
-            raise MalformedBodyError("the body is no whole gzip: it ends too early")
+            raise MalformedBodyError("the body is incomplete gzip: it ends too early")
         return unpacked
 
     def _too_large(self, what: str) -> MillstreamError:
-        text = f"{what} is larger than {self._most_bytes} bytes, which is the most that this gateway takes at once"
-        return FieldError(ErrorCode.MESSAGE_TOO_LARGE, text, "body")
+        text = f"{what} exceeds {self._most_bytes} bytes, the limit of this gateway (setting body_bytes_max)"
+        return TitledError(ErrorCode.MESSAGE_TOO_LARGE, text, "body", title="the request body is too large")

@@ -1,4 +1,4 @@
-"""Answers on their way out: JSON, problems, streams; compressed where the caller takes that and it pays."""
+"""Builds responses: JSON, problem documents and streams, with gzip compression."""
 
 import asyncio
 import re
@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from millstream.gateway.failures import FieldError, field_of, status_of
+from millstream.gateway.failures import FieldError, TitledError, detail_of, field_of, invalid, status_of
+from millstream.gateway.http.field_names import hint
 from millstream.model.errors import ErrorCode, MillstreamError
 
 JSON = b"application/json"
@@ -19,14 +20,14 @@ SSE = b"text/event-stream"
 
 COMPRESS_BYTES_MIN = 1024
 COMPRESS_HERE_BYTES_MAX = 64 * 1024
-"""What is larger is compressed in a thread."""
+"""Larger bodies are compressed in a thread."""
 
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
 
 
 class ProblemDetails(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What went wrong, as RFC 9457 has it; `code` and `number` are the same on every interface."""
+    """An error as RFC 9457 defines it; `code` and `number` are the same on every interface."""
 
     type: str
     title: str
@@ -35,17 +36,17 @@ class ProblemDetails(msgspec.Struct, kw_only=True, omit_defaults=True):
     code: str
     number: int
     retriable: bool
-    """Whether the same request may succeed later."""
+    """True if the same request may succeed later."""
     field: str | UnsetType = UNSET
-    """Which part of the request it lies in."""
+    """The part of the request that caused the error."""
     message_id: str | UnsetType = UNSET
-    """The id of an event that was not, or perhaps not, stored: sent again with it, it is stored once."""
+    """The id of an event that was not stored, or whose outcome is unknown. A retry with this id stores it once."""
     events: Sequence[Any] | UnsetType = UNSET
-    """What became of each event, where some were not stored."""
+    """The outcome of each event, if some were not stored."""
 
 
 class WebResponse:
-    """A whole answer."""
+    """A complete response."""
 
     __slots__ = ("body", "content_type", "headers", "status")
 
@@ -59,21 +60,24 @@ class WebResponse:
 
 
 class StreamedResponse:
-    """An answer that comes bit by bit."""
+    """A response that is sent in parts."""
 
     def __init__(self, parts: AsyncIterator[bytes], content_type: bytes) -> None:
         self.parts = parts
         self.content_type = content_type
 
 
-def problem_of(error: MillstreamError, status: int | None = None, **more: Any) -> ProblemDetails:
+def problem_of(
+    error: MillstreamError, status: int | None = None, *, title: str | None = None, **more: Any
+) -> ProblemDetails:
+    """Convert an error to a problem document. `title` replaces the table's text if that does not fit this problem."""
     code = error.code
     field = field_of(error)
     return ProblemDetails(
         type=f"/docs/errors#{code.name}",
-        title=code.meaning,
+        title=title or _title(error),
         status=status_of(error).http if status is None else status,
-        detail=error.detail,
+        detail=detail_of(error),
         code=code.name,
         number=code.number,
         retriable=code.retriable,
@@ -82,48 +86,59 @@ def problem_of(error: MillstreamError, status: int | None = None, **more: Any) -
     )
 
 
+def _title(error: MillstreamError) -> str:
+    if isinstance(error, TitledError):
+        return error.title
+    if error.code is ErrorCode.INVALID_REQUEST and isinstance(error, FieldError):
+        return "the value of a field is not valid"
+    return error.code.meaning
+
+
 def problem_answer(problem: ProblemDetails, headers: Mapping[bytes, bytes] | None = None) -> WebResponse:
-    more = _BESIDE.get(problem.status, {})
+    more = _STATUS_HEADERS.get(problem.status, {})
     return WebResponse(encode(problem), PROBLEM, problem.status, {**more, **(headers or {})})
 
 
-_LATER = {b"retry-after": b"1"}
-_BESIDE = {503: _LATER, 504: _LATER, 413: {b"connection": b"close"}}
-"""A body that is too large is not read to its end, so that nothing can follow it."""
+_RETRY_AFTER = {b"retry-after": b"1"}
+_STATUS_HEADERS = {503: _RETRY_AFTER, 504: _RETRY_AFTER, 413: {b"connection": b"close"}}
+"""Additional headers by status. A body over the limit is not read to its end, so its connection is closed."""
 
-_AT = re.compile(r" - at `\$(?P<path>.*)`$")
-_BOUNDS = re.compile(r"^Expected `\w+` (?:[<>]=? |of length |matching )")
-_NAMED = re.compile(r"(?:missing required|contains unknown) field `(?P<name>[^`]*)`")
+_PATH_SUFFIX = re.compile(r" - at `\$(?P<path>.*)`$")
+_OUT_OF_BOUNDS = re.compile(r"^Expected `\w+` (?:[<>]=? |of length |matching )")
+_FIELD_NAME = re.compile(r"(?:missing required|contains (?P<unknown>unknown)) field `(?P<name>[^`]*)`")
 
 
-def field_error(error: msgspec.ValidationError) -> FieldError:
-    """What a body or a parameter should have been, naming it."""
+def field_error(error: msgspec.ValidationError, kind: object) -> FieldError:
+    """Convert an error of decoding `kind` to a FieldError that names the field and the accepted values or names."""
     text = str(error)
-    at = _AT.search(text)
-    path = at["path"].lstrip(".") if at else ""
+    at = _PATH_SUFFIX.search(text)
+    path = at["path"] if at else ""
     detail = text[: at.start()] if at else text
-    named = _NAMED.search(detail)
+    title = "a field is out of range" if out_of_bounds(error) else "a field has the wrong type"
+    named = _FIELD_NAME.search(detail)
     if named is not None:
-        path = f"{path}.{named['name']}".lstrip(".")
-    path = path.replace("[...]", "")
-    where = path or "body"
-    return FieldError(ErrorCode.INVALID_REQUEST, f"{where}: {detail[:1].lower()}{detail[1:]}", where)
+        title = "a required field is missing"
+        if named["unknown"]:
+            title, detail = "unknown field", f"unknown field; {hint(kind, path, named['name'])}"
+        path = f"{path}.{named['name']}"
+    where = path.lstrip(".").replace("[...]", "") or "body"
+    return invalid(where, f"{detail[:1].lower()}{detail[1:]}", title)
 
 
 def within(path: str, error: msgspec.ValidationError) -> msgspec.ValidationError:
-    """What is wrong, where all that was decoded stands at this path for the caller."""
+    """Prefix the error's path, if the decoded data is only a part of the request."""
     text = str(error)
-    at = _AT.search(text)
+    at = _PATH_SUFFIX.search(text)
     return msgspec.ValidationError(f"{text[: at.start()]} - at `$.{path}{at['path']}`") if at else error
 
 
 def out_of_bounds(error: msgspec.ValidationError) -> bool:
-    """Whether a value is of the right type, and beyond what it may be."""
-    return _BOUNDS.search(str(error)) is not None
+    """True if a value has the right type but is out of bounds."""
+    return _OUT_OF_BOUNDS.search(str(error)) is not None
 
 
 async def compressed(body: bytes) -> bytes:
-    """As gzip has it, quickly rather than small."""
+    """Compress with gzip, at the fastest level."""
     if len(body) > COMPRESS_HERE_BYTES_MAX:
         return await asyncio.to_thread(_gzip, body)
     return _gzip(body)

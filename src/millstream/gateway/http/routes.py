@@ -1,4 +1,4 @@
-"""The rows of the table: everything that can be asked, in the order in which the documentation has it."""
+"""Lists all operations of the web API, in the order of the documentation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,8 +27,8 @@ from millstream.gateway.http.resources.common_parameters import (
 from millstream.gateway.http.resources.consumers import POST_OFFSET
 from millstream.gateway.http.resources.get_events import GET_EVENTS
 from millstream.gateway.http.resources.post_events import POST_EVENTS
-from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
+from millstream.model.rights import Right
 
 _TOPIC_ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _CLUSTER_ERRORS = (ErrorCode.UNKNOWN_CLUSTER, ErrorCode.UNSUPPORTED_VERSION)
@@ -37,7 +37,7 @@ POST_TOPIC = WebOperation(
     "POST",
     "/topic",
     "postTopic",
-    "Make a topic",
+    "Create a topic",
     Right.TOPICS_WRITE,
     topics.create_topic,
     parameters=EmptyBody,
@@ -103,7 +103,7 @@ _TOPICS = (
         "POST",
         "/v1/topics/{topic}/partitions",
         "addPartitions",
-        "Let a topic have more partitions",
+        "Add partitions to a topic",
         Right.TOPICS_ADMIN,
         topics.add_partitions,
         parameters=TopicParameters,
@@ -112,7 +112,7 @@ _TOPICS = (
         concerns="topic",
         group="Topics",
         errors=(*_TOPIC_ERRORS, ErrorCode.INVALID_PARTITIONS),
-        examples=(Example("One more", "/v1/topics/orders/partitions", {"total": 4}),),
+        examples=(Example("Four in total", "/v1/topics/orders/partitions", {"total": 4}),),
         bounds={"total": ErrorCode.INVALID_PARTITIONS},
     ),
     WebOperation(
@@ -150,7 +150,7 @@ _TOPICS = (
         "GET",
         "/v1/topics/{topic}/offsets",
         "getOffsets",
-        "Find places in a topic",
+        "Find offsets by time, or the first and last",
         Right.MESSAGES_READ,
         topics.get_offsets,
         parameters=topics.OffsetQuery,
@@ -176,7 +176,7 @@ _TOPICS = (
         "DELETE",
         "/v1/topics/{topic}/messages",
         "deleteMessages",
-        "Remove a topic's oldest messages",
+        "Delete messages before an offset",
         Right.TOPICS_ADMIN,
         topics.delete_messages,
         parameters=TopicParameters,
@@ -191,7 +191,7 @@ _TOPICS = (
         "DELETE",
         "/v1/topics/{topic}",
         "deleteTopic",
-        "Delete a topic with all its messages",
+        "Delete a topic and its messages",
         Right.TOPICS_ADMIN,
         topics.delete_topic,
         parameters=TopicParameters,
@@ -208,7 +208,7 @@ _CLUSTER = (
         "GET",
         "/v1/info",
         "getInfo",
-        "Show versions and clocks",
+        "Show versions and clock drift",
         Right.CLUSTER_READ,
         cluster_info.get_info,
         parameters=ClusterParameters,
@@ -234,7 +234,7 @@ _CLUSTER = (
         "GET",
         "/v1/service-map",
         "getServiceMap",
-        "Show which service runs where, and who leads what",
+        "Show the addresses of services and the partition leaders",
         Right.CLUSTER_READ,
         cluster_info.get_service_map,
         parameters=TopicsParameters,
@@ -247,7 +247,7 @@ _CLUSTER = (
         "GET",
         "/v1/backup-map",
         "getBackupMap",
-        "Show who has copies of what",
+        "Show the followers of partitions",
         Right.CLUSTER_READ,
         cluster_info.get_backup_map,
         parameters=TopicsParameters,
@@ -287,7 +287,7 @@ _CLUSTER = (
         "POST",
         "/v1/query",
         "runQuery",
-        "Query the catalog",
+        "Query the catalog with SQL",
         Right.CLUSTER_READ,
         cluster_info.run_query,
         parameters=ClusterParameters,
@@ -313,13 +313,14 @@ OPERATIONS: Sequence[WebOperation] = (
 
 
 def documentation_of(pages: Documentation) -> Sequence[WebOperation]:
-    """The pages of the documentation, which are not in the document themselves."""
+    """Return the pages of the documentation. The OpenAPI document does not list them."""
     return [
         WebOperation("GET", path, name, name, Right.NOTHING, handler, parameters=parameters)
         for path, name, handler, parameters in (
-            ("/docs", "The documentation", pages.page, EmptyBody),
-            ("/docs/errors", "The failures", pages.errors, EmptyBody),
-            ("/docs/assets/{name}", "A file of the documentation", pages.asset, Name),
-            ("/openapi.json", "The document", pages.document, EmptyBody),
+            ("/", "Redirect to the documentation", pages.redirect, EmptyBody),
+            ("/docs", "Documentation page", pages.page, EmptyBody),
+            ("/docs/errors", "Error codes", pages.errors, EmptyBody),
+            ("/docs/assets/{name}", "Static file of the documentation", pages.asset, Name),
+            ("/openapi.json", "OpenAPI document", pages.document, EmptyBody),
         )
     ]

@@ -1,4 +1,4 @@
-"""What all routes of the web API share: the clusters, the limits, who may what, and what is held at the moment."""
+"""Holds the objects that all routes of the web API share."""
 
 from dataclasses import dataclass
 
@@ -6,32 +6,32 @@ from millstream.gateway.budget import Budget
 from millstream.gateway.draining import Draining
 from millstream.gateway.operations.cluster_create import ClusterCreator, NoSupervisor
 from millstream.gateway.operations.clusters import ServedClusters
-from millstream.gateway.rights import ANYBODY, RightsGuard
 from millstream.gateway.traffic import Traffic
+from millstream.model.authorization import ALLOW_ALL, Authorizer
 from millstream.seams.clock import Clock, SystemClock
 
 
 @dataclass(frozen=True, slots=True)
 class WebLimits:
-    """What one request may take, and whose pages may ask."""
+    """Limits of one request, and the web sites whose pages may send requests."""
 
     body_bytes: int = 16 * 1024 * 1024
-    """Largest body, unpacked if it came compressed."""
+    """Largest body after decompression."""
     events: int = 10_000
     """Most events in one request."""
     origins: tuple[str, ...] = ()
-    """Web sites whose pages may ask, beside the gateway's own; `*` for all."""
+    """Other web sites whose pages may send requests; `*` allows all."""
 
 
 class WebContext:
-    """One gateway's web API."""
+    """The clusters, limits, authorizer and counters of one gateway's web API."""
 
     def __init__(
         self,
         clusters: ServedClusters,
         *,
         limits: WebLimits | None = None,
-        guard: RightsGuard = ANYBODY,
+        authorizer: Authorizer = ALLOW_ALL,
         maker: ClusterCreator | None = None,
         draining: Draining | None = None,
         clock: Clock | None = None,
@@ -40,7 +40,7 @@ class WebContext:
     ) -> None:
         self.clusters = clusters
         self.limits = limits or WebLimits()
-        self.guard = guard
+        self.authorizer = authorizer
         self.maker = maker or NoSupervisor()
         self.clock = clock or SystemClock()
         self.budget = budget or Budget()

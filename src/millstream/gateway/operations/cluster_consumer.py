@@ -1,7 +1,7 @@
-"""One consumer of a group at one member of a cluster: calls in its name, whose state is all with the coordinator.
+"""Makes the calls of one group consumer at one member of a cluster. The group coordinator keeps all of its state.
 
-What becomes of iterators in the normal course of things is no failure here: the partition is another's by now, the time
-was over, it was committed by another request, its topic is gone. Such a call gives None.
+An iterator can end in normal operation: the partition moved to another consumer, the iterator expired, another request
+committed it, or its topic was deleted. Such a call returns None instead of raising.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from millstream.sdk.iterating.requests import GroupIterator, IteratorCommit, Ite
 T = TypeVar("T")
 
 ITERATOR_MESSAGES = 100_000
-"""What iterators are asked for stands for as many messages as there may be; what is handed out of them is less."""
+"""Requested size of each iterator. It is an upper bound; a poll delivers far fewer messages of it."""
 
 _OVER = OVER | GONE
 
 
 class ClusterConsumer:
-    """For one request."""
+    """Makes calls for one group and consumer name. It lives for one request."""
 
     def __init__(self, member: ClusterMember, group: str, name: str) -> None:
         self.client = member.client
@@ -47,14 +47,20 @@ class ClusterConsumer:
             raise
 
     async def get(self, where: TopicPartition, start: str) -> GroupIterator | None:
-        """None while it is not the consumer's; UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        """Get an iterator. Returns None while the consumer does not own the partition.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist.
+        """
         wanted = self._calls.get(
             *self._names, *where, max_messages=ITERATOR_MESSAGES, start=start, timeout=self.timeout_s
         )
         return await _unless(OVER, wanted)
 
     async def placed(self, iterator: GroupIterator, offset: int | None = None) -> GroupIterator | None:
-        """The iterator with its offset in figures; None if that is over, or not the offset that is expected."""
+        """Resolve the iterator's start to an offset.
+
+        Returns None if the iterator has ended, or if its offset differs from `offset`.
+        """
         if iterator.offset < 0 or iterator.offset != offset:
             batch = await _unless(_OVER, self._calls.read(iterator, max_bytes=1, timeout=self.timeout_s))
             if batch is None or offset not in (None, batch.iterator.offset):
@@ -63,16 +69,19 @@ class ClusterConsumer:
         return iterator
 
     async def deliver(self, iterator: GroupIterator, count: int) -> bool:
-        """False if it is over."""
+        """Record that `count` offsets were delivered. Returns false if the iterator has ended."""
         handed = self._calls.deliver(*self._names, iterator, count, timeout=self.timeout_s)
         return await _unless(_OVER, handed) is not None
 
     async def commit(self, iterator: GroupIterator, count: int | None = None) -> IteratorCommit | None:
-        """So many places of it, or what was handed out; None if it is over."""
+        """Commit the first `count` offsets of the iterator; by default, all delivered ones.
+
+        Returns None if the iterator has ended.
+        """
         return await _unless(_OVER, self._calls.commit(*self._names, iterator, count, timeout=self.timeout_s))
 
-    async def commit_handed(self, listed: Iterable[ListedIterator]) -> dict[TopicPartition, IteratorCommit]:
-        """Commit what was handed out, of all of them that are not over."""
+    async def commit_delivered(self, listed: Iterable[ListedIterator]) -> dict[TopicPartition, IteratorCommit]:
+        """Commit the delivered offsets of each iterator. The result leaves out ended iterators."""
         rows = [(each.where, each.iterator) for each in listed if each.iterator is not None]
         done = await asyncio.gather(*(self.commit(iterator) for _, iterator in rows))
         return {where: each for (where, _), each in zip(rows, done, strict=True) if each is not None}

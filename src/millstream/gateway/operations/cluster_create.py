@@ -1,7 +1,7 @@
-"""Clusters that are made by a call: the seam to whoever starts brokers, and the supervisor behind it.
+"""Creates, starts, stops and deletes local clusters through the supervisor's control socket.
 
-A gateway that `millstream serve` has started is told the path of its control socket; so may be any other on that
-machine.
+`millstream serve` passes the path of its control socket to the gateway it starts. Any other gateway on that machine can
+be given the path with `--control`.
 """
 
 import asyncio
@@ -17,38 +17,38 @@ log = logging.getLogger(__name__)
 
 PAUSE_MIN_S = 0.2
 PAUSE_MAX_S = 10.0
-TOLD_WITHIN_S = 5.0
+SERVED_WITHIN_S = 5.0
 
 
 class ClusterCreator(Protocol):
-    """Makes clusters of brokers, and knows those that were made. Every call may raise NO_SUPERVISOR."""
+    """Creates local clusters and manages those it created. Every call may raise NO_SUPERVISOR."""
 
     async def create(self, new: NewCluster) -> ClusterFacts:
-        """Make one, and come back when all its brokers serve.
+        """Create a cluster and return when all of its brokers serve.
 
-        Raises INVALID_CLUSTER, CLUSTER_EXISTS, or CLUSTER_NOT_STARTED; then nothing of it is left.
+        Raises INVALID_CLUSTER, CLUSTER_EXISTS or CLUSTER_NOT_STARTED. A failed creation leaves nothing behind.
         """
         ...
 
     async def list(self) -> Sequence[ClusterFacts]:
-        """All that were made here."""
+        """Return all clusters that were created here."""
         ...
 
     async def start(self, name: str) -> ClusterFacts:
-        """Start one that was stopped. Raises UNKNOWN_CLUSTER or CLUSTER_NOT_STARTED."""
+        """Start a stopped cluster. Raises UNKNOWN_CLUSTER or CLUSTER_NOT_STARTED."""
         ...
 
     async def stop(self, name: str) -> ClusterFacts:
-        """Stop one, until it is started by name. Raises UNKNOWN_CLUSTER."""
+        """Stop a cluster. It stays stopped until it is started by name. Raises UNKNOWN_CLUSTER."""
         ...
 
     async def delete(self, name: str) -> ClusterFacts:
-        """Stop one and remove its data. Raises UNKNOWN_CLUSTER."""
+        """Stop a cluster and remove its data. Raises UNKNOWN_CLUSTER."""
         ...
 
 
-async def made(maker: ClusterCreator) -> Sequence[ClusterFacts]:
-    """All that were made here; none where nobody makes any."""
+async def list_created(maker: ClusterCreator) -> Sequence[ClusterFacts]:
+    """Return all clusters that the supervisor created; none if there is no supervisor."""
     try:
         return await maker.list()
     except MillstreamError as error:
@@ -58,42 +58,42 @@ async def made(maker: ClusterCreator) -> Sequence[ClusterFacts]:
 
 
 class NoSupervisor:
-    """Stands where no supervisor is."""
+    """Refuses every call with NO_SUPERVISOR. Used by a gateway without a control socket."""
 
     async def create(self, new: NewCluster) -> ClusterFacts:
-        raise _nobody()
+        raise _no_supervisor()
 
     async def list(self) -> Sequence[ClusterFacts]:
-        raise _nobody()
+        raise _no_supervisor()
 
     async def start(self, name: str) -> ClusterFacts:
-        raise _nobody()
+        raise _no_supervisor()
 
     async def stop(self, name: str) -> ClusterFacts:
-        raise _nobody()
+        raise _no_supervisor()
 
     async def delete(self, name: str) -> ClusterFacts:
-        raise _nobody()
+        raise _no_supervisor()
 
 
 class Supervised:
-    """Asks the supervisor at the other end of a control socket."""
+    """Sends each call to the supervisor over its control socket."""
 
     def __init__(self, path: Path) -> None:
         self._control = Control(path)
         self._known: frozenset[str] = frozenset()
-        self._news = asyncio.Event()
-        """Set, and replaced, whenever clusters were told."""
+        self._updated = asyncio.Event()
+        """Set and replaced after each update from the supervisor."""
 
     async def create(self, new: NewCluster) -> ClusterFacts:
-        """As promised; when it is back, those who follow have been told of the cluster."""
+        """Create a cluster and return once this gateway serves it, or after TOLD_WITHIN_S with a warning in the log."""
         made = await self._one(ControlRequest("create", cluster=new))
         try:
-            async with asyncio.timeout(TOLD_WITHIN_S):
+            async with asyncio.timeout(SERVED_WITHIN_S):
                 while made.name not in self._known:
-                    await self._news.wait()
+                    await self._updated.wait()
         except TimeoutError:
-            log.warning("a cluster was made, and nobody told of it yet", extra={"cluster": made.name})
+            log.warning("cluster created but not served by this gateway yet", extra={"cluster": made.name})
         return made
 
     async def list(self) -> Sequence[ClusterFacts]:
@@ -112,26 +112,28 @@ class Supervised:
         (facts,) = await self._control.ask(request)
         return facts
 
-    async def follow(self, http_port: int, grpc_port: int, tell: Callable[[Mapping[str, Sequence[str]]], None]) -> None:
-        """Tell where the brokers of each cluster are, now and after every change; goes on until it is cancelled."""
+    async def follow(
+        self, http_port: int, *, grpc_port: int, on_change: Callable[[Mapping[str, Sequence[str]]], None]
+    ) -> None:
+        """Report the broker addresses of each cluster, now and after every change, until cancelled."""
         pause_s = PAUSE_MIN_S
         while True:
             try:
-                async for clusters in self._control.watch(http_port, grpc_port):
-                    tell({facts.name: [broker.address for broker in facts.brokers] for facts in clusters})
+                async for clusters in self._control.watch(http_port, grpc_port=grpc_port):
+                    on_change({facts.name: [broker.address for broker in facts.brokers] for facts in clusters})
                     self._known = frozenset(facts.name for facts in clusters)
-                    self._news.set()
-                    self._news = asyncio.Event()
+                    self._updated.set()
+                    self._updated = asyncio.Event()
                     pause_s = PAUSE_MIN_S
             except MillstreamError as problem:
-                log.warning("the supervisor cannot be asked for clusters", extra={"why": problem.detail})
+                log.warning("supervisor not reachable", extra={"error": problem.detail})
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
 
-def _nobody() -> MillstreamError:
+def _no_supervisor() -> MillstreamError:
     return MillstreamError(
         ErrorCode.NO_SUPERVISOR,
-        "this gateway was not started by a `millstream serve` that could start brokers; ask one that was,"
-        " or give this one the path of its control socket (--control)",
+        "this gateway has no supervisor to start brokers; use a gateway that `millstream serve` started,"
+        " or pass the path of the supervisor's control socket (--control)",
     )

@@ -1,9 +1,9 @@
-"""The clusters that a gateway serves, by name: SDK clients that connect when they are first needed, and again by
-themselves when that is needed.
+"""Holds the clusters that a gateway serves, by name.
 
-A cluster whose brokers know each other has one member, with one client. Brokers that have a catalog each, as those of
-a cluster made by one call do until partitions are replicated, are a member each: a topic lives on the member that has
-it, a new one is made where the hash of its name says, and what is listed is listed of all of them.
+Their SDK clients connect on first use and reconnect on their own. A cluster whose brokers know each other has one
+member with one client. A local cluster has a member per broker, because each broker has a catalog of its own until
+replication exists. There a topic lives on one member: a new topic is created on the member that the hash of its name
+selects, and lists are merged from all members.
 """
 
 import asyncio
@@ -31,27 +31,27 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 DEFAULT = "default"
-"""The cluster that is meant where none is named."""
+"""Name of the cluster that requests use by default."""
 
-_HOMES_KEPT = 10_000
+_HOMES_MAX = 10_000
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFactory:
-    """How clients are made; the seams are for tests."""
+    """Makes the SDK clients. Network, clock and entropy are replaced in tests."""
 
     timeout_s: float = 10.0
-    """By when an operation is done, or has failed."""
+    """Timeout of each operation."""
     held_bytes: int = 256 * 1024 * 1024
-    """How much a producer may hold."""
+    """Most bytes that a producer buffers."""
     client_id: str = "millstream-gateway"
     network: Network | None = None
     clock: Clock | None = None
     entropy: Entropy | None = None
 
     def client(self, bootstrap: str) -> AsyncClient:
-        """A client that connects when it is first asked for something."""
+        """Make a client. It connects on first use."""
         home = ClientContext(
             parse_bootstrap(bootstrap),
             network=self.network or TcpNetwork(),
@@ -63,7 +63,7 @@ class ClientFactory:
 
 
 class ClusterMember:
-    """One client, and what all requests through it share: a producer, and calls for consumers of groups."""
+    """One SDK client with the producer and the iterator calls that all requests share."""
 
     def __init__(self, bootstrap: str, connecting: ClientFactory) -> None:
         self.bootstrap = bootstrap
@@ -76,28 +76,30 @@ class ClusterMember:
 
     @property
     def producer(self) -> AsyncProducer:
-        """Writes are waited for one by one, so that nothing lingers; what comes meanwhile goes together."""
+        """The producer that all requests share. It does not linger; requests that arrive during a send go into the next
+        batch.
+        """
         if self._producer is None:
             self._producer = self.client.producer(linger=0, timeout=self.timeout_s, max_bytes=self._held_bytes)
         return self._producer
 
     @property
     def calls(self) -> AsyncIteratorCalls:
-        """Calls for consumers of groups, which all requests share."""
+        """The iterator calls that all requests share."""
         if self._calls is None:
             self._calls = self.client.iterator_calls()
         return self._calls
 
     async def close(self) -> None:
-        """What is on its way is sent first; what cannot be was told to whoever waited for it."""
+        """Send buffered messages, then close. A message that cannot be sent fails the request that waits for it."""
         try:
             await self.client.close()
         except MillstreamError as error:
-            log.info("a client of %s was closed: %s", self.bootstrap, error)
+            log.info("client closed with an error bootstrap=%s error=%s", self.bootstrap, error)
 
 
 class ServedCluster:
-    """Where the topics of one cluster are."""
+    """Finds the member of one cluster that has a topic, and calls one or all members."""
 
     def __init__(self, name: str, seeds: Sequence[str], connecting: ClientFactory) -> None:
         self.name = name
@@ -107,11 +109,14 @@ class ServedCluster:
 
     @property
     def timeout_s(self) -> float:
-        """By when an operation is done, or has failed."""
+        """Timeout of each operation."""
         return self.members[0].timeout_s
 
     async def home(self, topic: str) -> ClusterMember:
-        """The member that has this topic; where none has, the one that would make it. INVALID_TOPIC for no name."""
+        """Return the member that has this topic, or the member that would create it.
+
+        Raises INVALID_TOPIC for an invalid name.
+        """
         if len(self.members) == 1:
             return self.members[0]
         found = self._homes.get(topic)
@@ -121,14 +126,16 @@ class ServedCluster:
         return found
 
     async def homes(self, topics: Iterable[str]) -> dict[ClusterMember, list[str]]:
-        """Who has which of these topics."""
+        """Group these topics by the member that has them."""
         found: dict[ClusterMember, list[str]] = {}
         for topic in topics:
             found.setdefault(await self.home(topic), []).append(topic)
         return found
 
     async def shares(self, topics: Sequence[str] | None) -> dict[ClusterMember, list[str] | None]:
-        """What to ask each member about: those of the topics that it has, perhaps none; None: all that it has."""
+        """Return the topics to request from each member: those of `topics` that it has (perhaps an empty list), or None
+        for all topics.
+        """
         if topics is None:
             return dict.fromkeys(self.members)
         homes = await self.homes(topics)
@@ -142,27 +149,29 @@ class ServedCluster:
             if isinstance(answer, BaseException):
                 failure = answer
             elif topic in answer.topics and not answer.topics[topic].error_number:
-                if len(self._homes) >= _HOMES_KEPT:
+                if len(self._homes) >= _HOMES_MAX:
                     self._homes.clear()
                 self._homes[topic] = member
                 return member
         if failure is not None:
-            raise failure  # Whoever did not answer may have it.
+            raise failure  # A member that did not answer may have the topic.
         return self.members[crc32(topic.encode()) % len(self.members)]
 
     def forget(self, topic: str) -> None:
-        """Where this topic is has proved wrong, or it is gone."""
+        """Drop the remembered member of a topic that was deleted or moved."""
         self._homes.pop(topic, None)
 
     async def all(self, ask: Callable[[ClusterMember], Awaitable[T]]) -> list[T]:
-        """The answers of all members; the first failure is raised."""
+        """Call all members concurrently and return their responses; the first failure is raised."""
         if len(self.members) == 1:
             return [await ask(self.members[0])]
         return list(await asyncio.gather(*map(ask, self.members)))
 
     async def wherever_known(self, ask: Callable[[ClusterMember], Awaitable[T]]) -> list[T]:
-        """The answers of the members that know the group or the client asked about; when none does, what the first one
-        says: GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID."""
+        """Return the responses of the members that know the requested group or client.
+
+        Raises the first member's GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID if no member knows it.
+        """
 
         async def asked(member: ClusterMember) -> T | MillstreamError:
             try:
@@ -183,21 +192,21 @@ class ServedCluster:
 
 
 class ServedClusters:
-    """All of them. Made anywhere, used on one event loop."""
+    """All clusters of a gateway. Used on one event loop."""
 
     def __init__(self, seeds: Mapping[str, Sequence[str]], connecting: ClientFactory | None = None) -> None:
-        """For each name one or more seed lists, each for a client of its own; nothing is connected yet."""
+        """Accept one or more seed lists per name, each for one client. Opens no connection."""
         self._connecting = connecting or ClientFactory()
         self._clusters: dict[str, ServedCluster] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self.tell(seeds)
+        self.update(seeds)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._clusters))
 
     def get(self, name: str = DEFAULT) -> ServedCluster:
-        """The cluster of this name; UNKNOWN_CLUSTER, naming those there are, when there is none."""
+        """Return the cluster of this name. Raises UNKNOWN_CLUSTER, listing the known names, if there is none."""
         found = self._clusters.get(name)
         if found is None:
             known = ", ".join(self.names) or "none"
@@ -205,8 +214,8 @@ class ServedClusters:
             raise MillstreamError(ErrorCode.UNKNOWN_CLUSTER, text)
         return found
 
-    def tell(self, seeds: Mapping[str, Sequence[str]]) -> None:
-        """From now on there are these and no others; what is gone is closed in the background."""
+    def update(self, seeds: Mapping[str, Sequence[str]]) -> None:
+        """Serve exactly these clusters from now on; removed clusters are closed in the background."""
         for name, cluster in list(self._clusters.items()):
             if tuple(seeds.get(name, ())) != cluster.seeds:
                 del self._clusters[name]
@@ -218,6 +227,6 @@ class ServedClusters:
                 self._clusters[name] = ServedCluster(name, texts, self._connecting)
 
     async def close(self) -> None:
-        """End all clients, after what is on its way."""
+        """Close all clients after they have sent their buffered messages."""
         clusters, self._clusters = self._clusters, {}
         await asyncio.gather(*(cluster.close() for cluster in clusters.values()), *self._closing)

@@ -1,26 +1,29 @@
-"""Consumers of a group, by the names of group and consumer alone: what the web API and gRPC offer alike.
+"""Lets clients consume in a group by naming only the group and the consumer; shared by the web API and gRPC.
 
-A consumer is a client of iterators whose whole state is with the group's coordinator, so that each of its requests may
-come to another gateway. What it is handed is noted there before it leaves (DeliverIterator). Invariants:
+A consumer reads with iterators. All of its state is with the group coordinator, so each request may go to another
+gateway. The gateway records a delivery there (DeliverIterator) before the messages leave it. Guarantees:
 
-- What was handed out and not committed is handed out again, the same messages, until it is committed or the partition
-  is another consumer's. So a poll whose answer was lost loses nothing, and two at once are handed the same.
-- A commit covers what was handed out last, and nothing else.
-- Each request keeps the consumer in its group; while a poll waits, it is heard of too.
-- A poll asks the brokers a bounded number of things, however many partitions the consumer has: those that it is handed
-  something of are few (`PARTITIONS_MAX`), and about all others it asks at once.
+- Messages that were delivered and not committed are delivered again, the same ones, until they are committed or the
+  partition moves to another consumer. A poll whose answer was lost loses nothing, and two concurrent polls get the same
+  messages.
+- A commit covers exactly the last delivery.
+- Each request keeps the consumer in its group, and a waiting poll sends heartbeats.
+- A poll makes a bounded number of broker requests, however many partitions the consumer owns: it delivers from at most
+  PARTITIONS_MAX partitions and checks all others with one request.
 """
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from millstream.gateway.failures import invalid
+from millstream.gateway.failures import invalid, missing
 from millstream.gateway.operations.cluster_consumer import ClusterConsumer
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
-from millstream.gateway.operations.reads import BEGINNING, LATEST, ReadLimits
+from millstream.gateway.operations.poll_assignment import AssignedPartition, PollAssignment
+from millstream.gateway.operations.reads import ReadLimits, group_start
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.model.start_words import BEGINNING, GROUP_START, LATEST
 from millstream.records.message import Message
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.iterating.engine import UNSETTLED_S
@@ -28,32 +31,40 @@ from millstream.sdk.iterating.requests import GroupIterator, IteratorMembership,
 from millstream.sdk.watching.read_result import ReadResult, size_of
 
 PARTITIONS_MAX = 16
-"""Of so many partitions a consumer is handed something at a time; in turn, where more have something."""
+"""Most partitions in one answer. Further partitions with messages take turns."""
 
-PLACES_MAX = 64
-"""So many partitions a poll gives back to the group, and of so many it settles where the group begins, when that is
-their end; others follow with the next."""
+SETUP_PARTITIONS_MAX = 64
+"""Most partitions that one poll releases to the group, and most whose start offset one poll commits at the log end.
+
+The remaining partitions follow with the next poll.
+"""
 
 REREAD_BYTES = 64 * 1024 * 1024
-"""So much of a partition is handed out again at most; what a gateway hands out is far less, but others may as well."""
+"""Most bytes of one partition that are delivered again. A gateway delivers far less, but other clients may deliver
+more.
+"""
 
-_AGAIN_S = 0.05
-"""Between two looks at a group that is changing hands."""
+_REBALANCE_PAUSE_S = 0.05
+"""Pause before a retry while the group rebalances."""
 
 
 class PollResult(NamedTuple):
-    """Messages, in the order of their offsets within each partition; and where the group goes on when they are
-    committed."""
+    """Messages in offset order within each partition, and the offset per partition at which the group continues after a
+    commit.
+
+    `assigned` are the consumer's partitions with their lag; empty if it owns none, None if the poll did not find out.
+    """
 
     messages: list[Message]
     positions: dict[TopicPartition, int]
+    assigned: tuple[AssignedPartition, ...] | None = None
 
 
 NOTHING = PollResult([], {})
 
 
 class _Share(NamedTuple):
-    """Messages of one partition that are handed out, and the place behind them."""
+    """Messages of one partition to deliver, and the offset that follows them."""
 
     where: TopicPartition
     messages: list[Message]
@@ -68,37 +79,34 @@ async def poll(
     limits: ReadLimits,
     *,
     auto_commit: bool = False,
-    start: str = BEGINNING,
+    start: str = GROUP_START,
 ) -> PollResult:
-    """The next messages of what is the consumer's, or those that it was handed last if it has not committed them.
+    """Return the next messages of the consumer's partitions, or its last delivery if that is not committed yet.
 
-    With `auto_commit` these are committed first. `start` says where the group begins where it has committed nothing.
-    There are no messages when none have come in time, or when nothing was the consumer's until then.
-    UNKNOWN_TOPIC_OR_PARTITION when there is no such topic, INVALID_REQUEST for what makes no sense.
+    With `auto_commit` the last delivery is committed first. `start` sets where the group begins without a committed
+    offset. The result has no messages if none arrived within the wait, or if the consumer owned no partition until
+    then. Raises UNKNOWN_TOPIC_OR_PARTITION for an unknown topic, INVALID_REQUEST for contradictory arguments.
     """
-    if start not in (BEGINNING, LATEST):
-        raise invalid("start", f"{start!r} is no place to begin; expected {BEGINNING} or {LATEST}")
+    word = group_start(start, "start")
     if not topics:
-        raise invalid("topic", "name one to be read")
+        raise missing("topic", "name a topic to read")
     homes = {await cluster.home(topic) for topic in topics}
     if len(homes) > 1:
-        raise invalid("topic", "these topics are not together on one broker; ask for one at a time")
-    return await _Poll(ClusterConsumer(homes.pop(), group, consumer), topics, limits, start).run(
-        auto_commit=auto_commit
-    )
+        raise invalid("topic", "these topics are on different brokers; poll them one at a time")
+    return await _Poll(ClusterConsumer(homes.pop(), group, consumer), topics, limits, word).run(auto_commit=auto_commit)
 
 
 async def commit(cluster: ServedCluster, group: str, consumer: str) -> dict[TopicPartition, int]:
-    """Commit what the consumer was handed last: where the group goes on, in these partitions.
+    """Commit the consumer's last delivery. Returns the committed offset per partition.
 
-    Those are left out, of which another consumer has taken over what was handed out; there are none when all was
-    committed before. UNKNOWN_MEMBER_ID when the consumer has left, or was not heard of for too long.
+    Partitions that moved to another consumer are left out. The result is empty if everything was committed before.
+    Raises UNKNOWN_MEMBER_ID if the consumer left the group or its session expired.
     """
 
     async def done(member: ClusterMember) -> dict[TopicPartition, int]:
         one = ClusterConsumer(member, group, consumer)
         _, listed = await asyncio.gather(one.heartbeat(), one.in_flight())
-        commits = await one.commit_handed(each for each in listed if each.handed)
+        commits = await one.commit_delivered(each for each in listed if each.handed)
         return {where: done.position for where, done in commits.items()}
 
     found: dict[TopicPartition, int] = {}
@@ -108,7 +116,7 @@ async def commit(cluster: ServedCluster, group: str, consumer: str) -> dict[Topi
 
 
 class _Poll:
-    """One poll. What it knows of the group it was told a moment ago; what has changed since it is told when it acts."""
+    """Runs one poll. Its view of the group may be outdated; each call to the coordinator detects that."""
 
     def __init__(self, consumer: ClusterConsumer, topics: Sequence[str], limits: ReadLimits, start: str) -> None:
         self._consumer = consumer
@@ -117,42 +125,52 @@ class _Poll:
         self._limits = limits
         self._start = start
         self._until = Deadline(limits.wait_s)
+        self._assignment = PollAssignment(topics)
         self._iterators: dict[TopicPartition, GroupIterator] = {}
-        """In flight, and nothing was handed out of them."""
+        """Iterators in flight of which nothing was delivered."""
 
     async def run(self, *, auto_commit: bool) -> PollResult:
+        polled = await self._poll(auto_commit=auto_commit)
+        return polled._replace(assigned=self._assignment.rows)
+
+    async def _poll(self, *, auto_commit: bool) -> PollResult:
         membership, listed = await asyncio.gather(self._consumer.join(), self._consumer.in_flight())
+        self._assignment.assigned(membership.owned)
         listed = [each for each in listed if each.where.topic in self._topics]
         handed = [each for each in listed if each.handed]
         if handed and not auto_commit:
-            polled = await self._hand_again(handed[:PARTITIONS_MAX])
+            polled = await self._redeliver(handed[:PARTITIONS_MAX])
             if polled.messages:
                 return polled
-        await self._settle(membership, listed)
-        return await self._look(membership)
+        await self._commit_and_release(membership, listed)
+        return await self._poll_new(membership)
 
-    # What was handed out before.
+    # Earlier deliveries.
 
-    async def _hand_again(self, handed: Sequence[ListedIterator]) -> PollResult:
-        """The same messages once more; none where all of them are gone from the log, or another consumer's."""
-        return _together(await asyncio.gather(*map(self._reread, handed)))
+    async def _redeliver(self, handed: Sequence[ListedIterator]) -> PollResult:
+        """Deliver the same messages again.
+
+        The result is empty if the log has removed all of them, or if their partitions moved to another consumer.
+        """
+        return _merge(await asyncio.gather(*map(self._reread, handed)))
 
     async def _reread(self, handed: ListedIterator) -> _Share | None:
         where, end = handed.where, handed.offset + handed.handed
         messages, at, left_bytes = list[Message](), handed.offset, REREAD_BYTES
         while at < end and left_bytes > 0:
-            portion = await self._read_there(where, at, end - at, left_bytes)
+            portion = await self._read_there(where, at, count=end - at, size_bytes=left_bytes)
             more = [each for each in portion.messages if each.offset < end]
             messages += more
             at = portion.next_offset if len(more) == len(portion.messages) > 0 else end
             left_bytes -= sum(map(size_of, more))
+            self._assignment.read(where, min(at, end), end=portion.high_watermark)
         share = _Share(where, messages, min(at, end))
         if handed.left_s > 0 and share.end == end:
             return share
-        # Its time is over, or it was more than fits into an answer: noted anew.
-        return await self._hand(share, handed.offset) if messages else None
+        # The iterator expired, or the delivery exceeds one answer: record the delivery again.
+        return await self._deliver(share, handed.offset) if messages else None
 
-    async def _read_there(self, where: TopicPartition, offset: int, count: int, size_bytes: int) -> ReadResult:
+    async def _read_there(self, where: TopicPartition, offset: int, *, count: int, size_bytes: int) -> ReadResult:
         async def read(place: int | str) -> ReadResult:
             return await self._client.read(
                 *where, place, max_messages=count, max_bytes=size_bytes, timeout=self._consumer.timeout_s
@@ -165,19 +183,19 @@ class _Poll:
                 raise
             return await read(BEGINNING)
 
-    async def _settle(self, membership: IteratorMembership, listed: Sequence[ListedIterator]) -> None:
-        """Commit what was handed out, and give back what is to be another's; the rest is there to be read."""
-        handed = await self._consumer.commit_handed(each for each in listed if each.handed)
+    async def _commit_and_release(self, membership: IteratorMembership, listed: Sequence[ListedIterator]) -> None:
+        """Commit earlier deliveries and release the iterators of partitions that move to another consumer."""
+        handed = await self._consumer.commit_delivered(each for each in listed if each.handed)
         self._iterators = {where: done.following for where, done in handed.items() if done.following is not None}
         unused = {each.where: each.iterator for each in listed if each.iterator is not None and not each.handed}
-        lost = sorted(unused.keys() - set(membership.owned))[:PLACES_MAX]
+        lost = sorted(unused.keys() - set(membership.owned))[:SETUP_PARTITIONS_MAX]
         self._iterators |= unused
         await asyncio.gather(*(self._consumer.commit(self._iterators.pop(where), 0) for where in lost))
 
-    # What is new.
+    # New messages.
 
-    async def _look(self, membership: IteratorMembership) -> PollResult:
-        """Until there is something, or the wait is over."""
+    async def _poll_new(self, membership: IteratorMembership) -> PollResult:
+        """Read until there are messages or the wait is over."""
         is_reader = False
         while True:
             owned = [where for where in membership.owned if where.topic in self._topics]
@@ -187,13 +205,14 @@ class _Poll:
                 is_reader = True
             else:
                 is_over = self._until.is_over
-                polled = await self._read(owned, min(self._until.left_s, _beat_s(membership)))
+                polled = await self._read(owned, min(self._until.left_s, _heartbeat_interval_s(membership)))
                 if polled.messages or is_over:
                     return polled
             membership = await self._consumer.join()
+            self._assignment.assigned(membership.owned)
 
     async def _become_reader(self, topic: str) -> None:
-        """The first iterator that is asked for of a topic has the group share it out anew."""
+        """Request the first iterator of a topic, which makes the group rebalance with this consumer as a reader."""
         where = TopicPartition(topic, 0)
         iterator = await self._consumer.get(where, self._start)
         if iterator is not None:
@@ -208,15 +227,21 @@ class _Poll:
         if not found:
             return NOTHING
         rows = list(found.items())[:PARTITIONS_MAX]
-        shares = (self._hand(_Share(where, each.messages, each.next_offset), positions[where]) for where, each in rows)
-        polled = _together(await asyncio.gather(*shares))
+        shares = (
+            self._deliver(_Share(where, each.messages, each.next_offset), positions[where]) for where, each in rows
+        )
+        polled = _merge(await asyncio.gather(*shares))
+        for where, end in polled.positions.items():
+            self._assignment.read(where, end, end=found[where].high_watermark)
         if not polled.messages:
-            await asyncio.sleep(_AGAIN_S)  # Partitions are changing hands, or another request was faster.
+            await asyncio.sleep(_REBALANCE_PAUSE_S)  # The group rebalances, or a concurrent request got the messages.
         return polled
 
     async def _read_any(self, positions: dict[TopicPartition, int], wait_s: float) -> dict[TopicPartition, ReadResult]:
-        """Of partitions that have messages, or get some within the wait. Those that no longer go back so far are read
-        from their beginning, and `positions` then says so."""
+        """Read the partitions that have messages now or get some within the wait.
+
+        Positions before the log start are moved to it, and `positions` is updated.
+        """
         while True:
             try:
                 found = await self._client.read_any(
@@ -226,6 +251,9 @@ class _Poll:
                     wait=wait_s,
                     timeout=self._consumer.timeout_s,
                 )
+                for where, portion in found.items():
+                    position = positions[where] if portion.messages else portion.next_offset
+                    self._assignment.read(where, position, end=portion.high_watermark)
                 return {where: portion for where, portion in found.items() if portion.messages}
             except MillstreamError as error:
                 first = await self._beginnings(positions) if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else {}
@@ -234,8 +262,11 @@ class _Poll:
                     raise
                 positions |= overtaken
 
-    async def _hand(self, share: _Share, offset: int) -> _Share | None:
-        """Note that the share, which begins at `offset`, is handed out; None if that is not the consumer's to have."""
+    async def _deliver(self, share: _Share, offset: int) -> _Share | None:
+        """Record the delivery of a share that begins at `offset`.
+
+        Returns None if the consumer no longer owns the partition.
+        """
         where = share.where
         iterator = self._iterators.pop(where, None) or await self._consumer.get(where, self._start)
         iterator = iterator and await self._consumer.placed(iterator, offset)
@@ -245,11 +276,11 @@ class _Poll:
         if share.end > end:
             share = _Share(where, [each for each in share.messages if each.offset < end], end)
         if not share.messages:
-            await self._consumer.commit(iterator, share.end - offset)  # Places of removed messages only.
+            await self._consumer.commit(iterator, share.end - offset)  # Only offsets of removed messages.
             return None
         return share if await self._consumer.deliver(iterator, share.end - offset) else None
 
-    # Where the group is.
+    # Positions of the group.
 
     async def _positions(self, owned: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         known = {where: self._iterators[where].offset for where in owned if where in self._iterators}
@@ -262,7 +293,9 @@ class _Poll:
             found |= {where: row.offset for where, row in committed.items()}
         new = [where for where in unknown if where not in found]
         if new:
-            found |= await (self._beginnings(new) if self._start == BEGINNING else self._ends(new[:PLACES_MAX]))
+            found |= await (
+                self._beginnings(new) if self._start == BEGINNING else self._ends(new[:SETUP_PARTITIONS_MAX])
+            )
         return found
 
     async def _beginnings(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -270,7 +303,7 @@ class _Poll:
         return {where: listed.offset for where, listed in found.items()}
 
     async def _ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Have the group begin at the end, from now on: the end moves, but where the group begins must not."""
+        """Commit the current end as the group's start offset. The log end moves later, but the start must not."""
         found = zip(places, await asyncio.gather(*map(self._begin_at_end, places)), strict=True)
         return {where: offset for where, offset in found if offset is not None}
 
@@ -285,10 +318,10 @@ class _Poll:
         return done.position
 
 
-def _together(shares: Iterable[_Share | None]) -> PollResult:
+def _merge(shares: Iterable[_Share | None]) -> PollResult:
     given = [share for share in shares if share is not None]
     return PollResult([each for share in given for each in share.messages], {share.where: share.end for share in given})
 
 
-def _beat_s(membership: IteratorMembership) -> float:
+def _heartbeat_interval_s(membership: IteratorMembership) -> float:
     return membership.heartbeat_s if membership.is_settled else UNSETTLED_S

@@ -1,6 +1,7 @@
-"""Groups of a cluster, seen from outside: what the web API and gRPC offer alike.
+"""Lists, describes and changes groups; shared by the web API and gRPC.
 
-Where a cluster has several members, each knows of a group what concerns its own topics; together that is the group.
+In a cluster with several members each member knows the part of a group that concerns its own topics. The results are
+merged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,16 +10,16 @@ from typing import NamedTuple
 
 from millstream.gateway.failures import invalid
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
-from millstream.gateway.operations.reads import BEGINNING, LATEST
 from millstream.gateway.operations.topics import PAGE_MAX, find_offsets
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_results import CommittedOffset, GroupDescription, GroupListing
+from millstream.model.start_words import BEGINNING, LATEST
+from millstream.sdk.admin.group_results import CommittedOffset, GroupDescription, GroupLag, GroupListing
 
 Offsets = dict[TopicPartition, CommittedOffset]
 
 
 class GroupRows(NamedTuple):
-    """A page of groups in the order of their names; `after` asks for the next one, and is None where there is none."""
+    """A page of groups, ordered by name. Pass `after` to get the next page; it is None on the last one."""
 
     rows: list[GroupListing]
     after: str | None
@@ -32,7 +33,9 @@ async def list_groups(
     states: Sequence[str] = (),
     kinds: Sequence[str] = (),
 ) -> GroupRows:
-    """At most `limit` groups behind `after`, of all or of those in these states and of these kinds."""
+    """Return at most `limit` groups whose names follow `after`, optionally only those in these states or of these
+    kinds.
+    """
     if not 1 <= limit <= PAGE_MAX:
         raise invalid("page_size", f"{limit} is not between 1 and {PAGE_MAX}")
 
@@ -45,7 +48,7 @@ async def list_groups(
 
 
 async def describe_group(cluster: ServedCluster, group: str, timeout_s: float) -> GroupDescription:
-    """The group with all its members; GROUP_ID_NOT_FOUND when there is none."""
+    """Return the group with all its members. Raises GROUP_ID_NOT_FOUND if it does not exist."""
 
     async def described(member: ClusterMember) -> GroupDescription:
         return await member.client.groups.describe(group, timeout=timeout_s)
@@ -55,10 +58,25 @@ async def describe_group(cluster: ServedCluster, group: str, timeout_s: float) -
     return fullest._replace(members=tuple(one for each in found for one in each.members))
 
 
+async def group_lag(cluster: ServedCluster, group: str, timeout_s: float) -> dict[TopicPartition, GroupLag]:
+    """Return the group's lag in each partition that it reads or has committed an offset of.
+
+    Raises GROUP_ID_NOT_FOUND if the group is unknown.
+    """
+
+    async def behind(member: ClusterMember) -> dict[TopicPartition, GroupLag]:
+        return await member.client.groups.lag(group, timeout=timeout_s)
+
+    found: dict[TopicPartition, GroupLag] = {}
+    for each in await cluster.wherever_known(behind):
+        found |= each
+    return dict(sorted(found.items()))
+
+
 async def group_offsets(
     cluster: ServedCluster, group: str, places: Sequence[TopicPartition], timeout_s: float
 ) -> Offsets:
-    """What the group has committed, for these partitions or all."""
+    """Return the group's committed offsets, of these partitions or of all."""
 
     async def committed(member: ClusterMember) -> Offsets:
         return await member.client.groups.offsets(group, places or None, timeout=timeout_s)
@@ -69,7 +87,7 @@ async def group_offsets(
 async def commit_offsets(
     cluster: ServedCluster, group: str, offsets: Mapping[TopicPartition, CommittedOffset], timeout_s: float
 ) -> None:
-    """Say where the group goes on; UNKNOWN_MEMBER_ID while it has members."""
+    """Set the group's committed offsets. Raises UNKNOWN_MEMBER_ID while the group has members."""
     for member, places in (await _by_home(cluster, offsets)).items():
         await member.client.groups.commit(group, {where: offsets[where] for where in places}, timeout=timeout_s)
 
@@ -85,8 +103,11 @@ async def reset_offsets(
     is_time: bool = False,
     validate_only: bool = False,
 ) -> dict[int, int]:
-    """Take the group to "beginning", "latest", an offset, an offset for each partition, or a time (ms); where it is
-    then. Never beyond what is there."""
+    """Move the group's committed offsets and return them by partition.
+
+    `to` is "beginning", "latest", an offset, an offset per partition, or with `is_time` a timestamp in milliseconds.
+    Offsets are limited to the range of the log.
+    """
     if isinstance(to, Mapping):
         partitions = partitions or sorted(to)
         to = {number: to[number] for number in partitions if number in to}
@@ -111,13 +132,13 @@ async def reset_offsets(
 async def delete_offsets(
     cluster: ServedCluster, group: str, places: Sequence[TopicPartition], timeout_s: float
 ) -> None:
-    """Forget where the group was in these partitions."""
+    """Delete the group's committed offsets of these partitions."""
     for member, share in (await _by_home(cluster, places)).items():
         await member.client.groups.delete_offsets(group, share, timeout=timeout_s)
 
 
 async def delete_group(cluster: ServedCluster, group: str, timeout_s: float) -> None:
-    """Delete it with its offsets; GROUP_ID_NOT_FOUND when no member knows it."""
+    """Delete the group and its offsets. Raises GROUP_ID_NOT_FOUND if no member knows it."""
 
     async def deleted(member: ClusterMember) -> None:
         await member.client.groups.delete(group, timeout=timeout_s)

@@ -1,8 +1,8 @@
-"""Iterators of a cluster, one call at a time: what the web API and gRPC offer alike.
+"""Makes the iterator calls of a cluster, one at a time; shared by the web API and gRPC.
 
-Nothing is kept between two calls, so that each may come to another gateway. Where a cluster has several members, a
-client is in the group at each of them. A caller could name any server in an iterator, so that the one it names is never
-asked: the partition's leader is.
+A gateway keeps nothing between two calls, so each call may go to another gateway. In a cluster with several members a
+client joins the group at each member. A caller could put any server address into an iterator, so the gateway ignores
+that address and contacts the leader of the partition.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,35 +20,41 @@ from millstream.sdk.iterating.requests import (
     ListedIterator,
 )
 
-_ANYBODY = Address("", 0)
+_NO_ADDRESS = Address("", 0)
 
 
 def given(
     topic: str, partition: int, token: bytes, *, offset: int = 0, max_messages: int = 0, generation: int = 0
 ) -> GroupIterator:
-    """An iterator as a caller gives it: brokers go by the token alone, the rest is for answers."""
-    return GroupIterator(topic, partition, offset, max_messages, generation, _ANYBODY, token)
+    """Build an iterator from a caller's fields. Brokers check only the token; the other fields appear in responses."""
+    return GroupIterator(topic, partition, offset, max_messages, generation, _NO_ADDRESS, token)
 
 
 async def join(cluster: ServedCluster, group: str, client_id: str, timeout_s: float) -> IteratorMembership:
-    """Be a member of the group, whether it was one before or not."""
+    """Join the group, or stay in it."""
     return await _membership(cluster, lambda member: member.calls.join(group, client_id, timeout=timeout_s))
 
 
 async def heartbeat(cluster: ServedCluster, group: str, client_id: str, timeout_s: float) -> IteratorMembership:
-    """Be heard of; UNKNOWN_MEMBER_ID for who is not a member, or no longer."""
+    """Send a heartbeat. Raises UNKNOWN_MEMBER_ID if the client is not, or no longer, a member."""
     return await _membership(cluster, lambda member: member.calls.heartbeat(group, client_id, timeout=timeout_s))
 
 
 async def leave(cluster: ServedCluster, group: str, client_id: str, timeout_s: float) -> None:
-    """What the client has goes to the others at once; UNKNOWN_MEMBER_ID for who is not a member."""
+    """Leave the group; its other members get the partitions at once.
+
+    Raises UNKNOWN_MEMBER_ID if the client is no member.
+    """
     await cluster.wherever_known(lambda member: member.calls.leave(group, client_id, timeout=timeout_s))
 
 
 async def in_flight(
     cluster: ServedCluster, group: str, client_id: str | None, timeout_s: float
 ) -> list[ListedIterator]:
-    """What a client has in flight, or all clients of a group (None); GROUP_ID_NOT_FOUND when there is none such."""
+    """Return the iterators in flight of a client, or of the whole group (None).
+
+    Raises GROUP_ID_NOT_FOUND for an unknown group.
+    """
 
     async def listed(member: ClusterMember) -> list[ListedIterator]:
         return await member.calls.list(group, client_id, timeout=timeout_s)
@@ -67,7 +73,10 @@ async def get(
     in_flight_ms: int | None,
     start: str,
 ) -> GroupIterator:
-    """The iterator of a partition, from where the group is; NOT_OWNER while the partition is not the client's."""
+    """Get a partition's iterator at the group's position.
+
+    Raises NOT_OWNER while the client does not own the partition.
+    """
     member = await cluster.home(where.topic)
     return await member.calls.get(
         group,
@@ -83,7 +92,7 @@ async def get(
 async def read(
     cluster: ServedCluster, iterator: GroupIterator, limits: ReadLimits, timeout_s: float, draining: Draining
 ) -> IteratorBatch:
-    """Its messages; with none there, it is waited for the first, or until the gateway is drained."""
+    """Read the iterator's messages. Waits for the first message if there is none, until the gateway drains."""
     member = await cluster.home(iterator.topic)
     batch = await member.calls.read(iterator, max_bytes=limits.max_bytes, timeout=timeout_s)
     if not batch.messages and limits.wait_s:
@@ -95,7 +104,7 @@ async def read(
 async def deliver(
     cluster: ServedCluster, group: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float
 ) -> float:
-    """Note that so many places of the log were handed on; how many seconds it is in flight from now on."""
+    """Record that `count` offsets were delivered. Returns the seconds for which the iterator stays in flight."""
     member = await cluster.home(iterator.topic)
     return await member.calls.deliver(group, client_id, iterator, count, timeout=timeout_s)
 
@@ -103,13 +112,13 @@ async def deliver(
 async def commit(
     cluster: ServedCluster, group: str, client_id: str, iterator: GroupIterator, count: int | None, timeout_s: float
 ) -> IteratorCommit:
-    """Commit so many places of the log, or what was handed on (None); with the next iterator, if there is one."""
+    """Commit `count` offsets, or what was delivered (None). The result has the next iterator, if there is one."""
     member = await cluster.home(iterator.topic)
     return await member.calls.commit(group, client_id, iterator, count, timeout=timeout_s)
 
 
 async def _arrival(member: ClusterMember, batch: IteratorBatch, wait_s: float, timeout_s: float) -> None:
-    """Wait until there is something behind what was read, for so long."""
+    """Wait up to `wait_s` for a message after the batch."""
     where = batch.iterator.topic, batch.iterator.partition
     await member.client.read(*where, batch.end_offset, max_messages=1, wait=wait_s, timeout=timeout_s)
 

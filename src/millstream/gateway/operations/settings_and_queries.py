@@ -1,9 +1,13 @@
-"""Settings of groups and brokers, and the catalog: what the web API and gRPC offer alike. `topics` has topics'."""
+"""Reads and changes group and broker settings, and queries the catalog; shared by the web API and gRPC.
+
+Topic settings are in `topics`.
+"""
 
 from collections.abc import Mapping, Sequence
 
 from millstream.gateway.failures import invalid
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
+from millstream.model.setting_values import SettingValue
 from millstream.sdk.admin.admin_results import ConfigSetting, QueryResult, ResourceKind
 
 
@@ -14,13 +18,13 @@ async def group_settings(cluster: ServedCluster, group: str, timeout_s: float) -
 async def alter_group_settings(
     cluster: ServedCluster,
     group: str,
-    chosen: Mapping[str, str],
+    chosen: Mapping[str, SettingValue],
     unset: Sequence[str],
     timeout_s: float,
     *,
     validate_only: bool,
 ) -> None:
-    """Of a cluster whose brokers do not know each other, all of them are told."""
+    """Change a group's settings at every member of the cluster."""
 
     async def alter(member: ClusterMember) -> None:
         await member.client.admin.alter_settings(
@@ -31,7 +35,7 @@ async def alter_group_settings(
 
 
 async def broker_settings(cluster: ServedCluster, broker: int, timeout_s: float) -> list[ConfigSetting]:
-    """RESOURCE_NOT_FOUND when there is no broker of this number."""
+    """Return the broker's settings. Raises RESOURCE_NOT_FOUND if no broker has this number."""
     member = await _member_with(cluster, broker, timeout_s)
     return await _settings(member, ResourceKind.BROKER, str(broker), timeout_s)
 
@@ -39,13 +43,13 @@ async def broker_settings(cluster: ServedCluster, broker: int, timeout_s: float)
 async def alter_broker_settings(
     cluster: ServedCluster,
     broker: int,
-    chosen: Mapping[str, str],
+    chosen: Mapping[str, SettingValue],
     unset: Sequence[str],
     timeout_s: float,
     *,
     validate_only: bool,
 ) -> None:
-    """RESOURCE_NOT_FOUND when there is no broker of this number."""
+    """Change the broker's settings. Raises RESOURCE_NOT_FOUND if no broker has this number."""
     member = await _member_with(cluster, broker, timeout_s)
     await member.client.admin.alter_settings(
         ResourceKind.BROKER, str(broker), chosen, unset=unset, validate_only=validate_only, timeout=timeout_s
@@ -53,17 +57,17 @@ async def alter_broker_settings(
 
 
 async def run_query(cluster: ServedCluster, sql: str, rows_max: int, timeout_s: float) -> QueryResult:
-    """The rows that a statement over the catalog gives; INVALID_REQUEST, saying why, where it cannot run."""
+    """Run a SQL statement on the catalog. Raises INVALID_REQUEST, with the reason, if it cannot run."""
     if len(cluster.members) > 1:
         text = (
-            "its brokers have a catalog each, and no statement sees all of them; ask one of them, by `millstream sql`"
+            "each broker of this cluster has its own catalog, and a query reads one; use `millstream sql` on a broker"
         )
         raise invalid("cluster", text)
     return await cluster.members[0].client.admin.query(sql, rows_max=rows_max, timeout=timeout_s)
 
 
 async def _member_with(cluster: ServedCluster, broker: int, timeout_s: float) -> ClusterMember:
-    """The member that knows this broker; any, to say so, where none does."""
+    """Return the member that knows this broker. If no member does, return the first one; its response is the error."""
     if len(cluster.members) > 1:
         found = await cluster.all(lambda member: member.client.admin.describe_cluster(timeout=timeout_s))
         for member, described in zip(cluster.members, found, strict=True):

@@ -1,6 +1,6 @@
-"""Topics of a cluster, whichever of its members has them: what the web API and gRPC offer alike.
+"""Lists, creates, describes, changes and deletes topics, on any member of a cluster; shared by the web API and gRPC.
 
-All of it raises what the SDK does: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_ALREADY_EXISTS, INVALID_TOPIC and so on.
+All functions raise what the SDK raises: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_ALREADY_EXISTS, INVALID_TOPIC and so on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from millstream.gateway.failures import FieldError, invalid
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.model.setting_values import SettingValue
 from millstream.sdk.admin.admin_results import ConfigSetting, ResourceKind, TopicPage
 from millstream.sdk.admin.topic_sizes import PartitionSize, TopicSize
 from millstream.sdk.responses import ListedOffset, TopicView
@@ -18,13 +19,13 @@ from millstream.sdk.responses import ListedOffset, TopicView
 PAGE_TOPICS = 100
 PAGE_MAX = 1_000
 BROKERS_CHOICE = -1
-"""A number of partitions, or a replication factor, that is left to the broker."""
+"""Number of partitions or replication factor that means the broker's default."""
 
 _TOPIC = ResourceKind.TOPIC
 
 
 class TopicPageRows(NamedTuple):
-    """A page of topics in the order of their names; `after` asks for the next one, and is None where there is none."""
+    """A page of topics, ordered by name. Pass `after` to get the next page; it is None on the last one."""
 
     rows: list[TopicSize]
     after: str | None
@@ -36,7 +37,7 @@ class TopicDescription(NamedTuple):
 
 
 async def list_topics(cluster: ServedCluster, limit: int, after: str | None, timeout_s: float) -> TopicPageRows:
-    """At most `limit` topics of all members, those behind `after`, with how much is in each."""
+    """Return at most `limit` topics of all members whose names follow `after`, with their sizes."""
     if not 1 <= limit <= PAGE_MAX:
         raise invalid("page_size", f"{limit} is not between 1 and {PAGE_MAX}")
 
@@ -62,10 +63,10 @@ async def create_topic(
     *,
     partitions: int = BROKERS_CHOICE,
     replication_factor: int = BROKERS_CHOICE,
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, SettingValue] | None = None,
     exist_ok: bool = False,
 ) -> UUID:
-    """Make a topic, and give its id; with `exist_ok` one that is there is left as it is."""
+    """Create a topic and return its id. With `exist_ok` an existing topic is left unchanged and its id returned."""
     try:
         member = await cluster.home(name)
         return await member.client.create_topic(
@@ -83,14 +84,14 @@ async def create_topic(
 
 
 async def describe_topic(cluster: ServedCluster, topic: str, timeout_s: float) -> TopicDescription:
-    """One topic, with what is in its partitions."""
+    """Describe one topic and the sizes of its partitions."""
     member = await cluster.home(topic)
     view = await member.client.describe_topic(topic, timeout=timeout_s)
     return TopicDescription(view, await member.client.admin.partition_sizes(view, timeout=timeout_s))
 
 
 async def delete_topic(cluster: ServedCluster, topic: str, timeout_s: float) -> None:
-    """Delete it with all its messages."""
+    """Delete the topic and all its messages."""
     member = await cluster.home(topic)
     try:
         await member.client.delete_topic(topic, timeout=timeout_s)
@@ -101,7 +102,7 @@ async def delete_topic(cluster: ServedCluster, topic: str, timeout_s: float) -> 
 async def add_partitions(
     cluster: ServedCluster, topic: str, total: int, timeout_s: float, *, validate_only: bool
 ) -> None:
-    """Let it have `total` partitions."""
+    """Increase the number of partitions to `total`."""
     admin = (await cluster.home(topic)).client.admin
     await admin.create_partitions(topic, total, validate_only=validate_only, timeout=timeout_s)
 
@@ -109,7 +110,7 @@ async def add_partitions(
 async def topic_settings(
     cluster: ServedCluster, topic: str, names: Sequence[str], timeout_s: float
 ) -> list[ConfigSetting]:
-    """These settings, or all."""
+    """Return the topic's settings of these names, or all."""
     admin = (await cluster.home(topic)).client.admin
     return await admin.describe_settings(_TOPIC, topic, list(names) or None, timeout=timeout_s)
 
@@ -117,13 +118,13 @@ async def topic_settings(
 async def alter_topic_settings(
     cluster: ServedCluster,
     topic: str,
-    chosen: Mapping[str, str],
+    chosen: Mapping[str, SettingValue],
     unset: Sequence[str],
     timeout_s: float,
     *,
     validate_only: bool = False,
 ) -> None:
-    """Set some and unset others, all or none."""
+    """Set some settings and unset others, all or none."""
     admin = (await cluster.home(topic)).client.admin
     await admin.alter_settings(_TOPIC, topic, chosen, unset=unset, validate_only=validate_only, timeout=timeout_s)
 
@@ -131,7 +132,10 @@ async def alter_topic_settings(
 async def find_offsets(
     cluster: ServedCluster, topic: str, partitions: Sequence[int], place: str | int, timeout_s: float
 ) -> dict[int, ListedOffset]:
-    """Where "beginning", "latest" or a time (ms) is, in these partitions or all; -1 where no message is that late."""
+    """Find the offset of "beginning", "latest" or a time (ms) in these partitions, or in all.
+
+    The offset is -1 if a partition has no message at or after the time.
+    """
     client = (await cluster.home(topic)).client
     numbers = partitions or [row.number for row in (await client.describe_topic(topic, timeout=timeout_s)).partitions]
     when = place if isinstance(place, str) else place / 1000
@@ -142,7 +146,7 @@ async def find_offsets(
 async def delete_messages(
     cluster: ServedCluster, topic: str, before: Mapping[int, int], timeout_s: float
 ) -> dict[int, int]:
-    """Delete the messages before these offsets, or all (-1), by partition; where each begins then."""
+    """Delete the messages before these offsets, or all (-1), by partition. Returns the new log start offsets."""
     admin = (await cluster.home(topic)).client.admin
     places = {TopicPartition(topic, partition): offset for partition, offset in before.items()}
     found = await admin.delete_records(places, timeout=timeout_s)

@@ -1,8 +1,8 @@
-"""Writes events: whole columns at once, or one by one, and tells of each where it was stored or why not.
+"""Writes events, in columns or one by one, and reports for each event its offset or its error.
 
-All writes of a cluster's member share one producer. Nothing is done per event but what the SDK does: no task, no lock,
-no wait. Whoever gave no message ids is told those that were made, so that a write in doubt can be settled: the same
-events with the same ids are stored once.
+All writes to a member of a cluster share one producer. The gateway adds no task, lock or wait per event. If the caller
+gave no message ids, the result has the ids that the producer made. With them a caller can retry a write whose outcome
+is unknown: the same events with the same ids are stored once.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from millstream.gateway.failures import FieldError
+from millstream.gateway.failures import FieldError, contradictory
 from millstream.gateway.operations.clusters import ClusterMember
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.aio.producer import Data
@@ -25,7 +25,7 @@ Headers = Mapping[str, Data] | Iterable[tuple[str, Data]]
 
 @dataclass(slots=True)
 class EventColumns:
-    """Events of one topic; a column that no event needs is None, and all others are of the same length."""
+    """Events of one topic as columns of equal length. A column that no event uses is None."""
 
     topic: str
     values: list[bytes | None]
@@ -42,29 +42,31 @@ class EventColumns:
 
 @dataclass(slots=True)
 class WriteResult:
-    """What became of events, in the order in which they were given.
+    """The outcome of each event, in the caller's order.
 
-    Partition and offset are -1 where an event is among the `failures`; the offset also where the broker cannot say.
-    Ids are there if they were asked for.
+    Partition and offset are -1 for the events in `failures`. The offset is also -1 if the broker no longer knows it.
+    Message ids are present if they were requested.
     """
 
     partitions: Sequence[int]
     offsets: Sequence[int]
     message_ids: Sequence[bytes]
     failures: Mapping[int, MillstreamError] = field(default_factory=dict)
+    duplicates: Sequence[int] = ()
+    """The indexes of the events whose id was stored before. Their offsets are those of the first copies."""
 
     @property
     def stored(self) -> int:
-        """How many were."""
+        """Number of events that were stored."""
         return len(self.partitions) - len(self.failures)
 
 
 def put(member: ClusterMember, columns: EventColumns) -> Receipts:
-    """Have events written in the background.
+    """Start writing events in the background.
 
-    What is wrong with the request as such is raised: INVALID_REQUEST, INVALID_TOPIC, INVALID_MESSAGE_ID, PRODUCER_FULL.
+    Errors of the whole request are raised: INVALID_REQUEST, INVALID_TOPIC, INVALID_MESSAGE_ID, PRODUCER_FULL.
     """
-    _check_places(columns)
+    _check_partitioning(columns)
     try:
         return member.producer.put_many(
             columns.topic,
@@ -80,28 +82,29 @@ def put(member: ClusterMember, columns: EventColumns) -> Receipts:
         raise FieldError(ErrorCode.INVALID_REQUEST, str(error), "events") from None
 
 
-async def written(receipts: Receipts, timeout_s: float | None = None, *, with_ids: bool = True) -> WriteResult:
-    """What became of events, once the fate of all of them is known, or the time is over."""
+async def outcomes_of(receipts: Receipts, timeout_s: float | None = None, *, with_ids: bool = True) -> WriteResult:
+    """Wait until the outcome of every event is known, or until the timeout."""
     try:
         async with asyncio.timeout(timeout_s):
             places = await receipts
     except (UnstoredError, TimeoutError):
-        return _told(receipts)
-    return WriteResult(places.partitions, places.offsets, places.message_ids if with_ids else ())
+        return _outcomes(receipts)
+    message_ids = places.message_ids if with_ids else ()
+    return WriteResult(places.partitions, places.offsets, message_ids, duplicates=_set_rows(places.duplicates))
 
 
 async def write(
     member: ClusterMember, columns: EventColumns, timeout_s: float | None = None, *, with_ids: bool = True
 ) -> WriteResult:
-    """Store events; come back when the fate of all of them is known, or the time is over. Raises what `put` does."""
+    """Store events and wait until the outcome of each is known, or until the timeout. Raises what `put` raises."""
     if not columns.values:
         return WriteResult((), (), ())
-    return await written(put(member, columns), timeout_s, with_ids=with_ids)
+    return await outcomes_of(put(member, columns), timeout_s, with_ids=with_ids)
 
 
 async def write_one(member: ClusterMember, columns: EventColumns, timeout_s: float | None = None) -> WriteResult:
-    """As `write`, for a single event: what comes at the same time is sent together."""
-    _check_places(columns)
+    """Store one event, as `write` does. Concurrent single writes are sent in one batch."""
+    _check_partitioning(columns)
     try:
         receipt = member.producer.put(
             columns.topic,
@@ -120,14 +123,14 @@ async def write_one(member: ClusterMember, columns: EventColumns, timeout_s: flo
             await receipt
     except (MillstreamError, TimeoutError):
         pass
-    return _told([receipt])
+    return _outcomes([receipt])
 
 
-def _check_places(columns: EventColumns) -> None:
+def _check_partitioning(columns: EventColumns) -> None:
     if columns.partitions is not None and columns.hashes is not None:
         for partition, hash_ in zip(columns.partitions, columns.hashes, strict=False):
             if partition is not None and hash_ is not None:
-                raise FieldError(ErrorCode.INVALID_REQUEST, "give a partition or a hash, not both", "hash")
+                raise contradictory("hash", "set either `partition` or `hash`, not both")
 
 
 def _first(column: Sequence[T] | None) -> T | None:
@@ -141,23 +144,31 @@ def _times_s(member: ClusterMember, times_ms: Sequence[int | None] | None) -> li
     return [(now_ms if each is None else each) / 1000 for each in times_ms]
 
 
-def _told(receipts: Iterable[Receipt]) -> WriteResult:
+def _outcomes(receipts: Iterable[Receipt]) -> WriteResult:
     partitions: list[int] = []
     offsets: list[int] = []
     ids: list[bytes] = []
     failures: dict[int, MillstreamError] = {}
+    duplicates: list[int] = []
     for row, receipt in enumerate(receipts):
         ids.append(receipt.message_id)
         partition = offset = -1
         if not receipt.done():
-            text = f"a message to {receipt.topic!r} was not answered for in time; it is not known whether it was stored"
+            text = f"the write to topic {receipt.topic!r} was not acknowledged in time; it may or may not be stored"
             failures[row] = MillstreamError(ErrorCode.REQUEST_TIMED_OUT, text)
         else:
             try:
                 place = receipt.result(0)
                 partition, offset = place.partition, place.offset
+                if place.duplicate:
+                    duplicates.append(row)
             except MillstreamError as error:
                 failures[row] = error
         partitions.append(partition)
         offsets.append(offset)
-    return WriteResult(partitions, offsets, ids, failures)
+    return WriteResult(partitions, offsets, ids, failures, duplicates)
+
+
+def _set_rows(flags: Sequence[bool]) -> list[int]:
+    """Return the indexes of the flags that are set, which are few."""
+    return [row for row, is_set in enumerate(flags) if is_set] if True in flags else []

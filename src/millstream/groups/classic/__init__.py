@@ -1,1 +1,1 @@
-"""The classic group protocol: members join in rounds, and one member assigns the partitions."""
+"""Implements the classic group protocol: members join in rounds, and one member assigns the partitions."""

@@ -1,7 +1,8 @@
-"""One classic group, as the machine sees it."""
+"""Implements one classic group: executes the commands of its members, and checks commits and expiry."""
 
 from collections.abc import Iterator, Mapping
 
+from millstream.coordination.effects import LogRecord, Now, Token
 from millstream.groups.classic.joining import check_member, join
 from millstream.groups.classic.members import ClassicMember, ClassicMembers
 from millstream.groups.classic.rebalance import ClassicState, Rebalance
@@ -14,7 +15,7 @@ from millstream.groups.commands import (
     LeavingMember,
     SyncGroup,
 )
-from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
+from millstream.groups.effects import GroupEffects
 from millstream.groups.group import MemberCommand
 from millstream.groups.machine_context import MachineContext
 from millstream.groups.records import CONSUMERS, group_key, subscribed_topics
@@ -34,7 +35,8 @@ from millstream.model.errors import ErrorCode
 
 
 class ClassicGroup:
-    """Members that speak the classic protocol, or nobody but those who commit from outside."""
+    """A group whose members speak the classic protocol. It may have no members, only offsets committed by
+    non-members."""
 
     __slots__ = ("_context", "_subscribed", "_subscribed_as_of", "group_id", "rebalance")
 
@@ -65,9 +67,9 @@ class ClassicGroup:
     def _speaks_for_consumers(self) -> bool:
         return self.rebalance.protocol_type == CONSUMERS
 
-    # What members say.
+    # Commands from members.
 
-    def handle(self, command: MemberCommand, token: Token, now: Now, effects: Effects) -> None:
+    def handle(self, command: MemberCommand, token: Token, now: Now, effects: GroupEffects) -> None:
         match command:
             case JoinGroup():
                 join(self.rebalance, self._context, command, token, now, effects)
@@ -78,9 +80,9 @@ class ClassicGroup:
             case LeaveGroup():
                 self._leave(command, token, now, effects)
             case _:
-                raise TypeError(f"a classic group does not know {type(command).__name__}")
+                raise TypeError(f"a classic group cannot handle {type(command).__name__}")
 
-    def _sync(self, command: SyncGroup, token: Token, now: Now, effects: Effects) -> None:
+    def _sync(self, command: SyncGroup, token: Token, now: Now, effects: GroupEffects) -> None:
         error = self._check_sync(command)
         member = self.members.get(command.member_id)
         if member is None or error is not ErrorCode.NONE:
@@ -96,8 +98,9 @@ class ClassicGroup:
         if self.members.leader == member.member_id:
             self._assign(member, dict(command.assignments), now, effects)
 
-    def _assign(self, leader: ClassicMember, assignments: Mapping[str, bytes], now: Now, effects: Effects) -> None:
-        """What is more than the group's record can hold is refused; the others are sent to find another leader."""
+    def _assign(self, leader: ClassicMember, assignments: Mapping[str, bytes], now: Now, effects: GroupEffects) -> None:
+        """Distributes the leader's assignments. If they are too large for the group's record, the leader gets an error
+        and the group rebalances again."""
         if sum(len(assignment) for assignment in assignments.values()) <= ASSIGNED_BYTES_MAX:
             self.rebalance.assign(assignments, now, effects)
             return
@@ -129,7 +132,7 @@ class ClassicGroup:
         self.rebalance.heard_of(member, now)
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is ClassicState.PREPARING else ErrorCode.NONE
 
-    def _leave(self, command: LeaveGroup, token: Token, now: Now, effects: Effects) -> None:
+    def _leave(self, command: LeaveGroup, token: Token, now: Now, effects: GroupEffects) -> None:
         members_before = len(self.members)
         left = tuple(
             LeftMember(each.member_id, each.instance_id, self._drop(each, effects)) for each in command.members
@@ -138,7 +141,7 @@ class ClassicGroup:
         if len(self.members) < members_before or self.state is ClassicState.PREPARING:
             self.rebalance.gather(now, effects)
 
-    def _drop(self, leaving: LeavingMember, effects: Effects) -> ErrorCode:
+    def _drop(self, leaving: LeavingMember, effects: GroupEffects) -> ErrorCode:
         if leaving.member_id and self.rebalance.drop_expected(leaving.member_id):
             return ErrorCode.NONE
         member_id = leaving.member_id or self.members.static_id(leaving.instance_id) or ""
@@ -148,9 +151,9 @@ class ClassicGroup:
             self.rebalance.drop(member, effects)
         return error
 
-    # Time.
+    # Timers and loading.
 
-    def timer_due(self, timer: Timer, now: Now, effects: Effects) -> None:
+    def timer_due(self, timer: Timer, now: Now, effects: GroupEffects) -> None:
         match timer.kind:
             case TimerKind.JOIN:
                 self.rebalance.join_time_over(now, effects)
@@ -162,15 +165,16 @@ class ClassicGroup:
                 if self.rebalance.drop_expected(timer.member_id) and self.state is ClassicState.PREPARING:
                     self.rebalance.gather(now, effects)
 
-    def _session_over(self, member_id: str, now: Now, effects: Effects) -> None:
-        """A member that waits for us cannot be heard of meanwhile, except for a new one, whose time to wait this is."""
+    def _session_over(self, member_id: str, now: Now, effects: GroupEffects) -> None:
+        """Removes a member whose session timeout has passed. A member that waits for an answer cannot send heartbeats,
+        so it is kept, unless it is new: the timer of a new member limits how long its join may wait."""
         member = self.members.get(member_id)
         if member is None or (not member.is_new and (member.join_token, member.sync_token) != (None, None)):
             return
         self.rebalance.drop(member, effects)
         self.rebalance.gather(now, effects)
 
-    def loaded(self, now: Now, effects: Effects) -> None:
+    def loaded(self, now: Now, effects: GroupEffects) -> None:
         for member in self.members:
             self.rebalance.heard_of(member, now)
         if len(self.members) > self._context.settings.members_max:
@@ -201,7 +205,8 @@ class ClassicGroup:
         return ErrorCode.NONE if known else ErrorCode.NON_EMPTY_GROUP
 
     def is_subscribed(self, topic: str) -> bool:
-        """Of consumers that cannot be understood it is assumed that they read everything."""
+        """True if a consumer in the group reads the topic. If a subscription cannot be decoded, the group counts as
+        subscribed to every topic."""
         if self.state is ClassicState.EMPTY or not self._speaks_for_consumers:
             return False
         as_of = (self.members.changes, self.rebalance.protocol_name)
@@ -231,10 +236,10 @@ class ClassicGroup:
     def check_delete(self) -> ErrorCode:
         return ErrorCode.NONE if self.state is ClassicState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
-    def remove(self, effects: Effects) -> None:
-        """Take back the record, and stop every timer of the group and of those who belong to it."""
+    def remove(self, effects: GroupEffects) -> None:
+        """Appends a tombstone for the group's record, and cancels all timers of the group and of its members."""
         if self.rebalance.stored is not None:
-            effects.records.append(GroupLogRecord(group_key(self.group_id), None))
+            effects.records.append(LogRecord(group_key(self.group_id), None))
         for member_id in list(self.members.expected):
             self.rebalance.drop_expected(member_id)
         deadlines = self._context.deadlines
@@ -247,7 +252,7 @@ class ClassicGroup:
         return ListedGroup(self.group_id, self.rebalance.protocol_type or "", self.state.value, "classic")
 
     def describe(self) -> GroupDescription:
-        """What members told and got is known while the group is stable."""
+        """Describes the group. Metadata and assignments of members are included only while the group is stable."""
         rebalance = self.rebalance
         protocol = rebalance.protocol_name if self.state is ClassicState.STABLE else None
         members = tuple(
@@ -270,11 +275,14 @@ class ClassicGroup:
             members=members,
         )
 
-    def dump(self) -> Iterator[GroupLogRecord]:
+    def dump(self) -> Iterator[LogRecord]:
         if self.rebalance.stored is not None:
-            yield GroupLogRecord(group_key(self.group_id), self.rebalance.stored)
+            yield LogRecord(group_key(self.group_id), self.rebalance.stored)
 
 
 def _differ(asked: str | None, known: str | None) -> bool:
-    """Versions of the protocol that do not say it are taken to mean what the group has."""
+    """True if a request has a value that differs from the group's value.
+
+    Requests of older protocol versions omit the value and do not differ.
+    """
     return asked is not None and known is not None and asked != known

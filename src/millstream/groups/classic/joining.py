@@ -1,9 +1,10 @@
-"""What a JoinGroup means to a classic group: by who asks, and by what the group is doing."""
+"""Handles JoinGroup for a classic group, depending on the member and on the state of the group."""
 
+from millstream.coordination.effects import Now, Token
 from millstream.groups.classic.members import ClassicMember
 from millstream.groups.classic.rebalance import ClassicState, Rebalance
 from millstream.groups.commands import JoinGroup
-from millstream.groups.effects import Effects, Now, Token
+from millstream.groups.effects import GroupEffects
 from millstream.groups.machine_context import MachineContext
 from millstream.groups.responses import JoinResponse
 from millstream.groups.size_limits import TOLD_BYTES_MAX, protocols_bytes, text_bytes
@@ -12,14 +13,14 @@ from millstream.seams.entropy import random_uuid
 
 
 def join(
-    group: Rebalance, context: MachineContext, command: JoinGroup, token: Token, now: Now, effects: Effects
+    group: Rebalance, context: MachineContext, command: JoinGroup, token: Token, now: Now, effects: GroupEffects
 ) -> None:
-    """Take the member in, or say why not. Most joins are answered later, when all members have come."""
+    """Accepts the member or answers with an error. Most joins are answered later, when all members have joined."""
     error = _refusal(group, context, command)
     member = group.members.get(command.member_id)
     if error is ErrorCode.GROUP_MAX_SIZE_REACHED:
         effects.reply(token, JoinResponse(error))
-        _turn_away(group, command.member_id, now, effects)
+        _drop_refused(group, command.member_id, now, effects)
     elif error is not ErrorCode.NONE:
         effects.reply(token, JoinResponse(error, member_id=command.member_id))
     elif member is not None:
@@ -31,9 +32,9 @@ def join(
 
 
 def _refusal(group: Rebalance, context: MachineContext, command: JoinGroup) -> ErrorCode:
-    if not _has_room(group, context.settings.members_max, command) or not _may_tell(group, command):
+    if not _has_room(group, context.settings.members_max, command) or not _fits_size_limit(group, command):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
-    if not _fits(group, command):
+    if not _fits_protocol(group, command):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if not command.member_id or (command.member_id in group.members.expected and command.instance_id is None):
         return ErrorCode.NONE
@@ -41,8 +42,8 @@ def _refusal(group: Rebalance, context: MachineContext, command: JoinGroup) -> E
 
 
 def _has_room(group: Rebalance, members_max: int, command: JoinGroup) -> bool:
-    """While members gather, it is counted who has come: so those who come last are the ones to go, should the limit
-    have become smaller than the group."""
+    """True if the group may accept this join. During a rebalance, members that have already joined are counted. If the
+    limit is now smaller than the group, the members that join last are refused."""
     member = group.members.get(command.member_id or group.members.static_id(command.instance_id) or "")
     if group.state is ClassicState.EMPTY:
         return True
@@ -51,8 +52,9 @@ def _has_room(group: Rebalance, members_max: int, command: JoinGroup) -> bool:
     return member is not None or len(group.members) < members_max
 
 
-def _may_tell(group: Rebalance, command: JoinGroup) -> bool:
-    """Whether what all members told would still fit into the group's record; who tells no more than before may."""
+def _fits_size_limit(group: Rebalance, command: JoinGroup) -> bool:
+    """True if the members' data would still fit into the group's record. A member that sends no more than before is
+    always accepted."""
     names = (command.member_id, command.instance_id, command.client_id, command.client_host)
     more = text_bytes(*names) + protocols_bytes(command.protocols)
     member = group.members.get(command.member_id or group.members.static_id(command.instance_id) or "")
@@ -61,7 +63,7 @@ def _may_tell(group: Rebalance, command: JoinGroup) -> bool:
     return more <= 0 or group.members.told_bytes + more <= TOLD_BYTES_MAX
 
 
-def _turn_away(group: Rebalance, member_id: str, now: Now, effects: Effects) -> None:
+def _drop_refused(group: Rebalance, member_id: str, now: Now, effects: GroupEffects) -> None:
     member = group.members.get(member_id)
     if member is not None:
         group.drop(member, effects)
@@ -70,14 +72,15 @@ def _turn_away(group: Rebalance, member_id: str, now: Now, effects: Effects) -> 
         group.gather(now, effects)
 
 
-def _fits(group: Rebalance, command: JoinGroup) -> bool:
+def _fits_protocol(group: Rebalance, command: JoinGroup) -> bool:
     if group.state is ClassicState.EMPTY:
         return bool(command.protocol_type and command.protocols)
     return command.protocol_type == group.protocol_type and group.members.support(command.protocols)
 
 
 def check_member(group: Rebalance, member_id: str, instance_id: str | None) -> ErrorCode:
-    """Whether this is a member of the group, and, if it has a static id, the one that has it now."""
+    """Returns an error unless this is a member of the group and, if it has an instance id, the current owner of that
+    id."""
     if instance_id is None:
         return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
     holder = group.members.static_id(instance_id)
@@ -87,13 +90,13 @@ def check_member(group: Rebalance, member_id: str, instance_id: str | None) -> E
 
 
 def _join_first(
-    group: Rebalance, context: MachineContext, command: JoinGroup, token: Token, now: Now, effects: Effects
+    group: Rebalance, context: MachineContext, command: JoinGroup, token: Token, now: Now, effects: GroupEffects
 ) -> None:
-    """A member without an id gets one."""
+    """Handles a join without a member id: generates the id."""
     new_id = f"{command.instance_id or command.client_id}-{random_uuid(context.entropy)}"
     known = group.members.get(group.members.static_id(command.instance_id) or "")
     if known is not None:
-        _return(group, known, new_id, command, token, now, effects)
+        _rejoin_static(group, known, new_id, command, token, now, effects)
     elif command.instance_id is None and command.knows_member_id_required:
         group.expect(new_id, command.session_timeout_ms, now)
         effects.reply(token, JoinResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id=new_id))
@@ -101,7 +104,7 @@ def _join_first(
         _add(group, new_id, command, token, now, effects)
 
 
-def _add(group: Rebalance, member_id: str, command: JoinGroup, token: Token, now: Now, effects: Effects) -> None:
+def _add(group: Rebalance, member_id: str, command: JoinGroup, token: Token, now: Now, effects: GroupEffects) -> None:
     member = ClassicMember(
         member_id=member_id,
         instance_id=command.instance_id,
@@ -117,10 +120,11 @@ def _add(group: Rebalance, member_id: str, command: JoinGroup, token: Token, now
 
 
 def _join_again(
-    group: Rebalance, member: ClassicMember, command: JoinGroup, token: Token, now: Now, effects: Effects
+    group: Rebalance, member: ClassicMember, command: JoinGroup, token: Token, now: Now, effects: GroupEffects
 ) -> None:
-    """A member that says nothing new is told of the present generation, which it may have missed; but a leader that
-    comes again wants the partitions shared out again."""
+    """Handles the join of a known member. Outside of a rebalance, a member with unchanged protocols gets the current
+    generation again, because it may have missed that answer. Other joins start a rebalance or take part in the running
+    one; so does the join of a leader in a stable group."""
     leads = group.members.leader == member.member_id
     says_something_new = member.protocols != command.protocols
     if group.state is ClassicState.PREPARING or says_something_new or (leads and group.state is ClassicState.STABLE):
@@ -130,11 +134,20 @@ def _join_again(
         effects.reply(token, group.present(member))
 
 
-def _return(
-    group: Rebalance, member: ClassicMember, new_id: str, command: JoinGroup, token: Token, now: Now, effects: Effects
+def _rejoin_static(
+    group: Rebalance,
+    member: ClassicMember,
+    new_id: str,
+    command: JoinGroup,
+    token: Token,
+    now: Now,
+    effects: GroupEffects,
 ) -> None:
-    """A static member is back, with a new id in place of its old one. In a stable group that would agree on the same
-    protocol as before, nobody else has to notice."""
+    """Handles the join of a returning static member.
+
+    The member gets a new member id, which replaces the old one. If the group is stable and its chosen protocol does not
+    change, the other members do not have to rejoin.
+    """
     leader_before = group.members.leader or ""
     group.replace(member, new_id, now, effects)
     group.members.update(member, command, token, effects)
@@ -142,13 +155,17 @@ def _return(
         group.gather(now, effects)
         return
     group.store(effects)
-    group.members.answer_join(member, _as_before(group, member, leader_before, command.can_skip_assignment), effects)
+    group.members.answer_join(
+        member, _unchanged_generation(group, member, leader_before, command.can_skip_assignment), effects
+    )
 
 
-def _as_before(group: Rebalance, member: ClassicMember, leader_before: str, can_skip_assignment: bool) -> JoinResponse:
-    """What a static member is told that has come back to a group which goes on as before. If it leads, and its version
-    cannot be told to leave the assignment alone, it is told the leader's old id, so that it takes itself for somebody
-    else."""
+def _unchanged_generation(
+    group: Rebalance, member: ClassicMember, leader_before: str, can_skip_assignment: bool
+) -> JoinResponse:
+    """Builds the answer to a static member that returns to a group without a rebalance. If the member leads and its
+    version does not know SkipAssignment, the answer names the leader's old id. The member then does not consider itself
+    the leader, and computes no assignment."""
     present = group.present(member)
     leads = present.leader == member.member_id
     return JoinResponse(

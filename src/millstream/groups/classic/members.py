@@ -1,16 +1,22 @@
-"""Who is in a classic group, without any notion of time.
+"""Holds the members of a classic group. This module has no notion of time.
 
-Invariants: `awaiting_join` counts the members whose join waits for an answer; the leader is a member, or None when
-there is nobody; a static id belongs to exactly one member; nobody is both a member and expected to become one;
-`told_bytes` is what all of them told, and what the ids take that were given out.
+Invariants:
+- `awaiting_join` is the number of members whose join is not answered yet.
+- The leader is a member; it is None if there are no members.
+- An instance id belongs to exactly one member.
+- An expected id does not belong to a member yet.
+- `told_bytes` is the size of the data that all members sent about themselves, plus the size of the expected ids.
+
+`_check` asserts those invariants that are cheap to check.
 """
 
 from collections.abc import Iterator
 
 from msgspec import Struct
 
+from millstream.coordination.effects import Token
 from millstream.groups.commands import JoinGroup, OfferedProtocol
-from millstream.groups.effects import Effects, Token
+from millstream.groups.effects import GroupEffects
 from millstream.groups.responses import JoinedMember, JoinResponse, SyncResponse
 from millstream.groups.size_limits import protocols_bytes, text_bytes
 from millstream.model.errors import ErrorCode
@@ -24,21 +30,21 @@ class ClassicMember(Struct):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocols: tuple[OfferedProtocol, ...]
-    """By preference, the best first."""
+    """Supported protocols in order of preference, the preferred one first."""
     assignment: bytes = b""
     join_token: Token | None = None
     sync_token: Token | None = None
     is_new: bool = False
-    """Whether it has not yet been told that it is a member."""
+    """True until the member's first join is answered."""
 
     @property
     def told_bytes(self) -> int:
-        """What it told of itself."""
+        """Size of the data that the member sent about itself."""
         names = text_bytes(self.member_id, self.instance_id, self.client_id, self.client_host)
         return names + protocols_bytes(self.protocols)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it tells the assignor of this name."""
+        """Returns the metadata that the member sends to the assignor of this name."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -49,7 +55,8 @@ class ClassicMember(Struct):
 
 
 class ClassicMembers:
-    """The members in the order in which they came, and those who were given an id and are expected."""
+    """The members in the order in which they joined, and the ids issued to clients that have not joined with them
+    yet."""
 
     __slots__ = (
         "_by_id",
@@ -71,11 +78,11 @@ class ClassicMembers:
         self.told_bytes = 0
         self.leader: str | None = None
         self.expected: dict[str, None] = {}
-        """Ids given out to members that are to come again with them."""
+        """Issued ids with which the client has not joined yet."""
         self.to_sync: dict[str, None] = {}
-        """Members of this generation that have not asked for their assignment yet."""
+        """Members of the current generation that have not requested their assignment yet."""
         self.changes = 0
-        """Another number whenever members have come, gone, or said something else to their assignors."""
+        """Changes whenever a member joins, leaves or sends other protocols."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -90,26 +97,28 @@ class ClassicMembers:
         return self._by_id.get(member_id)
 
     def static_id(self, instance_id: str | None) -> str | None:
-        """The member that has this static id."""
+        """Returns the id of the member that has this instance id."""
         return None if instance_id is None else self._static.get(instance_id)
 
     @property
     def all_joined(self) -> bool:
-        """Whether there is nobody to wait for."""
+        """True if all members have joined and no further member is expected."""
         return self.awaiting_join == len(self._by_id) and not self.expected
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance waits: as long as the most patient member allows."""
+        """Maximum duration of a rebalance: the longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self._by_id.values()), default=0)
 
     def expect(self, member_id: str) -> None:
-        """Somebody was given this id, and is to come again with it."""
+        """Records that this id was issued and that a client should join with it."""
+        assert member_id not in self._by_id, "a member id is issued once"
+        assert member_id not in self.expected, "a member id is issued once"
         self.expected[member_id] = None
         self.told_bytes += text_bytes(member_id)
 
     def expect_no_longer(self, member_id: str) -> bool:
-        """Whether it was expected."""
+        """Removes an expected id. Returns True if it was expected."""
         if member_id not in self.expected:
             return False
         del self.expected[member_id]
@@ -117,17 +126,22 @@ class ClassicMembers:
         return True
 
     def add(self, member: ClassicMember) -> None:
+        assert member.member_id not in self._by_id, "a member joins once"
         self._by_id[member.member_id] = member
         if member.instance_id is not None:
+            assert member.instance_id not in self._static, "an instance id belongs to one member"
             self._static[member.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
         self.expect_no_longer(member.member_id)
         self.awaiting_join += member.join_token is not None
         self._count(member, 1)
+        self._check()
 
     def remove(self, member: ClassicMember) -> None:
-        """Take out a member whose tokens have been answered."""
+        """Removes a member whose tokens have been answered."""
+        assert member.join_token is None, "a member is removed after its join is answered"
+        assert member.sync_token is None, "a member is removed after its sync is answered"
         del self._by_id[member.member_id]
         if member.instance_id is not None:
             del self._static[member.instance_id]
@@ -135,18 +149,25 @@ class ClassicMembers:
         self._count(member, -1)
         if self.leader == member.member_id:
             self.leader = next(iter(self._by_id), None)
+        self._check()
 
     def rename(self, member: ClassicMember, new_id: str) -> None:
-        """Let a static member go on under another id, with its assignment, and as the leader if it was."""
+        """Gives a static member another id. It keeps its assignment and remains the leader if it was."""
         led = self.leader == member.member_id
         self.remove(member)
         member.member_id = new_id
         self.add(member)
         if led:
-            self.leader = new_id
+            self.lead(new_id)
 
-    def update(self, member: ClassicMember, command: JoinGroup, token: Token, effects: Effects) -> None:
-        """A member joins again: what it says now counts, and an earlier join of it that still waits is answered."""
+    def lead(self, member_id: str) -> None:
+        """Makes this member the leader."""
+        self.leader = member_id
+        self._check()
+
+    def update(self, member: ClassicMember, command: JoinGroup, token: Token, effects: GroupEffects) -> None:
+        """Applies the new join of a member: replaces its protocols and timeouts, and answers an earlier join that still
+        waits."""
         self.answer_join(member, JoinResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id), effects)
         self._count(member, -1)
         member.protocols = command.protocols
@@ -155,16 +176,17 @@ class ClassicMembers:
         member.session_timeout_ms = command.session_timeout_ms
         member.join_token = token
         self.awaiting_join += 1
+        self._check()
 
-    def answer_join(self, member: ClassicMember, answer: JoinResponse, effects: Effects) -> None:
-        """Answer the member's join, if one waits."""
+    def answer_join(self, member: ClassicMember, answer: JoinResponse, effects: GroupEffects) -> None:
+        """Answers the member's join, if it waits for an answer."""
         if member.join_token is not None:
             effects.reply(member.join_token, answer)
             member.join_token = None
             self.awaiting_join -= 1
 
-    def answer_sync(self, member: ClassicMember, answer: SyncResponse, effects: Effects) -> bool:
-        """Answer the member's sync, if one waits; whether one did."""
+    def answer_sync(self, member: ClassicMember, answer: SyncResponse, effects: GroupEffects) -> bool:
+        """Answers the member's sync, if it waits for an answer. Returns True if it did."""
         if member.sync_token is None:
             return False
         effects.reply(member.sync_token, answer)
@@ -172,22 +194,23 @@ class ClassicMembers:
         return True
 
     def elect(self) -> bool:
-        """Let a member that has joined be the leader; whether there is one."""
+        """Ensures that the leader has joined: otherwise another member that has joined becomes the leader. Returns
+        False if no member has joined."""
         leader = self._by_id.get(self.leader or "")
         if leader is not None and leader.join_token is None:
             leader = next((member for member in self if member.join_token is not None), None)
         if leader is None:
             return False
-        self.leader = leader.member_id
+        self.lead(leader.member_id)
         return True
 
     def support(self, protocols: tuple[OfferedProtocol, ...]) -> bool:
-        """Whether all members can work with at least one of the protocols."""
+        """True if all members support at least one of the protocols."""
         return any(self._support.get(each.name, 0) == len(self._by_id) for each in protocols)
 
     def choose_protocol(self) -> str | None:
-        """The one with most votes among those that all support: each member votes for what it likes best of them.
-        Between equals, what the first member likes better."""
+        """Returns the protocol with the most votes among those that all members support. Each member votes for its most
+        preferred one; a tie goes to the protocol that got its first vote earliest."""
         everybody = len(self._by_id)
         votes: dict[str, int] = {}
         for member in self:
@@ -196,6 +219,12 @@ class ClassicMembers:
                     votes[name] = votes.get(name, 0) + 1
                     break
         return max(votes, key=lambda name: votes[name], default=None)
+
+    def _check(self) -> None:
+        assert 0 <= self.awaiting_join <= len(self._by_id), "only members have pending joins"
+        assert self.leader in self._by_id or not (self.leader or self._by_id), "the leader is a member"
+        assert len(self._static) <= len(self._by_id), "a member has at most one instance id"
+        assert self.told_bytes >= 0, "the size of the members' data is not negative"
 
     def _count(self, member: ClassicMember, by: int) -> None:
         self.changes += 1

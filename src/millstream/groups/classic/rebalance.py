@@ -1,23 +1,27 @@
-"""How a classic group gets from one generation to the next.
+"""Moves a classic group from one generation to the next.
 
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable
       ^            |     ^                |                 |
       +------------+     +----------------+-----------------+
 
-PreparingRebalance gathers: joins wait until all members have come, or the time is over. CompletingRebalance waits for
-the leader to say who gets what; then the group is Stable and in the log. Whoever comes, goes or says something new
-makes it gather again. A group without members is Empty.
+- PreparingRebalance waits for joins, until all members have joined or the rebalance timeout has passed.
+- CompletingRebalance waits for the assignment from the leader.
+- Stable: every member has an assignment, and the group is written to the log.
+- Empty: the group has no members.
 
-Invariant: the group's last record is `stored`; what has happened since is lost in a crash, and the members bring it
-again.
+A member that joins, leaves or changes its protocols starts the next PreparingRebalance.
+
+`stored` is the value of the group's last record. A crash loses later changes. The members repeat these changes when
+they rejoin.
 """
 
 from collections.abc import Mapping
 from enum import Enum
 
+from millstream.coordination.effects import LogRecord, Now
 from millstream.groups.classic.members import ClassicMember, ClassicMembers
 from millstream.groups.commands import OfferedProtocol
-from millstream.groups.effects import Effects, GroupLogRecord, Now
+from millstream.groups.effects import GroupEffects
 from millstream.groups.machine_context import LOOK_EVERY_MS, MachineContext
 from millstream.groups.records import StoredGroup, StoredMember, group_key, group_value
 from millstream.groups.responses import JoinResponse, SyncResponse
@@ -25,7 +29,7 @@ from millstream.groups.timers import Timer, TimerKind
 from millstream.model.errors import ErrorCode
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
-"""How long a join of a new member waits: it has no id yet, so it cannot be heard of in another way."""
+"""Maximum wait of a new member's join. The member has no id yet, so it cannot send heartbeats meanwhile."""
 
 
 class ClassicState(Enum):
@@ -36,7 +40,7 @@ class ClassicState(Enum):
 
 
 class Rebalance:
-    """The group's state, generation and members, and the ways from one state to the next."""
+    """The state, generation and members of a group, and its state transitions."""
 
     __slots__ = (
         "_context",
@@ -57,10 +61,10 @@ class Rebalance:
         self.group_id = group_id
         self.state = ClassicState.EMPTY
         self.since_ms = -1
-        """Since when the group has been in this state, by the wall clock; -1 if nobody knows."""
+        """Wall-clock time at which the group entered its state; -1 if unknown."""
         self.generation = 0
         self.protocol_type: str | None = None
-        """None: nobody has ever joined."""
+        """None until the first member joins."""
         self.protocol_name: str | None = None
         self.members = ClassicMembers()
         self.stored: bytes | None = None
@@ -69,10 +73,10 @@ class Rebalance:
         self._has_newcomer = False
         self._first_wait_left_ms = 0
 
-    # What members do.
+    # Changes of members.
 
-    def add(self, member: ClassicMember, protocol_type: str, now: Now, effects: Effects) -> None:
-        """Take in a new member, whose join waits."""
+    def add(self, member: ClassicMember, protocol_type: str, now: Now, effects: GroupEffects) -> None:
+        """Adds a new member, whose join waits for an answer."""
         if not self.members:
             self.protocol_type = protocol_type
         if self.state is ClassicState.PREPARING and self._was_empty:
@@ -83,31 +87,34 @@ class Rebalance:
         self.gather(now, effects)
 
     def expect(self, member_id: str, timeout_ms: int, now: Now) -> None:
-        """Wait for a member that was told its id and has to come again with it."""
+        """Starts to wait for a client that got a member id and must join again with it."""
         self.members.expect(member_id)
         timer = Timer(TimerKind.PENDING, self.group_id, member_id)
         self._context.deadlines.set(timer, now.monotonic_ms + timeout_ms)
 
     def heard_of(self, member: ClassicMember, now: Now) -> None:
-        """The member is alive."""
+        """Restarts the session timeout of a member."""
         self._wait_for(member, member.session_timeout_ms, now)
 
     def drop_expected(self, member_id: str) -> bool:
-        """Do not wait any longer for a member that was told its id; whether it was waited for."""
+        """Stops waiting for a client that got a member id. Returns True if the id was expected."""
         if not self.members.expect_no_longer(member_id):
             return False
         self._context.deadlines.cancel(Timer(TimerKind.PENDING, self.group_id, member_id))
         return True
 
-    def drop(self, member: ClassicMember, effects: Effects, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-        """The member is no longer one; the caller sees to what that means for the others (`gather`)."""
+    def drop(
+        self, member: ClassicMember, effects: GroupEffects, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID
+    ) -> None:
+        """Removes a member. The caller decides what follows for the other members, usually with `gather`."""
         self.members.answer_join(member, JoinResponse(error, member_id=member.member_id), effects)
         self.members.answer_sync(member, SyncResponse(error), effects)
         self._context.deadlines.cancel(Timer(TimerKind.SESSION, self.group_id, member.member_id))
         self.members.remove(member)
 
-    def replace(self, member: ClassicMember, new_id: str, now: Now, effects: Effects) -> None:
-        """A static member has come back: it gets another id, and whoever still uses the old one is told so."""
+    def replace(self, member: ClassicMember, new_id: str, now: Now, effects: GroupEffects) -> None:
+        """Gives a returning static member a new id. Requests that still wait under the old id get
+        FENCED_INSTANCE_ID."""
         fenced = ErrorCode.FENCED_INSTANCE_ID
         self.members.answer_join(member, JoinResponse(fenced, member_id=member.member_id), effects)
         self.members.answer_sync(member, SyncResponse(fenced), effects)
@@ -121,24 +128,26 @@ class Rebalance:
         timer = Timer(TimerKind.SESSION, self.group_id, member.member_id)
         self._context.deadlines.set(timer, now.monotonic_ms + timeout_ms)
 
-    # Gathering.
+    # Waiting for joins.
 
-    def gather(self, now: Now, effects: Effects) -> None:
-        """Members have come, gone or changed: begin a rebalance, or see whether the one under way can go on."""
+    def gather(self, now: Now, effects: GroupEffects) -> None:
+        """Starts a rebalance after members have joined, left or changed; or completes the running one if all members
+        have joined."""
         if self.state is not ClassicState.PREPARING:
             self.prepare(now, effects)
         elif not self._was_empty:
-            self._go_on_if_all_joined(now, effects)
+            self._complete_if_all_joined(now, effects)
 
-    def prepare(self, now: Now, effects: Effects) -> None:
-        """Begin to gather. A group that was empty waits a little, so that its first members start together."""
+    def prepare(self, now: Now, effects: GroupEffects) -> None:
+        """Starts a rebalance. A group that was empty waits briefly, so that its first members join the same
+        generation."""
         if self.state is ClassicState.COMPLETING:
-            self._send_back(now, effects)
+            self._fail_pending_syncs(now, effects)
         self._context.deadlines.cancel(Timer(TimerKind.SYNC, self.group_id))
         self._was_empty = self.state is ClassicState.EMPTY
         self._enter(ClassicState.PREPARING, now)
         if not self._was_empty:
-            self._go_on_if_all_joined(now, effects)
+            self._complete_if_all_joined(now, effects)
             return
         self._has_newcomer = False
         self._first_wait_left_ms = self.members.rebalance_timeout_ms
@@ -146,14 +155,14 @@ class Rebalance:
             self._complete_join(now, effects)
 
     def _wait_for_first_members(self, now: Now) -> bool:
-        """Wait for one more delay, as far as the rebalance timeout allows; whether there is anything to wait."""
+        """Waits for one more delay, within the rebalance timeout. Returns False if no time is left."""
         delay_ms = min(self._context.settings.initial_rebalance_delay_ms, self._first_wait_left_ms)
         self._first_wait_left_ms -= delay_ms
         if delay_ms:
             self._set_join_timer(delay_ms, now)
         return delay_ms > 0
 
-    def _go_on_if_all_joined(self, now: Now, effects: Effects) -> None:
+    def _complete_if_all_joined(self, now: Now, effects: GroupEffects) -> None:
         if self.members.all_joined or not self.members:
             self._complete_join(now, effects)
         elif self._context.deadlines.at_ms(Timer(TimerKind.JOIN, self.group_id)) is None:
@@ -162,17 +171,21 @@ class Rebalance:
     def _set_join_timer(self, timeout_ms: int, now: Now) -> None:
         self._context.deadlines.set(Timer(TimerKind.JOIN, self.group_id), now.monotonic_ms + timeout_ms)
 
-    def join_time_over(self, now: Now, effects: Effects) -> None:
-        """The time to gather is over. While first members come, a group that was empty goes on waiting for more."""
+    def join_time_over(self, now: Now, effects: GroupEffects) -> None:
+        """Completes the joins after their timeout. A group that was empty waits again if another member has joined
+        meanwhile."""
         if self.state is not ClassicState.PREPARING:
             return
         newcomer, self._has_newcomer = self._has_newcomer, False
         if not (self._was_empty and newcomer and self._wait_for_first_members(now)):
             self._complete_join(now, effects)
 
-    def _complete_join(self, now: Now, effects: Effects) -> None:
-        """Go on with those who have come. Static members may stay away until their session is over; if nobody but
-        such has been here, there is no one to lead, and the group goes on gathering."""
+    def _complete_join(self, now: Now, effects: GroupEffects) -> None:
+        """Starts the next generation with the members that have joined.
+
+        Static members that have not joined are kept until their session ends. If no member has joined, no member can be
+        the leader, and the group waits again.
+        """
         self._context.deadlines.cancel(Timer(TimerKind.JOIN, self.group_id))
         for member in [each for each in self.members if each.join_token is None and each.instance_id is None]:
             self.drop(member, effects)
@@ -189,7 +202,7 @@ class Rebalance:
             self._context.look_at(self.group_id, now.monotonic_ms + LOOK_EVERY_MS)
             self.store(effects)
 
-    def _begin_to_assign(self, now: Now, effects: Effects) -> None:
+    def _begin_to_assign(self, now: Now, effects: GroupEffects) -> None:
         self.protocol_name = self.members.choose_protocol()
         self._enter(ClassicState.COMPLETING, now)
         for member in self.members:
@@ -201,7 +214,7 @@ class Rebalance:
         self._context.deadlines.set(timer, now.monotonic_ms + self.members.rebalance_timeout_ms)
 
     def present(self, member: ClassicMember) -> JoinResponse:
-        """The present generation, as this member is told of it."""
+        """Describes the current generation to this member."""
         leads = self.members.leader == member.member_id
         return JoinResponse(
             generation=self.generation,
@@ -212,10 +225,10 @@ class Rebalance:
             members=tuple(each.joined(self.protocol_name) for each in self.members) if leads else (),
         )
 
-    # Sharing out.
+    # Assignments.
 
     def synced(self, member: ClassicMember) -> None:
-        """A member of this generation asks for its assignment."""
+        """Records that a member of this generation has requested its assignment."""
         self.members.to_sync.pop(member.member_id, None)
         self._stop_waiting_for_syncs()
 
@@ -223,8 +236,8 @@ class Rebalance:
         if not self.members.to_sync:
             self._context.deadlines.cancel(Timer(TimerKind.SYNC, self.group_id))
 
-    def assign(self, assignments: Mapping[str, bytes], now: Now, effects: Effects) -> None:
-        """The leader has said who gets what; who is not named gets nothing."""
+    def assign(self, assignments: Mapping[str, bytes], now: Now, effects: GroupEffects) -> None:
+        """Distributes the leader's assignment. Members that it does not name get an empty one."""
         self._enter(ClassicState.STABLE, now)
         for member in self.members:
             member.assignment = assignments.get(member.member_id, b"")
@@ -237,15 +250,15 @@ class Rebalance:
             protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=member.assignment
         )
 
-    def _send_back(self, now: Now, effects: Effects) -> None:
-        """Those who wait for an assignment that will not come are to join again."""
+    def _fail_pending_syncs(self, now: Now, effects: GroupEffects) -> None:
+        """Tells the members that wait for an assignment to rejoin, because it will not come."""
         for member in self.members:
             member.assignment = b""
             if self.members.answer_sync(member, SyncResponse(ErrorCode.REBALANCE_IN_PROGRESS), effects):
                 self.heard_of(member, now)
 
-    def sync_time_over(self, now: Now, effects: Effects) -> None:
-        """Members that were told of the generation and never asked for their part of it are gone."""
+    def sync_time_over(self, now: Now, effects: GroupEffects) -> None:
+        """Removes the members that joined this generation but did not request their assignment in time."""
         missing = [member for member in self.members if member.member_id in self.members.to_sync]
         if self.state not in (ClassicState.COMPLETING, ClassicState.STABLE) or not missing:
             return
@@ -259,8 +272,8 @@ class Rebalance:
         self.state = state
         self.since_ms = now.wall_ms
 
-    def store(self, effects: Effects) -> None:
-        """Write the group as it is now."""
+    def store(self, effects: GroupEffects) -> None:
+        """Writes the current state of the group."""
         members = tuple(
             StoredMember(
                 member_id=member.member_id,
@@ -284,10 +297,10 @@ class Rebalance:
                 members=members,
             )
         )
-        effects.records.append(GroupLogRecord(group_key(self.group_id), self.stored))
+        effects.records.append(LogRecord(group_key(self.group_id), self.stored))
 
     def restore(self, stored: StoredGroup, value: bytes) -> None:
-        """Be the group that the log has; members are to be heard of before their session is over (`loaded`)."""
+        """Restores the group from its record. `loaded` then starts the session timeouts of its members."""
         self.stored = value
         self.state = ClassicState.STABLE if stored.members else ClassicState.EMPTY
         self.since_ms = stored.since_ms
@@ -308,4 +321,4 @@ class Rebalance:
             )
             self.members.add(member)
         if stored.leader is not None and stored.leader in self.members:
-            self.members.leader = stored.leader
+            self.members.lead(stored.leader)

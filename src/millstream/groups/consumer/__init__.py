@@ -1,1 +1,2 @@
-"""The newer group protocol (KIP-848): the broker assigns partitions, and members reconcile one by one."""
+"""Implements the newer group protocol (KIP-848): the broker assigns partitions, and each member reconciles on its
+own."""

@@ -1,4 +1,5 @@
-"""What is wrong with a ConsumerGroupHeartbeat, as far as the request alone can tell. Texts name Kafka's fields."""
+"""Checks a ConsumerGroupHeartbeat for errors that are visible in the request alone. Error texts use Kafka's field
+names."""
 
 from millstream.groups.commands import ConsumerHeartbeat
 from millstream.groups.consumer.assignors import ASSIGNORS
@@ -9,10 +10,10 @@ JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 
 
 def check_heartbeat(command: ConsumerHeartbeat) -> None:
-    """Raises INVALID_REQUEST or UNSUPPORTED_ASSIGNOR, in the order in which Kafka looks."""
+    """Checks the fields of a heartbeat, in Kafka's order. Raises INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
     may_lack_id = command.makes_member_id and command.member_epoch in (JOIN_EPOCH, AWAY_EPOCH)
     if not command.member_id and not may_lack_id:
-        raise _invalid("MemberId can't be empty: the member chooses it, and keeps it until it leaves.")
+        raise _invalid("MemberId can't be empty: the member generates it and keeps it until it leaves.")
     for name, value in (
         ("GroupId", command.group_id),
         ("InstanceId", command.instance_id),
@@ -23,9 +24,9 @@ def check_heartbeat(command: ConsumerHeartbeat) -> None:
     if command.member_epoch == JOIN_EPOCH:
         _check_join(command)
     elif command.member_epoch == AWAY_EPOCH and command.instance_id is None:
-        raise _invalid("InstanceId can't be null: only a static member can leave for a while (MemberEpoch -2).")
+        raise _invalid("InstanceId can't be null: only a static member can leave temporarily (MemberEpoch -2).")
     elif command.member_epoch < AWAY_EPOCH:
-        raise _invalid(f"MemberEpoch {command.member_epoch} is invalid.")
+        raise _invalid(f"MemberEpoch {command.member_epoch} is invalid: it must be -2 or greater.")
     if command.server_assignor is not None and command.server_assignor not in ASSIGNORS:
         raise MillstreamError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,

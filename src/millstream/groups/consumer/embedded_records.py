@@ -1,4 +1,4 @@
-"""What consumers of the classic protocol tell each other inside of JoinGroup and SyncGroup: the embedded protocol."""
+"""Encodes and decodes the embedded consumer protocol, which classic members exchange in JoinGroup and SyncGroup."""
 
 from typing import NamedTuple
 
@@ -12,14 +12,14 @@ _VERSION_MAX = 3
 
 class EmbeddedSubscription(NamedTuple):
     topics: tuple[str, ...]
-    """Sorted, each once."""
+    """Sorted, without duplicates."""
     owned: tuple[OwnedPartitions, ...]
-    """Empty for a member that gives everything back before it joins."""
+    """Empty for a member that revokes all its partitions before it joins."""
     rack_id: str | None
 
 
 def read_subscription(protocols: tuple[OfferedProtocol, ...], topics: TopicImage) -> EmbeddedSubscription:
-    """What a member tells all its assignors alike; MalformedMessageError if it does not say it that way."""
+    """Decodes the subscription of a member, which is the same for all its assignors. Raises MalformedMessageError."""
     fields = read_versioned("ConsumerProtocolSubscription", protocols[0].metadata)
     owned = ((topics.get(each["topic"]), each["partitions"]) for each in fields["owned_partitions"])
     return EmbeddedSubscription(
@@ -30,7 +30,7 @@ def read_subscription(protocols: tuple[OfferedProtocol, ...], topics: TopicImage
 
 
 def read_assignment(data: bytes, topics: TopicImage) -> Assignment:
-    """Of partitions that exist; MalformedMessageError if it is not an assignment."""
+    """Decodes an assignment; partitions that do not exist are left out. Raises MalformedMessageError."""
     if not data:
         return {}
     rows = read_versioned("ConsumerProtocolAssignment", data)["assigned_partitions"]
@@ -44,7 +44,7 @@ def read_assignment(data: bytes, topics: TopicImage) -> Assignment:
 
 
 def write_assignment(assigned: Assignment, protocols: tuple[OfferedProtocol, ...], topics: TopicImage) -> bytes:
-    """In the version that the member's subscription has."""
+    """Encodes an assignment in the version of the member's subscription."""
     version = max(0, min(int.from_bytes(protocols[0].metadata[:2], signed=True), _VERSION_MAX))
     named = ((topics.by_id(topic_id), sorted(numbers)) for topic_id, numbers in assigned.items())
     rows = [{"topic": topic.name, "partitions": numbers} for topic, numbers in named if topic is not None]

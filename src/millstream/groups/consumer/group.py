@@ -1,7 +1,8 @@
-"""One group of the new protocol, as the machine sees it."""
+"""Implements one group of the newer protocol: executes the commands of its members, and checks commits and expiry."""
 
 from collections.abc import Collection, Iterator
 
+from millstream.coordination.effects import LogRecord, Now, Token
 from millstream.groups.classic.group import ClassicGroup
 from millstream.groups.commands import (
     CommitOffsets,
@@ -22,7 +23,7 @@ from millstream.groups.consumer.migration import to_classic, to_consumer
 from millstream.groups.consumer.records import KEYS, read_key
 from millstream.groups.consumer.state import GroupState
 from millstream.groups.consumer.target_assignment import preferred_assignor
-from millstream.groups.effects import Effects, GroupLogRecord, Now, Token
+from millstream.groups.effects import GroupEffects
 from millstream.groups.failures import failed
 from millstream.groups.group import MemberCommand
 from millstream.groups.machine_context import LOOK_EVERY_MS, MachineContext
@@ -33,6 +34,7 @@ from millstream.groups.responses import (
     ConsumerGroupDescription,
     ConsumerHeartbeatResponse,
     DescribedConsumer,
+    EmptyResponse,
     LeaveResponse,
     ListedGroup,
 )
@@ -41,10 +43,10 @@ from millstream.model.errors import ErrorCode, MillstreamError
 
 
 def consumer_heartbeat(
-    context: MachineContext, command: ConsumerHeartbeat, token: Token, now: Now, effects: Effects
+    context: MachineContext, command: ConsumerHeartbeat, token: Token, now: Now, effects: GroupEffects
 ) -> None:
-    """Let the group answer that is meant. One that does not exist is made for a member that joins; a classic one of
-    consumers is moved to the new protocol."""
+    """Passes a heartbeat to its group. A group that does not exist is created if the member joins, and a classic group
+    of consumers is converted to the newer protocol."""
     try:
         check_heartbeat(command)
         if command.subscribed_regex:
@@ -57,10 +59,10 @@ def consumer_heartbeat(
 
 
 def consumer_group_for(
-    context: MachineContext, group_id: str, member_epoch: int, now: Now, effects: Effects
+    context: MachineContext, group_id: str, member_epoch: int, now: Now, effects: GroupEffects
 ) -> "ConsumerGroup":
-    """The group that a member of this epoch means, made if it joins; raises GROUP_ID_NOT_FOUND, and what `to_consumer`
-    raises."""
+    """Returns the group that a heartbeat with this member epoch addresses. If the member joins, a missing group is
+    created, and a classic one is converted. Raises GROUP_ID_NOT_FOUND and the errors of `to_consumer`."""
     group = context.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group
@@ -80,11 +82,12 @@ def consumer_group_for(
     return made
 
 
-def replay_consumer(context: MachineContext, record: GroupLogRecord) -> None:
-    """Take in a record of the log if it is one of the new protocol's; others are passed over.
+def replay_consumer(context: MachineContext, record: LogRecord) -> None:
+    """Applies a record of the log if it belongs to the newer protocol; other records are ignored.
 
-    A group belongs to the new protocol as long as the log has a record of it. MalformedMessageError when the record
-    does not have the layout of its key."""
+    A group uses the newer protocol as long as the log has a record of it. Raises MalformedMessageError if the record
+    does not match the layout of its key.
+    """
     version = key_version(record.key)
     if version not in KEYS:
         return
@@ -101,7 +104,7 @@ def replay_consumer(context: MachineContext, record: GroupLogRecord) -> None:
 
 
 class ConsumerGroup:
-    """Members that speak the new protocol, and perhaps some that still speak the classic one."""
+    """A group whose members speak the newer protocol; some of them may still use the classic one."""
 
     __slots__ = ("_context", "group_id", "members", "state")
 
@@ -111,9 +114,9 @@ class ConsumerGroup:
         self._context = context
         self.members = GroupMembership(state, context)
 
-    # What members say.
+    # Commands from members.
 
-    def handle(self, command: MemberCommand, token: Token, now: Now, effects: Effects) -> None:
+    def handle(self, command: MemberCommand, token: Token, now: Now, effects: GroupEffects) -> None:
         if isinstance(command, JoinGroup) and self._becomes_classic(command, now, effects):
             self._context.groups[self.group_id].handle(command, token, now, effects)
             return
@@ -123,7 +126,7 @@ class ConsumerGroup:
             answer = failed(command, error.code, error.detail)
         effects.reply(token, answer)
 
-    def _answer(self, command: MemberCommand, now: Now, effects: Effects) -> Answer:
+    def _answer(self, command: MemberCommand, now: Now, effects: GroupEffects) -> Answer:
         match command:
             case ConsumerHeartbeat(member_epoch=epoch) if epoch in (LEAVE_EPOCH, AWAY_EPOCH):
                 return self._leave(command, now, effects)
@@ -140,7 +143,7 @@ class ConsumerGroup:
                 self.fence(gone, now, effects)
                 return LeaveResponse(members=answers)
 
-    def _leave(self, command: ConsumerHeartbeat, now: Now, effects: Effects) -> ConsumerHeartbeatResponse:
+    def _leave(self, command: ConsumerHeartbeat, now: Now, effects: GroupEffects) -> ConsumerHeartbeatResponse:
         self.members.check_instance(command.member_id, command.instance_id)
         if command.member_epoch == AWAY_EPOCH:
             self.members.step_out(command.member_id, effects)
@@ -148,8 +151,15 @@ class ConsumerGroup:
             self.fence((command.member_id,), now, effects)
         return ConsumerHeartbeatResponse(member_id=command.member_id, member_epoch=command.member_epoch)
 
-    def fence(self, member_ids: Collection[str], now: Now, effects: Effects) -> None:
-        """They are no longer members; if only members of the classic protocol are left, the group becomes theirs."""
+    def watch(self, member_id: str, token: Token, now: Now, effects: GroupEffects) -> None:
+        """Answers the token when the member should send a heartbeat, or immediately if it is not a member."""
+        try:
+            self.members.watch(member_id, token, now, effects)
+        except MillstreamError as error:
+            effects.reply(token, EmptyResponse(error.code, error.detail))
+
+    def fence(self, member_ids: Collection[str], now: Now, effects: GroupEffects) -> None:
+        """Removes members. If all remaining members use the classic protocol, the group becomes a classic group."""
         if not member_ids:
             return
         self.members.drop(member_ids, now, effects)
@@ -158,9 +168,12 @@ class ConsumerGroup:
         else:
             self.members.share_out_anew(now, effects)
 
-    def _becomes_classic(self, command: JoinGroup, now: Now, effects: Effects) -> bool:
-        """Whether the group has become a classic one for this join: because nobody was in it, or because a member of
-        the classic protocol takes the place of the last one of the new protocol."""
+    def _becomes_classic(self, command: JoinGroup, now: Now, effects: GroupEffects) -> bool:
+        """Converts the group into a classic one if this join requires the conversion.
+
+        A join requires it if the group has no members, or if a classic member replaces the last member that uses the
+        newer protocol. Returns True if the group was converted.
+        """
         if not self.state.subscriptions:
             self.remove(effects)
             self._context.groups[self.group_id] = ClassicGroup(self.group_id, self._context)
@@ -179,14 +192,14 @@ class ConsumerGroup:
         has_moved = self._context.groups[self.group_id] is not self
         return has_moved or self._becomes_classic(command, now, effects)
 
-    def _to_classic(self, now: Now, effects: Effects) -> None:
-        self.members.cancel_all()
+    def _to_classic(self, now: Now, effects: GroupEffects) -> None:
+        self.members.close(effects)
         self._context.issued.drop_group(self.group_id, effects)
         self._context.groups[self.group_id] = to_classic(self.state, self._context, now, effects)
 
-    # Time.
+    # Timers and loading.
 
-    def timer_due(self, timer: Timer, now: Now, effects: Effects) -> None:
+    def timer_due(self, timer: Timer, now: Now, effects: GroupEffects) -> None:
         if timer.kind is TimerKind.REGEX:
             self.members.refresh(now, effects)
         elif timer.kind is TimerKind.ASSIGN:
@@ -195,7 +208,7 @@ class ConsumerGroup:
         elif timer.member_id in self.state.subscriptions:
             self.fence((timer.member_id,), now, effects)
 
-    def loaded(self, now: Now, effects: Effects) -> None:
+    def loaded(self, now: Now, effects: GroupEffects) -> None:
         self.members.loaded(now)
         self._context.issued.loaded(self.group_id, now)
 
@@ -229,7 +242,8 @@ class ConsumerGroup:
         return self.state.is_subscribed(topic)
 
     def kept_since_ms(self, committed: CommittedOffset) -> int | None:
-        """From the commit on, as in Kafka, but a group that has just become empty is given the whole time again."""
+        """Returns the time of the commit, as in Kafka, or the time at which the group became empty, if that was
+        later."""
         return max(committed.committed_ms, self.members.empty_since_ms or 0)
 
     # The group as a whole.
@@ -245,14 +259,14 @@ class ConsumerGroup:
     def check_delete(self) -> ErrorCode:
         return ErrorCode.NON_EMPTY_GROUP if self.state.subscriptions else ErrorCode.NONE
 
-    def remove(self, effects: Effects) -> None:
-        self.members.cancel_all()
+    def remove(self, effects: GroupEffects) -> None:
+        self.members.close(effects)
         self._context.issued.drop_group(self.group_id, effects)
         effects.records += self.state.drop_all()
 
     @property
     def state_name(self) -> str:
-        """One of Empty, Assigning, Reconciling, Stable."""
+        """The group's state: one of Empty, Assigning, Reconciling, Stable."""
         state = self.state
         if not state.subscriptions:
             return "Empty"
@@ -294,5 +308,5 @@ class ConsumerGroup:
             is_classic=subscription.classic is not None,
         )
 
-    def dump(self) -> Iterator[GroupLogRecord]:
+    def dump(self) -> Iterator[LogRecord]:
         return self.state.dump()

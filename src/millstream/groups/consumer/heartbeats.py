@@ -1,13 +1,14 @@
-"""ConsumerGroupHeartbeat: join, stay, change the subscription and leave, all in one."""
+"""Handles ConsumerGroupHeartbeat of members that join or stay."""
 
 from msgspec.structs import replace
 
+from millstream.coordination.effects import Now
 from millstream.groups.commands import ConsumerHeartbeat
 from millstream.groups.consumer.assignors import Assignment, is_within
 from millstream.groups.consumer.checks import JOIN_EPOCH
 from millstream.groups.consumer.members import AWAY_EPOCH, NEW_SUBSCRIPTION, MemberSubscription
 from millstream.groups.consumer.membership import GroupMembership
-from millstream.groups.effects import Effects, Now
+from millstream.groups.effects import GroupEffects
 from millstream.groups.responses import AssignedTopic, ConsumerHeartbeatResponse
 from millstream.groups.topic_image import TopicImage
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -15,9 +16,9 @@ from millstream.seams.entropy import random_uuid
 
 
 def heartbeat(
-    members: GroupMembership, command: ConsumerHeartbeat, now: Now, effects: Effects
+    members: GroupMembership, command: ConsumerHeartbeat, now: Now, effects: GroupEffects
 ) -> ConsumerHeartbeatResponse:
-    """Of a member that stays. Raises before anything has changed."""
+    """Applies the heartbeat of a member that joins or stays. An error is raised before anything has changed."""
     member_id = command.member_id or str(random_uuid(members.context.entropy))
     members.check_room(member_id)
     replaced_id = _find(members, member_id, command)
@@ -47,7 +48,8 @@ def heartbeat(
 
 
 def assigned_topics(assignment: Assignment, topics: TopicImage) -> tuple[AssignedTopic, ...]:
-    """In the order of their ids; topics that are gone meanwhile have no name."""
+    """Returns the topics of an assignment in the order of their ids. A topic that was deleted meanwhile has an empty
+    name."""
     found = ((topic_id, topics.by_id(topic_id), numbers) for topic_id, numbers in sorted(assignment.items()))
     return tuple(
         AssignedTopic(topic_id, topic.name if topic else "", tuple(sorted(numbers)))
@@ -56,7 +58,7 @@ def assigned_topics(assignment: Assignment, topics: TopicImage) -> tuple[Assigne
 
 
 def _find(members: GroupMembership, member_id: str, command: ConsumerHeartbeat) -> str | None:
-    """The id in whose place a static member comes, if it comes under another one."""
+    """Returns the member id that a returning static member replaces; None if it replaces no other id."""
     state = members.state
     holder = state.static_ids.get(command.instance_id) if command.instance_id is not None else None
     if command.member_epoch != JOIN_EPOCH:
@@ -74,7 +76,8 @@ def _find(members: GroupMembership, member_id: str, command: ConsumerHeartbeat) 
 
 
 def _check_epoch(members: GroupMembership, member_id: str, command: ConsumerHeartbeat) -> None:
-    """The epoch before is accepted from a member that has nothing it should not have: it may have missed an answer."""
+    """Checks the member epoch. The previous epoch is accepted if the member owns nothing beyond its assignment, because
+    it may have missed an answer."""
     holding = members.holding(member_id)
     if command.member_epoch == holding.epoch:
         return
@@ -96,7 +99,7 @@ def _check_epoch(members: GroupMembership, member_id: str, command: ConsumerHear
 
 
 def _updated(known: MemberSubscription, command: ConsumerHeartbeat) -> MemberSubscription:
-    """What the request does not say is as before."""
+    """Returns the subscription after this request; fields that the request omits are unchanged."""
     return replace(
         known,
         instance_id=command.instance_id if command.instance_id is not None else known.instance_id,
@@ -114,6 +117,7 @@ def _updated(known: MemberSubscription, command: ConsumerHeartbeat) -> MemberSub
 
 
 def _is_full(command: ConsumerHeartbeat) -> bool:
-    """Whether the member says everything of itself, as it does when it has missed an answer."""
+    """True if the request contains all fields of the member. A member sends all of them after it has missed an
+    answer."""
     says_topics = command.subscribed_topics is not None or command.subscribed_regex is not None
     return command.rebalance_timeout_ms != -1 and says_topics and command.owned is not None

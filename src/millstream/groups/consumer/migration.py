@@ -1,15 +1,18 @@
-"""The move of a group from one protocol to the other while its members go on reading, in both directions.
+"""Converts a group from one protocol to the other while its members keep reading, in both directions.
 
-To the new protocol: the first member that speaks it comes to a classic group of consumers. The members become members
-of the new group, with what they have as what they are to have, and the next heartbeat sends them to join again.
+A classic group of consumers is converted when the first member that uses the newer protocol joins. Its members become
+members of the new group. Their current assignments become their targets, and their next heartbeat asks them to rejoin.
 
-Back: the last member that speaks it goes. The others become a classic group that gathers at once.
+A group of the newer protocol is converted when the last member that uses this protocol leaves. The remaining members
+form a classic group, which rebalances immediately.
 
-All records of the group before are taken back and those after are written together, so a crash leaves one or the other.
+The tombstones of the old group and the records of the new one are written together, so a crash leaves exactly one of
+the two.
 """
 
 from collections.abc import Mapping
 
+from millstream.coordination.effects import Now
 from millstream.groups.classic.group import ClassicGroup
 from millstream.groups.classic.members import ClassicMember
 from millstream.groups.classic.rebalance import ClassicState
@@ -18,25 +21,26 @@ from millstream.groups.consumer.embedded_records import read_assignment, read_su
 from millstream.groups.consumer.members import NO_HOLDING, ClassicTerms, MemberAssignment, MemberSubscription
 from millstream.groups.consumer.records import GroupEpoch, TargetEpoch
 from millstream.groups.consumer.state import GroupState
-from millstream.groups.effects import Effects, Now
+from millstream.groups.effects import GroupEffects
 from millstream.groups.machine_context import MachineContext
 from millstream.groups.records import CONSUMERS
 from millstream.groups.responses import JoinResponse, SyncResponse
 from millstream.groups.size_limits import ASSIGNED_BYTES_MAX
 from millstream.groups.topic_image import TopicImage
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicIdBytes
 
 
-def to_consumer(classic: ClassicGroup, context: MachineContext, now: Now, effects: Effects) -> GroupState:
-    """The state of a new group with the members of the classic one, which is taken back, and whose members that wait
-    are sent to join again. Raises GROUP_ID_NOT_FOUND or GROUP_MAX_SIZE_REACHED, before anything has changed, if the
-    group cannot be moved."""
-    _check_can_move(classic, context)
+def to_consumer(classic: ClassicGroup, context: MachineContext, now: Now, effects: GroupEffects) -> GroupState:
+    """Returns the state of a new group that has the members of the classic one, and removes the classic group. Its
+    members that wait for an answer are asked to rejoin. Raises GROUP_ID_NOT_FOUND or GROUP_MAX_SIZE_REACHED, before
+    anything has changed, if the group cannot be converted."""
+    _check_convertible(classic, context)
     subscriptions = {member.member_id: _subscription(classic, member, context.topics) for member in classic.members}
     assigned = _assigned_once(
         {member.member_id: _assignment(classic, member, context.topics) for member in classic.members}
     )
-    _send_back(classic, effects)
+    _fail_pending_requests(classic, effects)
     classic.remove(effects)
     generation = classic.rebalance.generation
     state = GroupState(classic.group_id)
@@ -54,9 +58,9 @@ def to_consumer(classic: ClassicGroup, context: MachineContext, now: Now, effect
     return state
 
 
-def _check_can_move(classic: ClassicGroup, context: MachineContext) -> None:
+def _check_convertible(classic: ClassicGroup, context: MachineContext) -> None:
     if classic.rebalance.protocol_type != CONSUMERS:
-        raise _cannot_move(classic, "its members are no consumers")
+        raise _not_convertible(classic, "its members are not consumers")
     if len(classic.members) >= context.settings.members_max:
         raise MillstreamError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -64,24 +68,24 @@ def _check_can_move(classic: ClassicGroup, context: MachineContext) -> None:
         )
 
 
-def _cannot_move(classic: ClassicGroup, reason: str) -> MillstreamError:
+def _not_convertible(classic: ClassicGroup, reason: str) -> MillstreamError:
     return MillstreamError(
         ErrorCode.GROUP_ID_NOT_FOUND,
-        f"Classic group {classic.group_id} cannot move to the consumer protocol: {reason}.",
+        f"Classic group {classic.group_id} cannot be converted to the consumer protocol: {reason}.",
     )
 
 
 def _subscription(classic: ClassicGroup, member: ClassicMember, topics: TopicImage) -> MemberSubscription:
     try:
-        told = read_subscription(member.protocols, topics)
+        embedded = read_subscription(member.protocols, topics)
     except MillstreamError as error:
-        raise _cannot_move(classic, f"member {member.member_id} does not say what it reads") from error
+        raise _not_convertible(classic, f"the subscription of member {member.member_id} cannot be decoded") from error
     return MemberSubscription(
         instance_id=member.instance_id,
-        rack_id=told.rack_id,
+        rack_id=embedded.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        topics=told.topics,
+        topics=embedded.topics,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         classic=ClassicTerms(member.session_timeout_ms, member.protocols),
     )
@@ -91,12 +95,13 @@ def _assignment(classic: ClassicGroup, member: ClassicMember, topics: TopicImage
     try:
         return read_assignment(member.assignment, topics)
     except MillstreamError as error:
-        raise _cannot_move(classic, f"what member {member.member_id} reads is not laid out as it should be") from error
+        raise _not_convertible(classic, f"the assignment of member {member.member_id} cannot be decoded") from error
 
 
 def _assigned_once(assigned: Mapping[str, Assignment]) -> dict[str, Assignment]:
-    """A leader of a classic group may give a partition to two members; of these the first is to keep it."""
-    taken: dict[bytes, frozenset[int]] = {}
+    """Removes duplicates: the leader of a classic group may assign a partition to two members, and the first one keeps
+    it."""
+    taken: dict[TopicIdBytes, frozenset[int]] = {}
     once: dict[str, Assignment] = {}
     for member_id, assignment in assigned.items():
         own = {topic_id: numbers - taken.get(topic_id, frozenset()) for topic_id, numbers in assignment.items()}
@@ -106,21 +111,22 @@ def _assigned_once(assigned: Mapping[str, Assignment]) -> dict[str, Assignment]:
     return once
 
 
-def _send_back(classic: ClassicGroup, effects: Effects) -> None:
+def _fail_pending_requests(classic: ClassicGroup, effects: GroupEffects) -> None:
     rejoin = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members:
         classic.members.answer_join(member, JoinResponse(rejoin, member_id=member.member_id), effects)
         classic.members.answer_sync(member, SyncResponse(rejoin), effects)
 
 
-def to_classic(state: GroupState, context: MachineContext, now: Now, effects: Effects) -> ClassicGroup:
-    """A classic group with the members of this one, all of whom speak the classic protocol; it gathers at once."""
+def to_classic(state: GroupState, context: MachineContext, now: Now, effects: GroupEffects) -> ClassicGroup:
+    """Returns a classic group with the members of this one, all of which use the classic protocol. It rebalances
+    immediately."""
     group = ClassicGroup(state.group_id, context)
     rebalance = group.rebalance
     for member_id, subscription in state.subscriptions.items():
         terms = subscription.classic
         if terms is None:
-            raise ValueError(f"{member_id} does not speak the classic protocol")
+            raise ValueError(f"member {member_id} does not use the classic protocol")
         assigned = state.holdings.get(member_id, NO_HOLDING).assigned
         member = ClassicMember(
             member_id=member_id,
@@ -135,7 +141,7 @@ def to_classic(state: GroupState, context: MachineContext, now: Now, effects: Ef
         rebalance.members.add(member)
         rebalance.heard_of(member, now)
     if sum(len(member.assignment) for member in group.members) > ASSIGNED_BYTES_MAX:
-        # The group gathers at once, so what it was to have is only for the log, which it would not fit into.
+        # The group rebalances immediately, so only the log needs these assignments, and they do not fit into it.
         for member in group.members:
             member.assignment = b""
     rebalance.state = ClassicState.STABLE
@@ -144,8 +150,8 @@ def to_classic(state: GroupState, context: MachineContext, now: Now, effects: Ef
     rebalance.protocol_name = rebalance.members.choose_protocol()
     generation = state.epoch
     effects.records += state.drop_all()
-    # The log gets the generation that is about to begin, which no member knows: if a crash cuts the gathering short,
-    # all are sent to join again, instead of going on without what has become free.
+    # The log gets the next generation, which no member knows yet. If a crash interrupts the rebalance, all members have
+    # to rejoin. They could otherwise continue without the partitions that have become free.
     rebalance.generation = generation + 1
     rebalance.store(effects)
     rebalance.generation = generation

@@ -1,8 +1,8 @@
-"""The next step of one member towards what it is to have.
+"""Computes the next step of one member towards its target assignment.
 
-A member first gives back what it is no longer to have, and stays in its epoch until it has; then it goes on to the
-epoch of the target and gets what is free; what others have not yet given back, it gets in later steps. So a partition
-never has two owners, and nobody waits for members that are not concerned.
+A member first revokes the partitions that it must lose, and stays in its epoch until it has done so. Then it advances
+to the epoch of the target and gets the target partitions that are free. It gets the others in later steps, when their
+owners have revoked them. So a partition never has two owners, and no member waits for unrelated members.
 """
 
 from collections.abc import Callable, Collection
@@ -12,35 +12,36 @@ from msgspec.structs import replace
 from millstream.groups.commands import OwnedPartitions
 from millstream.groups.consumer.assignors import Assignment
 from millstream.groups.consumer.members import MemberAssignment, MemberState
+from millstream.model.ids import TopicIdBytes
 
 Owned = Collection[OwnedPartitions]
-IsFree = Callable[[bytes, int], bool]
-"""Whether no other member has the partition, by topic id and number."""
+IsFree = Callable[[TopicIdBytes, int], bool]
+"""Returns True if no other member has the partition, by topic id and number."""
 
 
 def next_holding(
     holding: MemberAssignment, epoch: int, target: Assignment, owned: Owned | None, is_free: IsFree
 ) -> MemberAssignment:
-    """What the member has after this step; `holding` itself if nothing changes.
+    """Returns the assignment of the member after this step; the same object if nothing changes.
 
-    `target` is what it is to have at `epoch`. `owned` is what it says to have; None if it says nothing, which is no
-    sign of having given anything back.
+    `target` is the member's assignment at `epoch`. `owned` contains the partitions that the member reports. If `owned`
+    is None, the member has reported nothing, and no revocation is confirmed.
     """
     if holding.state is MemberState.STABLE and holding.epoch == epoch:
         return holding
     if holding.state is MemberState.UNREVOKED and _has_any(owned, holding.revoking):
-        return _take_back(holding, target)
-    return _towards(holding, epoch, target, owned, is_free)
+        return _extend_revocation(holding, target)
+    return _advance(holding, epoch, target, owned, is_free)
 
 
-def _towards(
+def _advance(
     holding: MemberAssignment, epoch: int, target: Assignment, owned: Owned | None, is_free: IsFree
 ) -> MemberAssignment:
     kept = _common(holding.assigned, target)
-    revoking = _without(holding.assigned, kept)
+    revoking = without(holding.assigned, kept)
     if revoking and _has_any(owned, revoking):
         return replace(holding, state=MemberState.UNREVOKED, assigned=kept, revoking=revoking)
-    wanted = _without(target, kept)
+    wanted = without(target, kept)
     free = _free(wanted, is_free)
     state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED
     assigned = _joined(kept, free)
@@ -50,12 +51,12 @@ def _towards(
     return MemberAssignment(epoch, previous_epoch, state, assigned)
 
 
-def _take_back(holding: MemberAssignment, target: Assignment) -> MemberAssignment:
-    """What the member is to give back grows when the target shrinks once more meanwhile."""
+def _extend_revocation(holding: MemberAssignment, target: Assignment) -> MemberAssignment:
+    """Extends the revocation if the target has shrunk again meanwhile."""
     kept = _common(holding.assigned, target)
     if kept == holding.assigned:
         return holding
-    revoking = _joined(holding.revoking, _without(holding.assigned, kept))
+    revoking = _joined(holding.revoking, without(holding.assigned, kept))
     return replace(holding, assigned=kept, revoking=revoking)
 
 
@@ -70,7 +71,8 @@ def _common(one: Assignment, other: Assignment) -> Assignment:
     return {topic_id: numbers for topic_id, numbers in both.items() if numbers}
 
 
-def _without(one: Assignment, other: Assignment) -> Assignment:
+def without(one: Assignment, other: Assignment) -> Assignment:
+    """Returns the partitions of one assignment that are not in the other."""
     left = {topic_id: numbers - other.get(topic_id, frozenset()) for topic_id, numbers in one.items()}
     return {topic_id: numbers for topic_id, numbers in left.items() if numbers}
 

@@ -1,17 +1,18 @@
-"""The records of the new protocol, in the layouts that Kafka has for `__consumer_offsets`: key versions 3 to 8 and 16.
+"""Encodes and decodes the records of the newer protocol, in Kafka's layouts for `__consumer_offsets`: key versions 3 to
+8 and 16.
 
-Version 4, the partitions of subscribed topics, is no longer written by Kafka nor by us: a hash in version 3 stands for
-them. Lists in values are sorted, so equal state gives equal bytes.
+Key version 4, the partitions of subscribed topics, is obsolete: Kafka no longer writes it, and Millstream never does. A
+hash in version 3 replaces it. Lists in values are sorted, so equal state gives equal bytes.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
+from millstream.coordination.effects import LogRecord
 from millstream.groups.commands import OfferedProtocol
 from millstream.groups.consumer.assignors import Assignment
 from millstream.groups.consumer.members import ClassicTerms, MemberAssignment, MemberState, MemberSubscription
-from millstream.groups.effects import GroupLogRecord
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_versioned, write_versioned
 from millstream.wire.schema_readers import Fields
@@ -34,7 +35,7 @@ class Key(NamedTuple):
     version: int
     group_id: str
     name: str = ""
-    """The member's id, or the regular expression; empty where the key is of the group as a whole."""
+    """The member's id or the regular expression; empty in keys of the group as a whole."""
 
 
 class GroupEpoch(NamedTuple):
@@ -66,41 +67,39 @@ def write_key(key: Key) -> bytes:
 
 
 def read_key(key: bytes, version: int) -> Key:
-    """MalformedMessageError if it is not laid out as a key of this version."""
+    """Decodes a key of this version. Raises MalformedMessageError."""
     fields = read_versioned(f"{_NAMES[version]}Key", key)
     name = fields.get("regular_expression") or fields.get("member_id") or ""
     return Key(version, fields["group_id"], name)
 
 
-def tombstone(version: int, group_id: str, name: str = "") -> GroupLogRecord:
-    return GroupLogRecord(write_key(Key(version, group_id, name)), None)
+def tombstone(version: int, group_id: str, name: str = "") -> LogRecord:
+    return LogRecord(write_key(Key(version, group_id, name)), None)
 
 
-def _record(version: int, group_id: str, name: str, fields: Fields) -> GroupLogRecord:
-    return GroupLogRecord(
-        write_key(Key(version, group_id, name)), write_versioned(f"{_NAMES[version]}Value", 0, fields)
-    )
+def _record(version: int, group_id: str, name: str, fields: Fields) -> LogRecord:
+    return LogRecord(write_key(Key(version, group_id, name)), write_versioned(f"{_NAMES[version]}Value", 0, fields))
 
 
-def group_record(group_id: str, value: GroupEpoch) -> GroupLogRecord:
+def group_record(group_id: str, value: GroupEpoch) -> LogRecord:
     return _record(GROUP, group_id, "", {"epoch": value.epoch, "metadata_hash": value.metadata_hash})
 
 
-def target_epoch_record(group_id: str, value: TargetEpoch) -> GroupLogRecord:
+def target_epoch_record(group_id: str, value: TargetEpoch) -> LogRecord:
     fields = {"assignment_epoch": value.epoch, "assignment_timestamp": value.computed_ms}
     return _record(TARGET_EPOCH, group_id, "", fields)
 
 
-def target_record(group_id: str, member_id: str, target: Assignment) -> GroupLogRecord:
+def target_record(group_id: str, member_id: str, target: Assignment) -> LogRecord:
     return _record(TARGET, group_id, member_id, {"topic_partitions": _partition_fields(target)})
 
 
-def regex_record(group_id: str, expression: str, value: ResolvedRegex) -> GroupLogRecord:
+def regex_record(group_id: str, expression: str, value: ResolvedRegex) -> LogRecord:
     fields = {"topics": list(value.topics), "version": value.version, "timestamp": value.resolved_ms}
     return _record(REGEX, group_id, expression, fields)
 
 
-def holding_record(group_id: str, member_id: str, holding: MemberAssignment) -> GroupLogRecord:
+def holding_record(group_id: str, member_id: str, holding: MemberAssignment) -> LogRecord:
     fields = {
         "member_epoch": holding.epoch,
         "previous_member_epoch": holding.previous_epoch,
@@ -111,7 +110,7 @@ def holding_record(group_id: str, member_id: str, holding: MemberAssignment) -> 
     return _record(HOLDING, group_id, member_id, fields)
 
 
-def member_record(group_id: str, member_id: str, subscription: MemberSubscription) -> GroupLogRecord:
+def member_record(group_id: str, member_id: str, subscription: MemberSubscription) -> LogRecord:
     classic = subscription.classic
     fields = {
         "instance_id": subscription.instance_id,
@@ -132,7 +131,7 @@ def member_record(group_id: str, member_id: str, subscription: MemberSubscriptio
 
 
 def read_value(version: int, value: bytes) -> Value:
-    """What a record of this key version says; MalformedMessageError if it is not laid out so."""
+    """Decodes the value of a record with this key version. Raises MalformedMessageError."""
     fields = read_versioned(f"{_NAMES[version]}Value", value)
     return _READERS[version](fields)
 
@@ -158,7 +157,7 @@ def _subscription(fields: Fields) -> MemberSubscription:
 
 def _holding(fields: Fields) -> MemberAssignment:
     if fields["state"] not in _STATES:
-        raise MalformedMessageError(f"{fields['state']} is no state of a member")
+        raise MalformedMessageError(f"unknown member state {fields['state']}")
     return MemberAssignment(
         epoch=fields["member_epoch"],
         previous_epoch=fields["previous_member_epoch"],

@@ -1,11 +1,12 @@
-"""The state of one group of the new protocol, which is what its records say.
+"""Holds the state of one group of the newer protocol, as its records describe it.
 
-Every change goes through a method that also makes the record, so that replaying the records gives the same state. The
-kinds of records are independent of each other in replay: compaction may leave them in any order.
+Every change goes through a method that also creates the record, so replaying the records restores the same state. The
+order of records of different kinds does not matter in replay, because compaction may leave them in any order.
 
-Invariants: a member exists exactly as long as its subscription does. `target_epoch <= epoch`, and what members are to
-have is up to date exactly when the two are equal. The owner of a partition is the one member that has it assigned, or
-has yet to give it back.
+Invariants:
+- A member exists exactly while its subscription exists.
+- `target_epoch <= epoch`. The targets are up to date exactly when the two are equal.
+- A partition is owned by the one member that has it assigned or still has to revoke it.
 """
 
 from collections import Counter
@@ -14,13 +15,14 @@ from hashlib import blake2b
 from itertools import chain
 from typing import TypeVar, cast
 
+from millstream.coordination.effects import LogRecord
 from millstream.groups.consumer import records
 from millstream.groups.consumer.assignors import Assignment
 from millstream.groups.consumer.members import NEW_SUBSCRIPTION, NO_HOLDING, MemberAssignment, MemberSubscription
 from millstream.groups.consumer.records import GroupEpoch, Key, ResolvedRegex, TargetEpoch
-from millstream.groups.effects import GroupLogRecord
 from millstream.groups.size_limits import text_bytes
 from millstream.groups.topic_image import TopicImage
+from millstream.model.ids import TopicIdBytes
 
 _VOID = GroupEpoch(0, 0)
 _NO_TARGET = TargetEpoch(0, 0)
@@ -29,6 +31,8 @@ _Value = TypeVar("_Value")
 
 
 class GroupState:
+    """The durable state of one group, with indexes that are derived from it."""
+
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.subscriptions: dict[str, MemberSubscription] = {}
@@ -36,16 +40,16 @@ class GroupState:
         self.holdings: dict[str, MemberAssignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.static_ids: dict[str, str] = {}
-        """Member ids by static id."""
+        """Member ids by instance id."""
         self.regex_users: Counter[str] = Counter()
         self.classic_members = 0
-        """How many members speak the classic protocol."""
+        """Number of members that use the classic protocol."""
         self.told_bytes = 0
-        """What all members told of themselves."""
+        """Size of the data that all members sent about themselves."""
         self._group = _VOID
         self._target = _NO_TARGET
         self._readers: Counter[str] = Counter()
-        self._owners: dict[bytes, dict[int, str]] = {}
+        self._owners: dict[TopicIdBytes, dict[int, str]] = {}
 
     @property
     def epoch(self) -> int:
@@ -61,32 +65,33 @@ class GroupState:
 
     @property
     def is_void(self) -> bool:
-        """Whether there is nothing left that a record says."""
+        """True if the state is empty, so that no record is left."""
         parts = (self.subscriptions, self.targets, self.holdings, self.regexes)
         return self._group == _VOID and self._target == _NO_TARGET and not any(parts)
 
     def more_told(self, member_id: str, new: MemberSubscription | None) -> int:
-        """How many bytes members would tell more of themselves if this member told this."""
+        """Returns by how many bytes the members' data would grow if this member sent this subscription."""
         old = self.subscriptions.get(member_id)
         if old == new:
             return 0
         id_bytes = text_bytes(member_id)
         return (id_bytes + new.told_bytes if new else 0) - (id_bytes + old.told_bytes if old else 0)
 
-    def is_free(self, topic_id: bytes, partition: int, for_member: str) -> bool:
-        """Whether no other member has the partition."""
+    def is_free(self, topic_id: TopicIdBytes, partition: int, for_member: str) -> bool:
+        """True if no other member has the partition."""
         return self._owners.get(topic_id, {}).get(partition, for_member) == for_member
 
     def is_subscribed(self, topic: str) -> bool:
         return topic in self._readers or any(topic in resolved.topics for resolved in self.regexes.values())
 
     def topics_of(self, subscription: MemberSubscription) -> frozenset[str]:
-        """By name and by expression; one that is not resolved yet stands for nothing."""
+        """Returns the topics that are subscribed by name and by expression. An expression that is not resolved yet
+        matches nothing."""
         resolved = self.regexes.get(subscription.regex)
         return frozenset(chain(subscription.topics, resolved.topics if resolved else ()))
 
     def hash_of_topics(self, topics: TopicImage) -> int:
-        """A number that stands for the topics that are subscribed to, and for their partitions."""
+        """Returns a hash of the subscribed topics: their names, ids and partition counts."""
         names = sorted(set(chain(self._readers, *(resolved.topics for resolved in self.regexes.values()))))
         digest = blake2b(digest_size=8)
         for name in names:
@@ -97,42 +102,45 @@ class GroupState:
 
     # Changes, each with its record.
 
-    def write_group(self, value: GroupEpoch) -> GroupLogRecord:
+    def write_group(self, value: GroupEpoch) -> LogRecord:
+        assert value.epoch >= self._target.epoch, "the target epoch does not exceed the group epoch"
         self._group = value
         return records.group_record(self.group_id, value)
 
-    def write_subscription(self, member_id: str, subscription: MemberSubscription) -> GroupLogRecord:
+    def write_subscription(self, member_id: str, subscription: MemberSubscription) -> LogRecord:
         self._put_subscription(member_id, subscription)
         return records.member_record(self.group_id, member_id, subscription)
 
-    def write_holding(self, member_id: str, holding: MemberAssignment) -> GroupLogRecord:
+    def write_holding(self, member_id: str, holding: MemberAssignment) -> LogRecord:
+        assert member_id in self.subscriptions, "only members hold partitions"
         self._put_holding(member_id, holding)
         return records.holding_record(self.group_id, member_id, holding)
 
-    def write_target(self, member_id: str, target: Assignment) -> GroupLogRecord:
+    def write_target(self, member_id: str, target: Assignment) -> LogRecord:
         self.targets[member_id] = target
         return records.target_record(self.group_id, member_id, target)
 
-    def write_target_epoch(self, value: TargetEpoch) -> GroupLogRecord:
+    def write_target_epoch(self, value: TargetEpoch) -> LogRecord:
+        assert value.epoch <= self._group.epoch, "the target epoch does not exceed the group epoch"
         self._target = value
         return records.target_epoch_record(self.group_id, value)
 
-    def write_regex(self, expression: str, resolved: ResolvedRegex) -> GroupLogRecord:
+    def write_regex(self, expression: str, resolved: ResolvedRegex) -> LogRecord:
         self.regexes[expression] = resolved
         return records.regex_record(self.group_id, expression, resolved)
 
-    def drop_regex(self, expression: str) -> GroupLogRecord:
+    def drop_regex(self, expression: str) -> LogRecord:
         self.regexes.pop(expression, None)
         return records.tombstone(records.REGEX, self.group_id, expression)
 
-    def drop_member(self, member_id: str) -> list[GroupLogRecord]:
+    def drop_member(self, member_id: str) -> list[LogRecord]:
         self._put_holding(member_id, None)
         self.targets.pop(member_id, None)
         self._put_subscription(member_id, None)
         kinds = (records.HOLDING, records.TARGET, records.MEMBER)
         return [records.tombstone(kind, self.group_id, member_id) for kind in kinds]
 
-    def drop_all(self) -> list[GroupLogRecord]:
+    def drop_all(self) -> list[LogRecord]:
         gone = [record for member_id in list(self.subscriptions) for record in self.drop_member(member_id)]
         gone += [self.drop_regex(expression) for expression in list(self.regexes)]
         self._group, self._target = _VOID, _NO_TARGET
@@ -145,7 +153,7 @@ class GroupState:
     # Replay.
 
     def replay(self, key: Key, value: bytes | None) -> None:
-        """Take in one record of this group."""
+        """Applies one record of this group."""
         read = None if value is None else records.read_value(key.version, value)
         match key.version:
             case records.GROUP:
@@ -161,8 +169,8 @@ class GroupState:
             case records.REGEX:
                 _put(self.regexes, key.name, cast(ResolvedRegex | None, read))
 
-    def dump(self) -> Iterator[GroupLogRecord]:
-        """The records that say what this is."""
+    def dump(self) -> Iterator[LogRecord]:
+        """Yields the records that describe this state."""
         for member_id, subscription in self.subscriptions.items():
             yield records.member_record(self.group_id, member_id, subscription)
         for expression, resolved in self.regexes.items():

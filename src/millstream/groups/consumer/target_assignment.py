@@ -1,4 +1,4 @@
-"""What the members of a group are to have, computed from its state and the topics as they are now."""
+"""Computes the target assignment of a group from its state and the current topics."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,18 +7,22 @@ from millstream.groups.consumer.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, NO
 from millstream.groups.consumer.members import MemberSubscription
 from millstream.groups.consumer.state import GroupState
 from millstream.groups.topic_image import TopicImage
+from millstream.model.ids import TopicIdBytes
 
 
 def preferred_assignor(subscriptions: Iterable[MemberSubscription]) -> str:
-    """The one that most members ask for; between equals the first by name, and the default if nobody asks."""
+    """Returns the assignor that most members request.
+
+    In a tie, the first assignor by name wins. If no member requests an assignor, the result is the default assignor.
+    """
     votes = Counter(each.assignor for each in subscriptions if each.assignor is not None)
     return min(votes, key=lambda name: (-votes[name], name), default=DEFAULT_ASSIGNOR)
 
 
 def compute_targets(state: GroupState, topics: TopicImage) -> dict[str, Assignment]:
-    """By member id, for every member."""
-    partitions: dict[bytes, int] = {}
-    ids_of: dict[tuple[tuple[str, ...], str], frozenset[bytes]] = {}
+    """Returns the target of every member, by member id."""
+    partitions: dict[TopicIdBytes, int] = {}
+    ids_of: dict[tuple[tuple[str, ...], str], frozenset[TopicIdBytes]] = {}
     subscribers: dict[str, Subscriber] = {}
     for member_id, subscription in state.subscriptions.items():
         alike = (subscription.topics, subscription.regex)

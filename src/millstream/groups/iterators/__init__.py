@@ -1,1 +1,2 @@
-"""Iterators: the coordinator issues offset ranges to clients; partition leaders check the issued iterators."""
+"""Implements iterators: the coordinator issues offset ranges to clients, and partition leaders check issued
+iterators."""

@@ -1,14 +1,15 @@
-"""Clients of iterators as members of their group.
+"""Makes iterator clients members of their group.
 
-A client is a member of a group of the new protocol, beside consumers of Kafka's if there are any: its partitions are
-shared out in the same way, its session ends in the same way, and it is listed and described with the others. What such
-a member says to own is what it has in flight. So a partition that is to go to somebody else goes when its iterator was
-committed, or its time in flight is over, and nobody has to say that it was given back.
+A client is a member of a group of the newer protocol, possibly beside Kafka consumers. Assignment, session timeout,
+listing and description work as for other members. The partitions of its iterators in flight count as the partitions
+that the client owns. So a partition moves to another member when its iterator is committed or expires, and the client
+does not have to confirm a revocation.
 
-A client that joins reads nothing yet; its first GetIterator for a topic makes it a reader of that topic, and with that
-the partitions are shared out anew.
+A client that joins subscribes to no topic. Its first GetIterator for a topic adds that topic to its subscription, which
+starts a rebalance.
 """
 
+from millstream.coordination.effects import Now
 from millstream.groups.commands import (
     ConsumerHeartbeat,
     IteratorHeartbeat,
@@ -20,15 +21,16 @@ from millstream.groups.consumer.checks import JOIN_EPOCH
 from millstream.groups.consumer.group import ConsumerGroup, consumer_group_for
 from millstream.groups.consumer.heartbeats import assigned_topics, heartbeat
 from millstream.groups.consumer.members import MemberAssignment, MemberState, MemberSubscription
-from millstream.groups.effects import Effects, Now
+from millstream.groups.effects import GroupEffects
 from millstream.groups.iterators.iterator import NAME_BYTES_MAX, member_id
 from millstream.groups.machine_context import MachineContext
 from millstream.groups.responses import IteratorClientResponse
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicIdBytes
 
 
 def check_names(group_id: str, client_id: str) -> None:
-    """Raises INVALID_GROUP_ID or INVALID_REQUEST."""
+    """Checks the length of both names. Raises INVALID_GROUP_ID or INVALID_REQUEST."""
     if not 0 < len(group_id.encode()) <= NAME_BYTES_MAX:
         raise MillstreamError(ErrorCode.INVALID_GROUP_ID, f"GroupId must have 1 to {NAME_BYTES_MAX} bytes.")
     if not 0 < len(client_id.encode()) <= NAME_BYTES_MAX:
@@ -36,7 +38,8 @@ def check_names(group_id: str, client_id: str) -> None:
 
 
 class IteratorClient:
-    """One client in its group. Whatever it asks for is a sign of life, and an occasion for its next step."""
+    """One client in its group. Each of its requests counts as a heartbeat, and advances its reconciliation by one
+    step."""
 
     def __init__(self, context: MachineContext, group: ConsumerGroup, client_id: str) -> None:
         self.context = context
@@ -46,12 +49,13 @@ class IteratorClient:
 
     @classmethod
     def find(cls, context: MachineContext, group_id: str, client_id: str) -> "IteratorClient":
-        """Raises UNKNOWN_MEMBER_ID for one that has not joined, or whose session is over."""
+        """Returns the client. Raises UNKNOWN_MEMBER_ID if it has not joined or its session has ended."""
         check_names(group_id, client_id)
         group = context.groups.get(group_id)
         if not isinstance(group, ConsumerGroup) or member_id(client_id) not in group.state.subscriptions:
             raise MillstreamError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Client {client_id} is not in group {group_id}, or no longer; join it."
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Client {client_id} is not a member of group {group_id}, or its session has ended; join the group.",
             )
         return cls(context, group, client_id)
 
@@ -65,31 +69,31 @@ class IteratorClient:
 
     @property
     def generation(self) -> int:
-        """The group's: how often it has shared out its partitions."""
+        """Number of the group's latest assignment (its target epoch)."""
         return self.group.state.target_epoch
 
-    def has(self, topic_id: bytes, partition: int) -> bool:
-        """Whether it may have an iterator of this partition."""
+    def has(self, topic_id: TopicIdBytes, partition: int) -> bool:
+        """True if the client may get an iterator of this partition."""
         return partition in self.holding.assigned.get(topic_id, ())
 
-    def still_holds(self, topic_id: bytes, partition: int) -> bool:
-        """Whether nobody else may have the partition yet."""
+    def still_holds(self, topic_id: TopicIdBytes, partition: int) -> bool:
+        """True if no other member may have the partition yet."""
         return partition in self.holding.held.get(topic_id, ())
 
-    def step(self, now: Now, effects: Effects, topics: tuple[str, ...] | None = None) -> None:
-        """Heard of; it reads these topics from now on, unless that is None."""
+    def step(self, now: Now, effects: GroupEffects, topics: tuple[str, ...] | None = None) -> None:
+        """Applies a heartbeat of the client. Replaces its subscribed topics, unless `topics` is None."""
         known = self.subscription
         self._heartbeat(self.holding.epoch, known.client_id, known.client_host, topics, now, effects)
 
-    def join(self, software: str, host: str, now: Now, effects: Effects) -> None:
-        """Become a member; raises GROUP_MAX_SIZE_REACHED."""
+    def join(self, software: str, host: str, now: Now, effects: GroupEffects) -> None:
+        """Adds the client to the group. Raises GROUP_MAX_SIZE_REACHED."""
         self._heartbeat(JOIN_EPOCH, software, host, (), now, effects)
 
-    def leave(self, now: Now, effects: Effects) -> None:
+    def leave(self, now: Now, effects: GroupEffects) -> None:
         self.group.fence((self._member_id,), now, effects)
 
     def _heartbeat(
-        self, epoch: int, software: str, host: str, topics: tuple[str, ...] | None, now: Now, effects: Effects
+        self, epoch: int, software: str, host: str, topics: tuple[str, ...] | None, now: Now, effects: GroupEffects
     ) -> None:
         settings = self.context.settings
         command = ConsumerHeartbeat(
@@ -98,7 +102,7 @@ class IteratorClient:
             member_epoch=epoch,
             instance_id=None,
             rack_id=None,
-            # It is only ever late when all that it has in flight is over, and it is silent: that is its session's end.
+            # The session timeout always fires first: when nothing is in flight, only a silent client can be late.
             rebalance_timeout_ms=settings.iterator_in_flight_max_ms + settings.consumer_session_timeout_ms,
             subscribed_topics=topics,
             subscribed_regex=None,
@@ -110,7 +114,8 @@ class IteratorClient:
         heartbeat(self.group.members, command, now, effects)
 
     def _in_flight(self, now: Now) -> tuple[OwnedPartitions, ...]:
-        """What it has in flight, as what it owns; of a topic that is gone there is nothing to be waited for."""
+        """Returns the partitions of the iterators in flight, which count as owned. Partitions of deleted topics are
+        left out, because no other member waits for them."""
         in_flight = self.context.issued.in_flight(self.group.group_id, self.client_id, now)
         return tuple(
             OwnedPartitions(topic_id, tuple(numbers))
@@ -130,9 +135,9 @@ class IteratorClient:
         )
 
 
-def join(context: MachineContext, command: IteratorJoin, now: Now, effects: Effects) -> IteratorClientResponse:
-    """Raises what `consumer_group_for` and `IteratorClient.join` raise. A client that is a member already stays what it
-    is."""
+def join(context: MachineContext, command: IteratorJoin, now: Now, effects: GroupEffects) -> IteratorClientResponse:
+    """Adds a client to its group. For a client that is already a member, this is a heartbeat. Raises the errors of
+    `consumer_group_for` and `IteratorClient.join`."""
     check_names(command.group_id, command.client_id)
     try:
         client = IteratorClient.find(context, command.group_id, command.client_id)
@@ -147,15 +152,15 @@ def join(context: MachineContext, command: IteratorJoin, now: Now, effects: Effe
 
 
 def client_heartbeat(
-    context: MachineContext, command: IteratorHeartbeat, now: Now, effects: Effects
+    context: MachineContext, command: IteratorHeartbeat, now: Now, effects: GroupEffects
 ) -> IteratorClientResponse:
-    """Raises UNKNOWN_MEMBER_ID."""
+    """Applies a heartbeat, and returns the client's assignment. Raises UNKNOWN_MEMBER_ID."""
     client = IteratorClient.find(context, command.group_id, command.client_id)
     client.step(now, effects)
     return client.described()
 
 
-def leave(context: MachineContext, command: IteratorLeave, now: Now, effects: Effects) -> IteratorClientResponse:
-    """Raises UNKNOWN_MEMBER_ID."""
+def leave(context: MachineContext, command: IteratorLeave, now: Now, effects: GroupEffects) -> IteratorClientResponse:
+    """Removes a client from its group. Raises UNKNOWN_MEMBER_ID."""
     IteratorClient.find(context, command.group_id, command.client_id).leave(now, effects)
     return IteratorClientResponse()

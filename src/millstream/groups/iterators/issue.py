@@ -1,19 +1,26 @@
-"""GetIterator, ListIterators, DeliverIterator and commits: what the coordinator does with iterators. docs/iterators.md
-has the states.
+"""Executes GetIterator, ListIterators, CommitIterator and DeliverIterator in the coordinator.
 
-Invariants: of a partition, a group has at most one iterator in flight, and it is with the client that has the partition
-in the group. An iterator is issued anew only when the one before is over: committed, past its time, of an older
-generation and the same client's, or of a client that no longer has the partition. Each issue is a record, and leaves
-when that is durable, so what was once issued is known after a restart. What was handed on of an iterator is part of its
-record, `0 <= handed <= messages_max` from its offset on, and ends with the iterator, however that ends.
+docs/iterators.md describes the states of an iterator.
+
+Invariants:
+- A group has at most one iterator of a partition in flight. It belongs to the client that has the partition in the
+  group.
+- The next iterator is issued only after the previous one has ended. An iterator ends when it is committed, when it
+  expires, when its own client gets one of a newer generation, or when its client loses the partition.
+- The iterator's record contains the number of delivered messages, counted from the iterator's offset:
+  `0 <= handed <= messages_max`. It is dropped when the iterator ends for any reason.
+
+Guarantee: each issue is a record, and the answer is sent when that record is durable. So every issued iterator is known
+after a restart.
 """
 
 from msgspec.structs import replace
 
+from millstream.coordination.effects import Now
 from millstream.groups.commands import CommitIterator, DeliverIterator, GetIterator, ListIterators
 from millstream.groups.committed_offsets import committed, store, stored
 from millstream.groups.consumer.group import ConsumerGroup
-from millstream.groups.effects import Effects, Now
+from millstream.groups.effects import GroupEffects
 from millstream.groups.iterators.clients import IteratorClient, check_names
 from millstream.groups.iterators.iterator import BEGINNING, END, MESSAGES_MAX, Iterator, member_id, told_of
 from millstream.groups.iterators.records import IssuedIterator, IssuedKey
@@ -22,19 +29,21 @@ from millstream.groups.records import OffsetKey
 from millstream.groups.responses import CommittedOffset, GivenIterator, IteratorList, IteratorResponse
 from millstream.groups.topic_image import TopicInfo
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
 from millstream.model.limits import NO_LEADER_EPOCH
 
 IN_FLIGHT_MIN_MS = 1_000
-_BROKERS_CHOICE = -1
+_DEFAULT_IN_FLIGHT = -1
 HANDED = -1
-"""The count of a commit that is to cover what was handed on."""
+"""The `count` of a commit that covers the delivered messages."""
 
 
-def get(context: MachineContext, command: GetIterator, now: Now, effects: Effects) -> IteratorResponse:
-    """The iterator of a partition that the client has: the one in flight, or the next one from where the group is.
+def get(context: MachineContext, command: GetIterator, now: Now, effects: GroupEffects) -> IteratorResponse:
+    """Returns the iterator of a partition that the client has: the one in flight, or a new one from the group's
+    position.
 
-    Raises INVALID_REQUEST, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION, GROUP_MAX_SIZE_REACHED,
-    and NOT_OWNER, which may come with the rebalance that makes the client the owner.
+    Raises INVALID_REQUEST, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION, GROUP_MAX_SIZE_REACHED and
+    NOT_OWNER. A request that gets NOT_OWNER may have started the rebalance that makes the client the owner.
     """
     client = IteratorClient.find(context, command.group_id, command.client_id)
     in_flight_ms = _in_flight_ms(context, command)
@@ -60,21 +69,23 @@ def get(context: MachineContext, command: GetIterator, now: Now, effects: Effect
             expires_ms=now.wall_ms + in_flight_ms,
         )
         context.issued.put(key, issued, now, effects)
-    return IteratorResponse(given=_give(context, key, issued, now, effects))
+    assert issued.client_id == client.client_id, "the client that has the partition also has its iterator in flight"
+    return IteratorResponse(given=_announced(context, key, issued, now, effects))
 
 
 def _in_flight_ms(context: MachineContext, command: GetIterator) -> int:
-    """How long the iterator is to be in flight; also looks at what else the request says. Raises INVALID_REQUEST."""
+    """Returns how long the iterator will be in flight, and checks the other fields of the request. Raises
+    INVALID_REQUEST."""
     settings = context.settings
     if command.messages_max < 1:
         raise _invalid("MaxMessages must be at least 1.")
     if command.start not in (BEGINNING, END):
         raise _invalid(f"Start must be {BEGINNING} for the beginning or {END} for the end.")
-    if command.in_flight_ms == _BROKERS_CHOICE:
+    if command.in_flight_ms == _DEFAULT_IN_FLIGHT:
         return settings.iterator_in_flight_ms
     if not IN_FLIGHT_MIN_MS <= command.in_flight_ms <= settings.iterator_in_flight_max_ms:
         raise _invalid(
-            f"InFlightMs must be {_BROKERS_CHOICE}, or {IN_FLIGHT_MIN_MS} to {settings.iterator_in_flight_max_ms}."
+            f"InFlightMs must be {_DEFAULT_IN_FLIGHT}, or {IN_FLIGHT_MIN_MS} to {settings.iterator_in_flight_max_ms}."
         )
     return command.in_flight_ms
 
@@ -83,13 +94,13 @@ def _topic(context: MachineContext, name: str, partition: int) -> TopicInfo:
     topic = context.topics.get(name)
     if topic is None or not 0 <= partition < topic.partitions:
         raise MillstreamError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of {name!r} to iterate over"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {partition} of topic {name!r} does not exist"
         )
     return topic
 
 
 def _is_current(issued: IssuedIterator, client: IteratorClient, topic: TopicInfo, left_ms: int) -> bool:
-    """Whether it is in flight with this client, and of the group's generation."""
+    """True if the iterator is in flight, belongs to this client, and has the group's generation."""
     is_its_own = issued.client_id == client.client_id and issued.topic_id == topic.topic_id
     return is_its_own and not issued.is_over and issued.generation == client.generation and left_ms > 0
 
@@ -100,14 +111,17 @@ def _life(context: MachineContext, before: IssuedIterator | None, topic: TopicIn
     return int.from_bytes(context.entropy.token(8), signed=True)
 
 
-def _give(context: MachineContext, key: IssuedKey, issued: IssuedIterator, now: Now, effects: Effects) -> GivenIterator:
-    """Hand it down to its server, and then to the client."""
-    given = _given(context, key, issued, now)
-    effects.told.append(told_of(given.iterator, given.left_ms))
+def _announced(
+    context: MachineContext, key: IssuedKey, issued: IssuedIterator, now: Now, effects: GroupEffects
+) -> GivenIterator:
+    """Returns the iterator for the client, and notifies the partition's server of it."""
+    given = _given_iterator(context, key, issued, now)
+    effects.notices.append(told_of(given.iterator, given.left_ms))
     return given
 
 
-def _given(context: MachineContext, key: IssuedKey, issued: IssuedIterator, now: Now) -> GivenIterator:
+def _given_iterator(context: MachineContext, key: IssuedKey, issued: IssuedIterator, now: Now) -> GivenIterator:
+    assert not issued.is_over, "an ended iterator is not returned to a client"
     return GivenIterator(_iterator(key, issued), context.issued.left_ms(key, now), issued.handed)
 
 
@@ -130,11 +144,11 @@ def _iterator(key: IssuedKey, issued: IssuedIterator) -> Iterator:
 # Commits.
 
 
-def commit(context: MachineContext, command: CommitIterator, now: Now, effects: Effects) -> IteratorResponse:
-    """Store how far the client has read, and give it the next iterator if the partition stays its own.
+def commit(context: MachineContext, command: CommitIterator, now: Now, effects: GroupEffects) -> IteratorResponse:
+    """Stores the position up to which the client has read. Returns the next iterator if the client keeps the partition.
 
-    A commit whose answer was lost may be repeated, and is answered as before. One that comes late still counts, as long
-    as the partition was not issued again and nobody else has it. Raises FOREIGN_ITERATOR, INVALID_REQUEST,
+    A client may repeat a commit whose answer was lost, and gets the same answer. A commit after the expiry is accepted
+    unless the partition was issued again or belongs to another client. Raises FOREIGN_ITERATOR, INVALID_REQUEST,
     UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION, ITERATOR_SETTLED, NOT_OWNER and NOTHING_HANDED.
     """
     iterator = command.iterator
@@ -145,66 +159,71 @@ def commit(context: MachineContext, command: CommitIterator, now: Now, effects: 
     position = _position(command, issued)
     if issued is not None and _is_repeated(issued, iterator, position):
         client.step(now, effects)
-        given = None if issued.is_over else _give(context, key, issued, now, effects)
+        given = None if issued.is_over else _announced(context, key, issued, now, effects)
         return IteratorResponse(given=given, position=position)
-    issued = _unsettled(client, topic, iterator, issued)
+    issued = _current(client, topic, iterator, issued)
     if command.count == HANDED and not issued.handed:
         raise MillstreamError(
             ErrorCode.NOTHING_HANDED,
-            f"nothing of {iterator.topic}-{iterator.partition} was handed on since it was last committed",
+            f"no messages of {iterator.topic}-{iterator.partition} were delivered since its last commit",
         )
     return _settle(context, client, key, issued, position, now, effects)
 
 
 def _check_named(context: MachineContext, command: CommitIterator | DeliverIterator) -> TopicInfo:
-    """The topic of the iterator that a client names as its own; raises what is wrong with the request alone."""
+    """Returns the topic of the iterator in a request. Raises the errors that the request alone reveals, such as an
+    iterator of another client."""
     iterator, count = command.iterator, command.count
     check_names(command.group_id, command.client_id)
     if (iterator.group_id, iterator.client_id) != (command.group_id, command.client_id):
         raise MillstreamError(
             ErrorCode.FOREIGN_ITERATOR,
-            f"the iterator is that of client {iterator.client_id} in group {iterator.group_id}, "
-            f"not of client {command.client_id} in group {command.group_id}",
+            f"the iterator belongs to client {iterator.client_id} in group {iterator.group_id}, "
+            f"not to client {command.client_id} in group {command.group_id}",
         )
-    is_handing = isinstance(command, DeliverIterator)
-    if not is_handing <= count <= iterator.messages_max and (is_handing or count != HANDED):
+    is_delivery = isinstance(command, DeliverIterator)
+    if not is_delivery <= count <= iterator.messages_max and (is_delivery or count != HANDED):
         raise _invalid(
-            f"Count must be {is_handing:d} to {iterator.messages_max}, which is what the iterator stands for."
+            f"Count must be {is_delivery:d} to {iterator.messages_max}, the number of messages of the iterator."
         )
     if iterator.offset < 0 and count > 0:
-        raise _invalid("Iterator has no offset yet: name the one that came with the messages.")
+        raise _invalid("Iterator has no offset yet: send the iterator that came with the messages.")
     topic = _topic(context, iterator.topic, iterator.partition)
     if topic.topic_id != iterator.topic_id:
         raise MillstreamError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {iterator.topic!r} was deleted since, and made anew"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {iterator.topic!r} was deleted and recreated after the iterator was issued",
         )
     return topic
 
 
-def _unsettled(
+def _current(
     client: IteratorClient, topic: TopicInfo, iterator: Iterator, issued: IssuedIterator | None
 ) -> IssuedIterator:
-    """What was issued, if that is this iterator and not over; raises NOT_OWNER or ITERATOR_SETTLED."""
+    """Returns the issued iterator if it is this one and has not ended. Raises NOT_OWNER or ITERATOR_SETTLED."""
     if not client.still_holds(iterator.topic_id, iterator.partition):
         raise _not_owner(client, topic, iterator.partition)
     if issued is None or issued.is_over or (issued.life, issued.issue) != (iterator.life, iterator.issue):
         raise MillstreamError(
             ErrorCode.ITERATOR_SETTLED,
-            f"{iterator.topic}-{iterator.partition} was committed or issued again since; get its iterator.",
+            f"the iterator of {iterator.topic}-{iterator.partition} was committed or replaced; get the current one",
         )
     return issued
 
 
-def _position(command: CommitIterator, issued: IssuedIterator | None) -> int:
-    """Where the group goes on; -1 as long as that is not an offset. By what was handed on: behind that, or where a
-    commit of it has put the group if nothing was handed on since."""
+def _position(command: CommitIterator, issued: IssuedIterator | None) -> Offset:
+    """Returns the group's position after this commit; -1 if the iterator has no offset yet.
+
+    A commit of the delivered messages moves the position to the end of these messages. A repeated commit finds no
+    delivered messages, and returns the position that the first attempt stored.
+    """
     if command.count != HANDED:
-        return command.iterator.offset + command.count if command.iterator.offset >= 0 else -1
-    return max(issued.offset, -1) + issued.handed if issued is not None else -1
+        return Offset(command.iterator.offset + command.count if command.iterator.offset >= 0 else -1)
+    return Offset(max(issued.offset, -1) + issued.handed if issued is not None else -1)
 
 
-def _is_repeated(issued: IssuedIterator, iterator: Iterator, position: int) -> bool:
-    """Whether this very commit was done before, and nothing since."""
+def _is_repeated(issued: IssuedIterator, iterator: Iterator, position: Offset) -> bool:
+    """True if the last change of the partition was the same commit."""
     done = issued.issue if issued.is_over else issued.after
     is_its_own = (issued.client_id, issued.life) == (iterator.client_id, iterator.life)
     return is_its_own and done == iterator.issue and max(issued.offset, -1) == position
@@ -215,16 +234,16 @@ def _settle(
     client: IteratorClient,
     key: IssuedKey,
     issued: IssuedIterator,
-    position: int,
+    position: Offset,
     now: Now,
-    effects: Effects,
+    effects: GroupEffects,
 ) -> IteratorResponse:
     if position >= 0:
         store(context, OffsetKey(*key), CommittedOffset(position, NO_LEADER_EPOCH, "", now.wall_ms), effects)
         stored(context, key.group_id, now)
         issued = replace(issued, offset=position)
     issued = replace(issued, handed=0)
-    # Over before the next step, so that a partition that is to go to somebody else goes with it.
+    # Ended before the next step, so that this step can release a partition that must move to another client.
     context.issued.put(key, replace(issued, is_over=True), now, effects)
     client.step(now, effects)
     if not client.has(issued.topic_id, key.partition):
@@ -237,27 +256,28 @@ def _settle(
         expires_ms=now.wall_ms + issued.in_flight_ms,
     )
     context.issued.put(key, issued, now, effects)
-    return IteratorResponse(given=_give(context, key, issued, now, effects), position=position)
+    return IteratorResponse(given=_announced(context, key, issued, now, effects), position=position)
 
 
-# What was handed on.
+# Deliveries.
 
 
-def deliver(context: MachineContext, command: DeliverIterator, now: Now, effects: Effects) -> IteratorResponse:
-    """Note that the client has handed on so many messages of the iterator, in place of what was noted before.
+def deliver(context: MachineContext, command: DeliverIterator, now: Now, effects: GroupEffects) -> IteratorResponse:
+    """Records that the client has delivered `count` messages of the iterator. This replaces an earlier record.
 
-    The iterator begins where they do from then on, and its time anew, unless the partition is to be another's. Raises
-    what a commit raises, and ITERATOR_EXPIRED for one that is no longer in flight.
+    From then on the iterator begins at the first of these messages. Its time in flight starts again, unless the
+    partition must move to another client. Raises the errors of a commit, and ITERATOR_EXPIRED for an iterator that is
+    not in flight.
     """
     iterator = command.iterator
     topic = _check_named(context, command)
     client = IteratorClient.find(context, command.group_id, command.client_id)
     key = IssuedKey(command.group_id, iterator.topic, iterator.partition)
-    issued = _unsettled(client, topic, iterator, context.issued.get(key))
+    issued = _current(client, topic, iterator, context.issued.get(key))
     if not context.issued.left_ms(key, now):
         raise MillstreamError(
             ErrorCode.ITERATOR_EXPIRED,
-            f"{iterator.topic}-{iterator.partition} is no longer in flight; get its iterator again",
+            f"the iterator of {iterator.topic}-{iterator.partition} has expired; get a new one",
         )
     client.step(now, effects)
     issued = replace(issued, offset=iterator.offset, handed=command.count)
@@ -266,22 +286,22 @@ def deliver(context: MachineContext, command: DeliverIterator, now: Now, effects
         context.issued.put(key, issued, now, effects)
     else:
         context.issued.note(key, issued, effects)
-    return IteratorResponse(given=_give(context, key, issued, now, effects))
+    return IteratorResponse(given=_announced(context, key, issued, now, effects))
 
 
-# What there is.
+# Listing and expiry.
 
 
 def listed(context: MachineContext, command: ListIterators, now: Now) -> IteratorList:
-    """What a client has in flight, or all clients; a client also what it handed on and may still commit, in flight or
-    not. Raises INVALID_GROUP_ID, INVALID_REQUEST or GROUP_ID_NOT_FOUND."""
+    """Returns the iterators in flight of all clients or of one client. For one client this includes delivered iterators
+    that it may still commit after their expiry. Raises INVALID_GROUP_ID, INVALID_REQUEST or GROUP_ID_NOT_FOUND."""
     check_names(command.group_id, command.client_id if command.client_id is not None else "all")
     group = context.groups.get(command.group_id)
     if not isinstance(group, ConsumerGroup):
         raise MillstreamError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {command.group_id} has no iterators.")
     is_own = command.client_id is not None
     given = (
-        _given(context, key, issued, now)
+        _given_iterator(context, key, issued, now)
         for key, issued in context.issued.of_group(command.group_id, command.client_id)
         if _is_held(group, key, issued)
     )
@@ -289,13 +309,15 @@ def listed(context: MachineContext, command: ListIterators, now: Now) -> Iterato
 
 
 def _is_held(group: ConsumerGroup, key: IssuedKey, issued: IssuedIterator) -> bool:
-    """Whether whom it was issued to still has the partition: a client that has left, and is back, has not."""
+    """True if the client of the iterator still has the partition. A client that left and joined again does not have
+    it."""
     held = group.members.holding(member_id(issued.client_id)).held
     return not issued.is_over and key.partition in held.get(issued.topic_id, ())
 
 
-def sweep(context: MachineContext, group_id: str, now: Now, effects: Effects) -> None:
-    """Forget what nobody can use any more: iterators of topics that are gone, and of clients that are."""
+def sweep(context: MachineContext, group_id: str, now: Now, effects: GroupEffects) -> None:
+    """Removes unusable iterators: those of deleted topics, and expired ones whose client no longer has the
+    partition."""
     group = context.groups[group_id]
     if not isinstance(group, ConsumerGroup):
         return

@@ -1,15 +1,16 @@
-"""What was issued of each partition to each group, and until when it is in flight.
+"""Stores the last issued iterator of each partition in each group, and when it expires.
 
-Every change makes its record, so that replaying the records gives the same. How long an iterator is in flight runs on
-the monotonic clock, which no record can hold: after a replay it has what the wall clock leaves of its time, but never
-more than it was issued for, so that a wall clock that was set back holds up nobody for longer.
+Every change appends its record, so replaying the records restores the same state. The time in flight is measured by the
+monotonic clock, which a record cannot contain. After a replay, an iterator has the time that remains by the wall clock,
+but at most its full time in flight. So a wall clock that was set back cannot delay other clients any longer than that.
 """
 
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from millstream.groups.effects import Effects, GroupLogRecord, Now
+from millstream.coordination.effects import LogRecord, Now
+from millstream.groups.effects import GroupEffects
 from millstream.groups.iterators.iterator import MEMBER_PREFIX, IteratorNotice
 from millstream.groups.iterators.records import (
     IssuedIterator,
@@ -19,38 +20,45 @@ from millstream.groups.iterators.records import (
     read_issued,
     read_issued_key,
 )
+from millstream.model.ids import TopicIdBytes
 
 Place = tuple[str, int]
 """Topic and partition."""
 
 
 class IssuedIterators:
-    """By group, then by topic and partition. A group has a place here exactly as long as something is known of it."""
+    """Issued iterators by group, topic and partition. A group has an entry exactly while it has an issued iterator."""
 
     __slots__ = ("_groups", "_held", "_until_ms")
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Place, IssuedIterator]] = {}
         self._held: dict[tuple[str, str], dict[Place, None]] = {}
-        """Places of what is not over, by group and client."""
+        """Partitions whose iterator has not ended, by group and client."""
         self._until_ms: dict[IssuedKey, int] = {}
 
     def get(self, key: IssuedKey) -> IssuedIterator | None:
         return self._groups.get(key.group_id, {}).get((key.topic, key.partition))
 
     def left_ms(self, key: IssuedKey, now: Now) -> int:
-        """For how long what was issued is still in flight, or could be if it is over; 0 when it no longer is."""
+        """Returns the remaining time in flight; 0 after the expiry.
+
+        The result may be above 0 for an iterator that has ended.
+        """
         return max(0, self._until_ms.get(key, 0) - now.monotonic_ms)
 
     def of_group(self, group_id: str, client_id: str | None = None) -> Iterator[tuple[IssuedKey, IssuedIterator]]:
-        """All, or what a client has that is not over. Nothing may be changed meanwhile."""
+        """Yields all issued iterators of a group, or only those of `client_id` that have not ended.
+
+        The store must not change during the iteration.
+        """
         issued = self._groups.get(group_id, {})
         for place in issued if client_id is None else self._held.get((group_id, client_id), ()):
             yield IssuedKey(group_id, *place), issued[place]
 
-    def in_flight(self, group_id: str, client_id: str, now: Now) -> dict[bytes, list[int]]:
-        """What a client has in flight: partitions by topic id."""
-        found: dict[bytes, list[int]] = {}
+    def in_flight(self, group_id: str, client_id: str, now: Now) -> dict[TopicIdBytes, list[int]]:
+        """Returns the partitions of which a client has iterators in flight, by topic id."""
+        found: dict[TopicIdBytes, list[int]] = {}
         for place in self._held.get((group_id, client_id), ()):
             if self.left_ms(IssuedKey(group_id, *place), now):
                 found.setdefault(self._groups[group_id][place].topic_id, []).append(place[1])
@@ -58,34 +66,40 @@ class IssuedIterators:
 
     # Changes, each with its record.
 
-    def put(self, key: IssuedKey, issued: IssuedIterator, now: Now, effects: Effects) -> None:
-        """Its time in flight begins."""
+    def put(self, key: IssuedKey, issued: IssuedIterator, now: Now, effects: GroupEffects) -> None:
+        """Stores an iterator, whose time in flight starts now."""
+        assert 0 <= issued.handed <= issued.messages_max, "no more messages are delivered than the iterator has"
         self._put(key, issued)
         self._until_ms[key] = now.monotonic_ms + issued.in_flight_ms
         effects.records.append(issued_record(key, issued))
 
-    def note(self, key: IssuedKey, issued: IssuedIterator, effects: Effects) -> None:
-        """What is known to be issued, with something new noted of it; its time goes on as it did."""
+    def note(self, key: IssuedKey, issued: IssuedIterator, effects: GroupEffects) -> None:
+        """Replaces a stored iterator without restarting its time in flight."""
+        assert 0 <= issued.handed <= issued.messages_max, "no more messages are delivered than the iterator has"
         until_ms = self._until_ms[key]
         self._put(key, issued)
         self._until_ms[key] = until_ms
         effects.records.append(issued_record(key, issued))
 
-    def drop(self, keys: Iterable[IssuedKey], effects: Effects) -> None:
+    def drop(self, keys: Iterable[IssuedKey], effects: GroupEffects) -> None:
         for key in keys:
             self._remove(key)
             effects.records.append(issued_tombstone(key))
 
-    def drop_group(self, group_id: str, effects: Effects) -> None:
+    def drop_group(self, group_id: str, effects: GroupEffects) -> None:
         self.drop([key for key, _ in self.of_group(group_id)], effects)
 
-    def moved_on(self, group_id: str, generation: int, effects: Effects) -> None:
-        """The group has shared out anew: the servers hear of it, so that nobody is given a next iterator."""
-        for key, issued in self.of_group(group_id):
-            effects.told.append(IteratorNotice(group_id, issued.life, issued.topic_id, key.partition, generation))
+    def moved_on(self, group_id: str, generation: int, effects: GroupEffects) -> None:
+        """Notifies the partitions' servers that the group has a new assignment.
 
-    def abandon(self, group_id: str, member_id: str, now: Now, effects: Effects) -> None:
-        """A member is gone: if it was a client, what it had is over, and no commit of it counts any more."""
+        The servers then return no further iterators of older generations.
+        """
+        for key, issued in self.of_group(group_id):
+            effects.notices.append(IteratorNotice(group_id, issued.life, issued.topic_id, key.partition, generation))
+
+    def abandon(self, group_id: str, member_id: str, now: Now, effects: GroupEffects) -> None:
+        """Ends the iterators of a removed member, if it is an iterator client. Commits that arrive later are
+        refused."""
         client_id = member_id.removeprefix(MEMBER_PREFIX)
         for place in list(self._held.get((group_id, client_id), ())) if client_id != member_id else ():
             issued = self._groups[group_id][place]
@@ -94,8 +108,8 @@ class IssuedIterators:
 
     # The log.
 
-    def replay(self, record: GroupLogRecord) -> None:
-        """Take in a record whose key says that it is one of these; MalformedMessageError if it is not laid out so."""
+    def replay(self, record: LogRecord) -> None:
+        """Applies a record whose key identifies it as an issued iterator. Raises MalformedMessageError."""
         key = read_issued_key(record.key)
         if record.value is None:
             self._remove(key)
@@ -103,12 +117,12 @@ class IssuedIterators:
             self._put(key, read_issued(record.value))
 
     def loaded(self, group_id: str, now: Now) -> None:
-        """Replay is over: what is in flight goes on to be."""
+        """Restarts the time in flight of a group's iterators, after the replay."""
         for key, issued in self.of_group(group_id):
             left_ms = min(max(0, issued.expires_ms - now.wall_ms), issued.in_flight_ms)
             self._until_ms[key] = now.monotonic_ms + left_ms
 
-    def dump(self) -> Iterator[GroupLogRecord]:
+    def dump(self) -> Iterator[LogRecord]:
         for group_id in self._groups:
             for key, issued in self.of_group(group_id):
                 yield issued_record(key, issued)

@@ -1,23 +1,26 @@
-"""What an iterator is, and what the coordinator tells the server that it is read from."""
+"""Defines iterators, and the notices about them from the coordinator to the servers of partitions."""
 
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from millstream.model.ids import Offset, TopicIdBytes
+
 BEGINNING, END = -2, -1
-"""Offsets that the partition's server puts in figures, because only it knows them."""
+"""Placeholder offsets. The partition's server replaces them by numbers, which only it knows."""
 
 MESSAGES_MAX = 100_000
-"""Messages that one iterator may stand for, whatever its client would take."""
+"""Maximum number of messages of one iterator, whatever its client requests."""
 
 NAME_BYTES_MAX = 255
-"""Of groups and clients that use iterators: both stand in every iterator."""
+"""Maximum length of the names of groups and clients that use iterators; every iterator contains both."""
 
 MEMBER_PREFIX = "iterators/"
-"""What the member id of a client begins with, so that it is nobody else's by accident."""
+"""Prefix of the member ids of iterator clients, so that they cannot collide with other members by accident."""
 
 CLOCK_TOLERANCE_MS = 5_000
-"""How far the wall clocks of two brokers may be apart before an iterator's time ends too early, or too late."""
+"""Tolerated difference between the wall clocks of two brokers. A larger one makes iterators expire too early or too
+late."""
 
 
 def member_id(client_id: str) -> str:
@@ -25,44 +28,47 @@ def member_id(client_id: str) -> str:
 
 
 class Iterator(Struct, frozen=True):
-    """The right of one client to read up to `messages_max` messages of a partition for its group, from `offset` on."""
+    """The right of one client to read up to `messages_max` messages of a partition for its group, starting at
+    `offset`."""
 
     group_id: str
     client_id: str
     topic: str
-    topic_id: bytes
-    """16 bytes."""
+    topic_id: TopicIdBytes
+    """The 16 bytes of the UUID."""
     partition: int
-    offset: int
-    """Or BEGINNING or END."""
+    offset: Offset
+    """An offset, or BEGINNING or END."""
     messages_max: int
     generation: int
-    """Of the group, when it was issued."""
+    """The group's generation when the iterator was issued."""
     life: int
-    """Drawn when the partition was first issued to the group: tells a group from an earlier one of the same name."""
+    """Random number, drawn for the first iterator of the partition in this group. It distinguishes the group from an
+    earlier group of the same name."""
     issue: int
-    """Counts what was issued of the partition in this life."""
+    """Number of this iterator among those of the partition with the same `life`."""
     expires_ms: int
-    """When it is no longer in flight, on the wall clock of whoever issued it."""
+    """Expiry time by the wall clock of the issuing broker."""
 
 
 class IteratorNotice(NamedTuple):
-    """What a coordinator tells the server of a partition, and expects no answer to. It is only ever told forward."""
+    """A one-way message from the coordinator to the server of a partition. The server ignores notices that are older
+    than what it already knows."""
 
     group_id: str
     life: int
-    topic_id: bytes
+    topic_id: TopicIdBytes
     partition: int
     generation: int
-    """The group has come so far."""
+    """The group's latest generation."""
     issue: int = 0
-    """This was issued in that generation; 0 when nothing was."""
+    """Number of the iterator that was issued in this generation; 0 for none."""
     left_ms: int = 0
-    """So long it is still in flight."""
+    """Remaining time in flight."""
 
 
 def told_of(iterator: Iterator, left_ms: int) -> IteratorNotice:
-    """That this was issued."""
+    """Returns the notice that reports an issued iterator."""
     return IteratorNotice(
         iterator.group_id,
         iterator.life,

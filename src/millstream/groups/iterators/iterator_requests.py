@@ -1,5 +1,6 @@
-"""From what is asked of iterators to who does it; every refusal becomes an answer that says why."""
+"""Dispatches iterator commands to their handlers, and turns raised errors into answers."""
 
+from millstream.coordination.effects import Now
 from millstream.groups.commands import (
     CommitIterator,
     DeliverIterator,
@@ -10,7 +11,7 @@ from millstream.groups.commands import (
     IteratorLeave,
     ListIterators,
 )
-from millstream.groups.effects import Effects, Now
+from millstream.groups.effects import GroupEffects
 from millstream.groups.failures import failed
 from millstream.groups.iterators import clients, issue
 from millstream.groups.machine_context import MachineContext
@@ -18,9 +19,9 @@ from millstream.groups.responses import Answer
 from millstream.model.errors import MillstreamError
 
 
-def answer(context: MachineContext, command: IteratorCommand, now: Now, effects: Effects) -> Answer:
-    """What was changed before a refusal stays changed, and is in the effects: a client that does not own a partition
-    has been heard of all the same, and may have started a rebalance."""
+def answer(context: MachineContext, command: IteratorCommand, now: Now, effects: GroupEffects) -> Answer:
+    """Executes an iterator command. Changes before an error remain and are in the effects. For example, a request for a
+    partition that the client does not own still counts as a heartbeat and may have started a rebalance."""
     try:
         match command:
             case IteratorJoin():

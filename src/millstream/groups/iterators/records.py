@@ -1,6 +1,7 @@
-"""The record of what was last issued of a partition to a group, in a layout of our own.
+"""Encodes and decodes the record of the last issued iterator of a partition in a group, in a layout of Millstream's
+own.
 
-Its key has version 1000, out of the way of Kafka's, whose tools pass over versions they do not know.
+Its key has version 1000, far from the versions of Kafka, whose tools ignore versions that they do not know.
 """
 
 from typing import NamedTuple
@@ -8,7 +9,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from millstream.groups.effects import GroupLogRecord
+from millstream.coordination.effects import LogRecord
+from millstream.model.ids import Offset, TopicIdBytes
 from millstream.wire.messages import read_versioned, write_versioned
 
 ITERATOR_KEY = 1_000
@@ -22,33 +24,33 @@ class IssuedKey(NamedTuple):
 
 
 class IssuedIterator(Struct, frozen=True):
-    """The last iterator of a partition that a group was given. It is replaced by the next, and so are its numbers."""
+    """The last iterator of a partition that was issued to a group. The next one replaces it."""
 
     client_id: str
-    topic_id: bytes
+    topic_id: TopicIdBytes
     generation: int
     life: int
     issue: int
     after: int
-    """The issue whose commit this one followed; 0 if none."""
-    offset: int
+    """Number of the previous iterator, if its commit issued this one; otherwise 0."""
+    offset: Offset
     messages_max: int
     in_flight_ms: int
     expires_ms: int
-    """Wall clock."""
+    """Wall-clock time."""
     handed: int = 0
-    """So many messages, from `offset` on, were handed on by its client."""
+    """Number of messages, starting at `offset`, that the client has delivered."""
     is_over: bool = False
-    """It was committed, and its client was given no next one: `offset` is where the group goes on. Or its client is
-    gone: then nothing was issued under this number."""
+    """True if the iterator has ended. If it ended by a commit that issued no next iterator, `offset` is the group's
+    position. If its client was removed, no iterator was issued under this number."""
 
 
-def issued_record(key: IssuedKey, issued: IssuedIterator) -> GroupLogRecord:
-    return GroupLogRecord(_key(key), write_versioned("IssuedIteratorValue", _VALUE_VERSION, asdict(issued)))
+def issued_record(key: IssuedKey, issued: IssuedIterator) -> LogRecord:
+    return LogRecord(_key(key), write_versioned("IssuedIteratorValue", _VALUE_VERSION, asdict(issued)))
 
 
-def issued_tombstone(key: IssuedKey) -> GroupLogRecord:
-    return GroupLogRecord(_key(key), None)
+def issued_tombstone(key: IssuedKey) -> LogRecord:
+    return LogRecord(_key(key), None)
 
 
 def _key(key: IssuedKey) -> bytes:
@@ -56,12 +58,12 @@ def _key(key: IssuedKey) -> bytes:
 
 
 def read_issued_key(key: bytes) -> IssuedKey:
-    """MalformedMessageError if it is not laid out as a key of this kind."""
+    """Decodes the key of an issued iterator. Raises MalformedMessageError."""
     fields = read_versioned("IssuedIteratorKey", key)
     return IssuedKey(fields["group_id"], fields["topic"], fields["partition"])
 
 
 def read_issued(value: bytes) -> IssuedIterator:
-    """MalformedMessageError if it is not laid out so."""
+    """Decodes the value of an issued iterator. Raises MalformedMessageError."""
     fields = read_versioned("IssuedIteratorValue", value)
     return IssuedIterator(**(fields | {"topic_id": bytes(fields["topic_id"])}))

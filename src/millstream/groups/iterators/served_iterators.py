@@ -1,16 +1,18 @@
-"""What the server of a partition knows of the iterators that are read from it: the highest generations, and no more.
+"""Checks iterators on the server of a partition, which remembers only the latest generations.
 
-It asks nobody. What it knows it was told by a coordinator, or has seen in an iterator, whose signature was checked
-before it came here. Knowing nothing, as after a start, it goes by the iterator alone. None of this decides who reads
-for a group, only how early somebody notices who no longer does: a commit is the coordinator's to accept.
+The server asks no other broker. It knows what the coordinator's notices contain, and the iterators that it has seen;
+their signatures were verified before. Without such knowledge, for example after a start, it relies on the iterator
+alone. These checks do not decide which client reads for a group. They only inform a client early that it lost the
+partition; the coordinator decides which commits are accepted.
 
-Time: what a coordinator told of is in flight by the monotonic clock, from then on. Only an iterator that comes first by
-itself is held against the wall clock, with a tolerance for the clocks of others, and runs on the monotonic one from
-then on too. One whose time ends further ahead than any can was issued by a clock that differs more than that, or ours
-was set back: it is as good as expired, until a coordinator tells of it.
+Expiry: an iterator that the coordinator announced expires by the monotonic clock, counted from the notice. An iterator
+that arrives without a notice is first checked against the wall clock, with a tolerance for differing clocks, and
+expires by the monotonic clock from then on. Its expiry time may be further ahead than any time in flight allows. Then
+its broker's clock differs by more than the tolerance, or this clock was set back. Such an iterator counts as expired
+until a notice announces it.
 
-Bounds: what is known of a partition is forgotten when no iterator from then can be in flight any more, and earlier
-where there is too much of it.
+Limits: an entry of a partition is removed when none of its iterators can be in flight any more, or earlier if there are
+too many entries.
 """
 
 from collections import OrderedDict
@@ -20,106 +22,114 @@ from msgspec import Struct
 
 from millstream.groups.iterators.iterator import CLOCK_TOLERANCE_MS, Iterator, IteratorNotice
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicIdBytes
 from millstream.seams.clock import Clock
 
 KNOWN_MAX = 100_000
-"""Partitions of groups of which something is known; the one that was heard of longest ago goes first."""
+"""Maximum number of entries, one per group and partition; the least recently updated entry is removed first."""
 
 
-class _Place(NamedTuple):
+class _Key(NamedTuple):
     group_id: str
     life: int
-    topic_id: bytes
+    topic_id: TopicIdBytes
     partition: int
 
 
-class _Known(Struct):
-    """Invariant: `generation <= group_generation`."""
+class _Entry(Struct):
+    """Latest known state of a partition in a group. Invariant: `generation <= group_generation`."""
 
     heard_ms: int
     generation: int = -1
-    """The highest that an iterator had."""
+    """Highest generation of an iterator."""
     group_generation: int = -1
-    """The highest that the group is known to have come to."""
+    """Highest known generation of the group."""
     issue: int = 0
     until_ms: int = 0
-    """When the iterator of this issue, of the highest generation, is no longer in flight."""
+    """Expiry of the iterator with this issue number and the highest generation."""
+
+    def check(self) -> None:
+        assert self.generation <= self.group_generation, "no iterator has a generation beyond that of its group"
 
 
 class ServedIterators:
-    def __init__(self, clock: Clock, in_flight_max_ms: int, known_max: int = KNOWN_MAX) -> None:
+    """The entries of all partitions that this broker serves to iterators."""
+
+    def __init__(self, clock: Clock, in_flight_max_ms: int, *, known_max: int = KNOWN_MAX) -> None:
         self._clock = clock
         self._longest_ms = in_flight_max_ms + 2 * CLOCK_TOLERANCE_MS
-        self._known_max = known_max
-        self._known: OrderedDict[_Place, _Known] = OrderedDict()
+        self._entries_max = known_max
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._entries)
 
     def told(self, told: IteratorNotice) -> None:
-        """A coordinator says how far a group is with a partition. What is older than what is known changes nothing."""
+        """Applies a notice of a coordinator. Information that is older than the entry changes nothing."""
         now_ms = self._now_ms()
-        known = self._heard_of(_Place(*told[:4]), now_ms)
-        known.group_generation = max(known.group_generation, told.generation)
-        if told.issue and (told.generation, told.issue) >= (known.generation, known.issue):
-            known.generation, known.issue = told.generation, told.issue
-            known.until_ms = now_ms + told.left_ms
+        entry = self._touched(_Key(*told[:4]), now_ms)
+        entry.group_generation = max(entry.group_generation, told.generation)
+        if told.issue and (told.generation, told.issue) >= (entry.generation, entry.issue):
+            entry.generation, entry.issue = told.generation, told.issue
+            entry.until_ms = now_ms + told.left_ms
+        entry.check()
 
     def has_next(self, iterator: Iterator) -> bool:
-        """Whether what was read with this iterator has a next one: not if its group has shared out anew since."""
-        known = self._known.get(_place(iterator))
-        return known is None or iterator.generation >= known.group_generation
+        """True if reading with this iterator may return a next one: its group has not rebalanced since."""
+        entry = self._entries.get(_key(iterator))
+        return entry is None or iterator.generation >= entry.group_generation
 
     def check(self, iterator: Iterator) -> None:
-        """Raises FENCED_ITERATOR for one of a generation below the highest, ITERATOR_EXPIRED for one that is no longer
-        in flight."""
+        """Raises FENCED_ITERATOR if a newer generation was issued, and ITERATOR_EXPIRED if the iterator is not in
+        flight."""
         now_ms = self._now_ms()
-        place = _place(iterator)
-        known = self._known.get(place)
-        if known is not None and iterator.generation < known.generation:
+        key = _key(iterator)
+        entry = self._entries.get(key)
+        if entry is not None and iterator.generation < entry.generation:
             raise MillstreamError(
                 ErrorCode.FENCED_ITERATOR,
                 f"{iterator.topic}-{iterator.partition} was issued to group {iterator.group_id} in generation "
-                f"{known.generation} since; the iterator is of {iterator.generation}",
+                f"{entry.generation} since; the iterator is of {iterator.generation}",
             )
-        if known is not None and (known.generation, known.issue) == (iterator.generation, iterator.issue):
-            if now_ms >= known.until_ms:
+        if entry is not None and (entry.generation, entry.issue) == (iterator.generation, iterator.issue):
+            if now_ms >= entry.until_ms:
                 raise _expired(iterator)
         else:
             left_ms = iterator.expires_ms + CLOCK_TOLERANCE_MS - self._clock.wall_ms()
             if not 0 < left_ms <= self._longest_ms:
                 raise _expired(iterator)
-            self._seen(place, iterator, left_ms, now_ms)
+            self._note_seen(key, iterator, left_ms=left_ms, now_ms=now_ms)
 
-    def _seen(self, place: _Place, iterator: Iterator, left_ms: int, now_ms: int) -> None:
-        known = self._heard_of(place, now_ms)
-        if (iterator.generation, iterator.issue) > (known.generation, known.issue):
-            known.generation, known.issue = iterator.generation, iterator.issue
-            known.group_generation = max(known.group_generation, known.generation)
-            known.until_ms = now_ms + left_ms
+    def _note_seen(self, key: _Key, iterator: Iterator, *, left_ms: int, now_ms: int) -> None:
+        entry = self._touched(key, now_ms)
+        if (iterator.generation, iterator.issue) > (entry.generation, entry.issue):
+            entry.generation, entry.issue = iterator.generation, iterator.issue
+            entry.group_generation = max(entry.group_generation, entry.generation)
+            entry.until_ms = now_ms + left_ms
+        entry.check()
 
-    def _heard_of(self, place: _Place, now_ms: int) -> _Known:
-        known = self._known.setdefault(place, _Known(now_ms))
-        known.heard_ms = now_ms
-        self._known.move_to_end(place)
-        while len(self._known) > self._known_max or self._oldest_ms + self._longest_ms < now_ms:
-            self._known.popitem(last=False)
-        return known
+    def _touched(self, key: _Key, now_ms: int) -> _Entry:
+        entry = self._entries.setdefault(key, _Entry(now_ms))
+        entry.heard_ms = now_ms
+        self._entries.move_to_end(key)
+        while len(self._entries) > self._entries_max or self._oldest_ms + self._longest_ms < now_ms:
+            self._entries.popitem(last=False)
+        return entry
 
     @property
     def _oldest_ms(self) -> int:
-        return next(iter(self._known.values())).heard_ms
+        return next(iter(self._entries.values())).heard_ms
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic_s() * 1000)
 
 
-def _place(iterator: Iterator) -> _Place:
-    return _Place(iterator.group_id, iterator.life, iterator.topic_id, iterator.partition)
+def _key(iterator: Iterator) -> _Key:
+    return _Key(iterator.group_id, iterator.life, iterator.topic_id, iterator.partition)
 
 
 def _expired(iterator: Iterator) -> MillstreamError:
     return MillstreamError(
         ErrorCode.ITERATOR_EXPIRED,
-        f"the iterator of {iterator.topic}-{iterator.partition} is no longer in flight; get it again",
+        f"the iterator of {iterator.topic}-{iterator.partition} has expired; get a new one",
     )

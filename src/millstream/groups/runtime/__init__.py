@@ -1,1 +1,1 @@
-"""The runtime that keeps group state in `__consumer_offsets`: shards, loading, projections."""
+"""Runs the state machine of groups on shards of `__consumer_offsets`, and projects its state into SQL tables."""

@@ -1,1 +1,1 @@
-"""The message ids that a partition recognises within the window: an index in memory, sorted runs on disk."""
+"""Indexes the message ids that a partition recognises within the window, in memory and in sorted runs on disk."""

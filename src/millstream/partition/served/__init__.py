@@ -1,1 +1,1 @@
-"""The partitions that this broker serves: opened at start, created, grown, deleted, and maintained."""
+"""Opens, creates, grows, deletes and maintains the partitions that this broker serves."""

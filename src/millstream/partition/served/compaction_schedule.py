@@ -1,4 +1,4 @@
-"""Compaction from time to time: which partitions want it, and what it must leave of them."""
+"""Runs compaction rounds over all partitions of compacted topics."""
 
 import asyncio
 import logging
@@ -7,24 +7,24 @@ from contextlib import suppress
 from typing import Protocol
 
 from millstream.model.errors import MillstreamError
-from millstream.partition.partition import Partition
+from millstream.partition.leadership import Leadership
 from millstream.storage.store import LogStore
 
 INTERVAL_S = 15.0
-"""How late compaction looks at the latest, when it has nothing to do."""
+"""Time between two rounds."""
 
 _SLICE = 100
 _log = logging.getLogger(__name__)
 
 
 class Compactable(Protocol):
-    """What cleaning knows of the registry."""
+    """The part of the registry that compaction uses."""
 
-    def all(self) -> Sequence[Partition]: ...
+    def all(self) -> Sequence[Leadership]: ...
 
 
 class CompactionSchedule:
-    """Rounds over all partitions of compacted topics, one after another. Ended by `stop`."""
+    """Runs one round after another until `stop`."""
 
     def __init__(self, kept: Compactable, store: LogStore, interval_s: float = INTERVAL_S) -> None:
         self._kept = kept
@@ -37,14 +37,14 @@ class CompactionSchedule:
         self._rounds = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """No more rounds; one that is under way gives up soon and leaves the logs as they were or cleaned."""
+        """Stop the rounds. A running round ends early and leaves each log either unchanged or cleaned."""
         self._stopping.set()
         await self._store.stop_cleaning()
         if self._rounds is not None:
             await asyncio.wait([self._rounds])
 
     async def round(self) -> None:
-        """Clean what is dirty enough."""
+        """Clean the logs whose cleanable part is large enough."""
         wanted = {}
         for count, partition in enumerate(self._kept.all()):
             if count % _SLICE == 0:
@@ -56,12 +56,12 @@ class CompactionSchedule:
             if partition.is_closed:
                 continue
             try:
-                await partition.cleaned()
+                await partition.replica.cleaned()
             except MillstreamError as error:
-                _log.warning("no snapshot of what was cleaned", extra={"partition": str(partition), "why": str(error)})
+                _log.warning("snapshot after compaction failed", extra={"partition": str(partition), "why": str(error)})
 
     async def _run(self) -> None:
-        """Whatever fails is reported and tried again in the next round; it must not end the rounds."""
+        """Run rounds until `stop`. A failed round is logged, and the next round tries again."""
         while not self._stopping.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), self._interval_s)
@@ -70,4 +70,4 @@ class CompactionSchedule:
             try:
                 await self.round()
             except Exception as error:
-                _log.warning("cleaning failed, will be tried again", extra={"why": repr(error)})
+                _log.warning("compaction failed, the next round tries again", extra={"why": repr(error)})

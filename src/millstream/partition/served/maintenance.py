@@ -1,7 +1,7 @@
-"""What has to be done from time to time: retention, forgetting silent producers, snapshots, and trying again.
+"""Runs periodic maintenance: retention, expiry of producers and message ids, snapshots, and retries of failed work.
 
-Rounds go over the partitions in slices and let the event loop run in between, so many partitions hold nobody up.
-Compaction, which takes longer, has rounds of its own (see `compaction_schedule`).
+Rounds process the partitions in slices and let the event loop run between slices, so many partitions do not block it.
+Compaction takes longer and has rounds of its own (see `compaction_schedule`).
 """
 
 import asyncio
@@ -12,37 +12,43 @@ from functools import partial
 from typing import Protocol
 
 from millstream.model.errors import MillstreamError
-from millstream.partition.partition import Partition
+from millstream.model.ids import TopicId
+from millstream.partition.leadership import Leadership
+from millstream.partition.replica import Replica
 from millstream.partition.served.compaction_schedule import INTERVAL_S as CLEANING_INTERVAL_S
 from millstream.partition.served.compaction_schedule import CompactionSchedule
 from millstream.seams.clock import Clock
 from millstream.storage.store import LogStore
 
 INTERVAL_S = 10.0
-"""How late retention looks at the latest."""
+"""Time between two rounds, and so the delay of retention."""
 
 SNAPSHOT_AFTER_BATCHES = 10_000
-"""So many batches may have to be replayed after a crash, and those of one round."""
+"""A round writes the snapshot of a partition with this many new batches, which bounds the replay after a crash."""
 
 _SAVE_MORE_EVERY = 60
 _SAVE_MORE_FROM = 100
-"""Every so many rounds partitions with this few new batches are saved too, so that many of them start fast as well.
-Fewer are not worth the flushes: they are replayed sooner than their snapshots are read."""
+"""Every `_SAVE_MORE_EVERY` rounds, partitions with at least `_SAVE_MORE_FROM` new batches are saved too, so that a
+broker with many partitions starts fast. Fewer batches are replayed faster than a snapshot is read."""
 
 _SLICE = 100
 _SAVED_AT_ONCE = 8
 _LAST_SAVE_S = 0.3
-"""A stop may spend so long on snapshots; a partition left out is replayed at the next start."""
+"""Maximum time for snapshots at shutdown. A partition without one is replayed at the next start."""
 
 _log = logging.getLogger(__name__)
 
 
 class MaintainedPartitions(Protocol):
-    """What upkeep knows of the registry."""
+    """The part of the registry that maintenance uses."""
 
-    def all(self) -> list[Partition]: ...
+    def all(self) -> list[Leadership]: ...
 
-    async def heal(self, partition: Partition) -> None: ...
+    def replicas(self) -> list[Replica]: ...
+
+    def get_by_id(self, topic_id: TopicId, number: int) -> Leadership | None: ...
+
+    async def heal(self, partition: Leadership) -> None: ...
 
     async def finish_changes(self) -> None: ...
 
@@ -63,16 +69,16 @@ class Maintenance:
         self._stopping = asyncio.Event()
         self._rounds: asyncio.Task[None] | None = None
         self._healing: set[asyncio.Task[None]] = set()
-        self._saving: dict[Partition, asyncio.Task[None]] = {}
+        self._saving: dict[Replica, asyncio.Task[None]] = {}
 
     def start(self) -> None:
         self._rounds = asyncio.create_task(self._run())
         self.cleaning.start()
 
     async def stop(self) -> None:
-        """No more rounds; save what fits into a short time."""
-        # The round ends by itself, at the next partition: cancelled, it could leave a worker that writes the same
-        # snapshot as the last save, at the same time.
+        """Stop the rounds and save snapshots for a short time."""
+        # The running round ends by itself at the next partition. If it were cancelled, a worker could still be writing
+        # a snapshot while the last save writes the same one.
         self._stopping.set()
         await self.cleaning.stop()
         if self._rounds is not None:
@@ -80,62 +86,67 @@ class Maintenance:
         if under_way := self._healing.union(self._saving.values()):
             await asyncio.wait(under_way)
         deadline_s = self._clock.monotonic_s() + _LAST_SAVE_S
-        partitions = sorted(self._kept.all(), key=lambda partition: -partition.unsaved_batches)
-        while partitions and partitions[0].unsaved_batches and self._clock.monotonic_s() < deadline_s:
-            now, partitions = partitions[:_SAVED_AT_ONCE], partitions[_SAVED_AT_ONCE:]
-            await asyncio.gather(*(partition.save_state() for partition in now))
+        replicas = self._kept.replicas()
+        replicas.sort(key=lambda replica: -replica.unsaved_batches)
+        while replicas and replicas[0].unsaved_batches and self._clock.monotonic_s() < deadline_s:
+            now, replicas = replicas[:_SAVED_AT_ONCE], replicas[_SAVED_AT_ONCE:]
+            await asyncio.gather(*(replica.save_state() for replica in now))
 
-    def heal_soon(self, partition: Partition) -> None:
-        """A partition's log was cut back: bring it into service again; a round tries later if that fails now."""
+    def heal_soon(self, partition: Leadership) -> None:
+        """Start to bring a suspended partition back into service. If that fails, a later round tries again."""
         task = asyncio.create_task(self._try("healing a partition", partial(self._kept.heal, partition)))
         self._healing.add(task)
         task.add_done_callback(self._healing.discard)
 
-    def save_soon(self, partition: Partition) -> None:
-        """A partition knows many new message ids: write them down."""
-        if partition not in self._saving and not self._stopping.is_set():
-            task = asyncio.create_task(self._try("saving message ids", partial(self._save_ids, partition)))
-            self._saving[partition] = task
-            task.add_done_callback(lambda _: self._saving.pop(partition))
+    def save_soon(self, replica: Replica) -> None:
+        """Start to save the message ids of a replica, unless a save is running."""
+        if replica not in self._saving and not self._stopping.is_set():
+            task = asyncio.create_task(self._try("saving message ids", partial(self._save_ids, replica)))
+            self._saving[replica] = task
+            task.add_done_callback(lambda _: self._saving.pop(replica))
 
-    async def _save_ids(self, partition: Partition) -> None:
-        await partition.save_ids()
-        await partition.merge_ids(self._stopping.is_set)
+    async def _save_ids(self, replica: Replica) -> None:
+        await replica.save_ids()
+        await replica.merge_ids(self._stopping.is_set)
 
     async def round(self, number: int = 0) -> None:
-        """Look at every partition once."""
+        """Maintain every replica once, and its leadership if this broker leads the partition."""
         save_from = SNAPSHOT_AFTER_BATCHES if number % _SAVE_MORE_EVERY else _SAVE_MORE_FROM
-        for count, partition in enumerate(self._kept.all()):
+        for count, replica in enumerate(self._kept.replicas()):
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
             if self._stopping.is_set():
                 return
-            if partition.is_closed:
-                continue
-            if partition.is_suspended:
+            partition = self._kept.get_by_id(*replica.key)
+            if partition is not None and partition.is_suspended:
                 await self._try("healing a partition", partial(self._kept.heal, partition))
-                continue
-            if partition.wants_saving:
-                self.save_soon(partition)
+            elif replica.is_current:
+                await self._maintain(replica, partition, save_from)
+        await self._try("finishing interrupted changes", self._kept.finish_changes)
+
+    async def _maintain(self, replica: Replica, partition: Leadership | None, save_from: int) -> None:
+        if replica.wants_saving:
+            self.save_soon(replica)
+        replica.expire()
+        if partition is not None:
             try:
-                partition.upkeep()
+                partition.apply_retention()
             except MillstreamError as error:
                 _log.warning("retention failed", extra={"partition": str(partition), "why": str(error)})
-            if partition.unsaved_batches >= save_from:
-                await partition.save_state()
-        await self._try("finishing what was begun", self._kept.finish_changes)
+        if replica.unsaved_batches >= save_from:
+            await replica.save_state()
 
     async def _run(self) -> None:
         number = 1
         while not self._stopping.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), self._interval_s)
-            await self._try("upkeep", partial(self.round, number))
+            await self._try("maintenance", partial(self.round, number))
             number += 1
 
-    async def _try(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """A failure here is reported and tried again in the next round; it must not end the rounds."""
+    async def _try(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work` and log a failure. The next round tries again."""
         try:
             await work()
         except Exception as error:
-            _log.warning("%s failed, will be tried again", what, extra={"why": str(error)})
+            _log.warning("%s failed, the next round tries again", name, extra={"why": str(error)})

@@ -1,13 +1,14 @@
-"""More partitions for a topic that is there: catalog and logs, in an order that a crash may break off anywhere.
+"""Adds partitions to an existing topic, in an order of steps that a crash may interrupt anywhere.
 
-The catalog notes the new partitions first, then their logs are made, then the catalog counts them in; only then are
-they served. What a crash leaves is finished at the next start: rows that are noted get the logs they lack and are
-counted in, so nothing that has a log is ever without a row, and nothing that counts without its log.
+First the catalog stores rows for the new partitions. Then their logs are created. Then the catalog marks the growth as
+finished, and only then are the partitions served. After a crash the next start completes the growth: it creates missing
+logs for the stored rows and finishes the growth. So no log is ever without a row, and no finished partition is without
+a log.
 
-What a failure leaves while the broker runs is undone by `settle`: it asks the catalog which of the two it was, since a
-commit that reported an error may have happened, and either takes the logs and then the rows away again, or finds the
-partitions counted in. Until it succeeds the topic is as it was for everybody; a crash before that finishes what was
-begun, although whoever asked for it was told of an error.
+After a failure of a running broker, `settle` restores consistency. A commit that reported an error may still have
+happened, so `settle` asks the catalog. Either it removes the logs and then the rows, or it finds the growth finished.
+Until `settle` succeeds, clients see the topic unchanged. A crash before that completes the growth, although its caller
+got an error.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from millstream.catalog.catalog import Catalog, Topic, TopicState
+from millstream.model.ids import BrokerId
 from millstream.model.names import PartitionKey
 from millstream.partition.served.partition_startup import create_logs, remove_logs
 from millstream.storage.log.log import Log
@@ -23,10 +25,12 @@ from millstream.topics.settings import TopicSettings
 
 
 async def grow(
-    catalog: Catalog, store: LogStore, topic: Topic, count: int, nodes: Sequence[int], settings: TopicSettings
+    catalog: Catalog, store: LogStore, topic: Topic, count: int, nodes: Sequence[BrokerId], settings: TopicSettings
 ) -> list[Log]:
-    """Make a ready topic one of `count` partitions, and give the logs of those it has more; after an error, `settle`
-    must be called."""
+    """Grow a ready topic to `count` partitions and return the logs of the new ones.
+
+    After an error the caller must call `settle`.
+    """
     await catalog.begin_growth(topic.topic_id, [nodes] * (count - topic.partitions))
     logs = await create_logs(store, replace(topic, growing_to=count), settings)
     await catalog.finish_growth(topic.topic_id)
@@ -34,18 +38,20 @@ async def grow(
 
 
 async def settle(catalog: Catalog, store: LogStore, topic: Topic) -> list[Log]:
-    """Bring catalog and logs in step after a growth that failed, and give the logs of the partitions that the topic
-    has more all the same. May be repeated; raises when catalog or disk still fail."""
+    """Make catalog and logs consistent after a failed growth, and return the logs of the partitions that were added.
+
+    May be repeated. Raises while the catalog or the disk still fails.
+    """
     stored = next((found for found in await catalog.topics() if found.topic_id == topic.topic_id), None)
     if stored is None or stored.state is not TopicState.READY:
         return []
     if stored.growing_to:
-        await remove_logs(store, _keys(topic, stored.partitions, stored.growing_to))
+        await remove_logs(store, _keys(topic, first=stored.partitions, end=stored.growing_to))
         await catalog.abandon_growth(topic.topic_id)
-    logs = [store.get(key) for key in _keys(topic, topic.partitions, stored.partitions)]
-    assert all(logs), "what counts has its log"
+    logs = [store.get(key) for key in _keys(topic, first=topic.partitions, end=stored.partitions)]
+    assert all(logs), "a finished partition has a log"
     return [log for log in logs if log is not None]
 
 
-def _keys(topic: Topic, first: int, end: int) -> list[PartitionKey]:
+def _keys(topic: Topic, *, first: int, end: int) -> list[PartitionKey]:
     return [PartitionKey(topic.topic_id, number) for number in range(first, end)]

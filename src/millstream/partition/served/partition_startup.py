@@ -1,6 +1,6 @@
-"""From catalog and store to partitions that can be served: at a broker's start, and when a topic is made or deleted.
+"""Opens the partitions of a broker at its start, and creates and deletes the logs of topics.
 
-Everything is looked at before anything is changed, so a start that is refused leaves catalog and data as they were.
+A start checks everything before it changes anything. A refused start leaves catalog and data unchanged.
 """
 
 import asyncio
@@ -8,30 +8,31 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from msgspec.structs import replace
 
 from millstream.catalog.catalog import Catalog, Placement, Topic, TopicState
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import BrokerId, TopicId
 from millstream.model.names import PartitionKey
 from millstream.partition import derived_state
 from millstream.seams.workers import Workers
-from millstream.storage.log.log import Log, LogSettings
+from millstream.storage.log.log import Log
+from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.store import LogStore
 from millstream.topics.settings import TopicSettings
 
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 16
-"""Logs made or removed at the same time: enough to keep a disk busy, few enough to leave workers for others."""
+"""Logs that are created or removed concurrently: enough to keep a disk busy, few enough to leave workers for others."""
 
 _LOADED_SIDE_BY_SIDE = 2
-"""Workers that read the state of logs. More would wait for one another: most of it is the interpreter's work."""
+"""Workers that load the state of logs. More would only wait for the interpreter lock."""
 
 
 class OpenedPartition(NamedTuple):
-    """One partition with all that is needed to serve it; `derived` is None when the disk would not give its log."""
+    """One partition with everything that is needed to serve it. `derived` is None if its log could not be read."""
 
     topic: Topic
     placement: Placement
@@ -39,8 +40,17 @@ class OpenedPartition(NamedTuple):
     derived: derived_state.DerivedState | None
 
 
+class StartedPartitions(NamedTuple):
+    """The catalog's topics and placements after interrupted changes were finished, and this broker's partitions."""
+
+    topics: list[Topic]
+    placements: list[Placement]
+    """The placements of all partitions in the cluster."""
+    held: list[OpenedPartition]
+
+
 def keys_of(topic: Topic) -> list[PartitionKey]:
-    """Of every partition that may have a log, those that are being added too."""
+    """Return the keys of all partitions that may have a log, including those that are being added."""
     return [PartitionKey(topic.topic_id, number) for number in range(max(topic.partitions, topic.growing_to))]
 
 
@@ -63,7 +73,7 @@ def log_settings(settings: TopicSettings) -> LogSettings:
 
 
 async def create_logs(store: LogStore, topic: Topic, settings: TopicSettings) -> list[Log]:
-    """The topic's logs, by number; those that exist already stay as they are."""
+    """Create the missing logs of a topic and return all of them, by number."""
     wanted = log_settings(settings)
 
     async def create(key: PartitionKey) -> None:
@@ -74,13 +84,13 @@ async def create_logs(store: LogStore, topic: Topic, settings: TopicSettings) ->
     logs = []
     for key in keys_of(topic):
         log = store.get(key)
-        assert log is not None, "it was there or has just been made"
+        assert log is not None, "the log existed or was just created"
         logs.append(log)
     return logs
 
 
 async def erase(catalog: Catalog, store: LogStore, topic: Topic) -> None:
-    """Remove a topic from the catalog, then its logs, then the last trace in the catalog; may be repeated."""
+    """Mark a topic as deleted in the catalog, remove its logs, then remove its row. May be repeated."""
     try:
         await catalog.delete_topic(topic.topic_id)
     except MillstreamError as error:
@@ -91,12 +101,12 @@ async def erase(catalog: Catalog, store: LogStore, topic: Topic) -> None:
 
 
 async def remove_logs(store: LogStore, keys: Iterable[PartitionKey]) -> None:
-    """Those of them that are there."""
+    """Remove those of the logs that exist."""
     await _some_at_a_time(store.delete(key) for key in keys if store.get(key) is not None)
 
 
 async def _some_at_a_time(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run all jobs, a few beside one another; the first failure is raised when those beside it have ended too."""
+    """Run all jobs, a few concurrently. Raises the first failure once the jobs beside it have ended."""
     waiting = list(jobs)
     try:
         while waiting:
@@ -111,14 +121,15 @@ async def _some_at_a_time(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 class PartitionStartup:
-    """The start of a broker: compare catalog and store, heal what a crash left, refuse what no crash explains."""
+    """The start of a broker. It compares catalog and store, repairs the effects of a crash, and refuses other
+    differences."""
 
     def __init__(
         self,
         catalog: Catalog,
         store: LogStore,
         workers: Workers,
-        node_id: int,
+        node_id: BrokerId,
         settings_of: Callable[[Topic], TopicSettings],
         limits: derived_state.ProducerLimits,
         now_ms: int,
@@ -131,24 +142,28 @@ class PartitionStartup:
         self._limits = limits
         self._now_ms = now_ms
 
-    async def run(self) -> list[OpenedPartition]:
-        """Everything this broker leads, under new leader epochs, topic by topic in order of partition."""
+    async def run(self) -> StartedPartitions:
+        """Open every replica of this broker, by topic and partition number.
+
+        A new leader epoch begins for each partition that this broker leads.
+        """
         topics = {topic.topic_id: topic for topic in await self._catalog.topics()}
-        mine = [placement for placement in await self._catalog.placements() if placement.leader == self._node_id]
+        placements = {placement.key: placement for placement in await self._catalog.placements()}
+        mine = [placement for placement in placements.values() if self._node_id in placement.replicas]
         self._check_logs(topics.values(), mine)
         derived = await self._load([key for key in (placement.key for placement in mine) if self._store.get(key)])
         self._check_epochs(mine, derived, {topic.topic_id: topic.name for topic in topics.values()})
-        topics |= await self._finish_what_was_begun(topics.values())
-        mine = await self._catalog.begin_leadership(self._node_id)
+        topics = await self._finish_interrupted_changes(topics.values())
+        placements |= {placement.key: placement for placement in await self._catalog.begin_leadership(self._node_id)}
         settings = {topic_id: log_settings(self._settings_of(topic)) for topic_id, topic in topics.items()}
         opened = []
-        for placement in mine:
-            topic, log = topics[placement.key.topic_id], self._store.get(placement.key)
-            if log is not None:
-                log.settings = settings[topic.topic_id]
+        for placement in placements.values():
+            topic, log = topics.get(placement.key.topic_id), self._store.get(placement.key)
+            if topic is not None and log is not None and self._node_id in placement.replicas:
+                log.configure(settings[topic.topic_id])
                 found = derived.get(placement.key, derived_state.nothing(self._limits))
                 opened.append(OpenedPartition(topic, placement, log, found))
-        return opened
+        return StartedPartitions(list(topics.values()), list(placements.values()), opened)
 
     def _check_logs(self, topics: Iterable[Topic], mine: Iterable[Placement]) -> None:
         known = {key for topic in topics for key in keys_of(topic)}
@@ -157,8 +172,8 @@ class PartitionStartup:
         if strange:
             raise MillstreamError(
                 ErrorCode.CATALOG_REFUSED,
-                f"there are {len(strange)} logs of topics the catalog does not know, such as {strange[0]}: "
-                "the catalog is not the one that belongs to this data, or an older copy of it",
+                f"{len(strange)} logs belong to topics that the catalog does not know, such as {strange[0]}: "
+                "the catalog belongs to other data or is an older copy; restore the newest catalog",
             )
         ready = {topic.topic_id: topic for topic in topics if topic.state is TopicState.READY}
         lost = [
@@ -171,13 +186,13 @@ class PartitionStartup:
         if lost:
             raise MillstreamError(
                 ErrorCode.DATA_DIRECTORY_MISSING,
-                f"{len(lost)} partitions have lost their log, such as "
+                f"{len(lost)} partitions have no log, such as "
                 f"{ready[lost[0].topic_id].name}-{lost[0].partition} (topic {lost[0].topic_id}): "
-                "put their data directory back, or delete the topics' rows from the catalog to give them up",
+                "restore their data directory, or delete the topics' rows from the catalog to give up the data",
             )
 
     async def _load(self, keys: list[PartitionKey]) -> Mapping[PartitionKey, derived_state.DerivedState | None]:
-        """The state of each log; None where the disk fails, which must not keep all the others from being served."""
+        """Load the state of each log. It is None if the disk fails, so that the other partitions can be served."""
 
         def load_some(some: list[PartitionKey]) -> list[tuple[PartitionKey, derived_state.DerivedState | None]]:
             return [(key, self._load_one(key)) for key in some]
@@ -188,11 +203,11 @@ class PartitionStartup:
 
     def _load_one(self, key: PartitionKey) -> derived_state.DerivedState | None:
         log = self._store.get(key)
-        assert log is not None, "only logs that are there are loaded"
+        assert log is not None, "only existing logs are loaded"
         try:
             return derived_state.load(log, self._now_ms, self._limits)
         except OSError as error:
-            _log.error("a log cannot be read", extra={"path": log.path, "why": str(error)})
+            _log.error("log not readable", extra={"path": log.path, "why": str(error)})
             return None
 
     def _check_epochs(
@@ -201,27 +216,34 @@ class PartitionStartup:
         derived: Mapping[PartitionKey, derived_state.DerivedState | None],
         names: Mapping[Any, str],
     ) -> None:
-        """Before new epochs begin: otherwise an old catalog would catch up by being started often enough."""
+        """Raise CATALOG_REFUSED if a log has a newer leader epoch than the catalog.
+
+        This runs before new epochs begin. Otherwise repeated starts would raise the epochs of an old catalog until it
+        is accepted.
+        """
         for placement in mine:
             found = derived.get(placement.key)
             if found is not None and found.epochs.latest > placement.leader_epoch:
                 raise MillstreamError(
                     ErrorCode.CATALOG_REFUSED,
                     f"the log of {names[placement.key.topic_id]}-{placement.key.partition} has leader epoch "
-                    f"{found.epochs.latest}, the catalog only {placement.leader_epoch}: the catalog is an older copy",
+                    f"{found.epochs.latest}, but the catalog has {placement.leader_epoch}: the catalog is an older "
+                    "copy; restore the newest catalog",
                 )
 
-    async def _finish_what_was_begun(self, topics: Iterable[Topic]) -> dict[UUID, Topic]:
-        """Gives the topics that have more partitions now."""
-        grown = {}
+    async def _finish_interrupted_changes(self, topics: Iterable[Topic]) -> dict[TopicId, Topic]:
+        """Finish changes that a crash has interrupted, and return the ready topics with all their partitions."""
+        ready = {}
         for topic in topics:
             if topic.state is TopicState.DELETING:
                 await erase(self._catalog, self._store, topic)
-            elif topic.state is TopicState.CREATING:
+                continue
+            if topic.state is TopicState.CREATING:
                 await create_logs(self._store, topic, self._settings_of(topic))
                 await self._catalog.set_ready(topic.topic_id)
             elif topic.growing_to:
                 await create_logs(self._store, topic, self._settings_of(topic))
                 await self._catalog.finish_growth(topic.topic_id)
-                grown[topic.topic_id] = replace(topic, partitions=topic.growing_to, growing_to=0)
-        return grown
+            partitions = topic.growing_to or topic.partitions
+            ready[topic.topic_id] = replace(topic, partitions=partitions, state=TopicState.READY, growing_to=0)
+        return ready

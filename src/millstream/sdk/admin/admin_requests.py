@@ -1,15 +1,16 @@
-"""The requests of administrators: settings, partitions, sizes, the cluster, queries."""
+"""Encodes the administrative requests (settings, partitions, sizes, cluster, queries), and decodes the responses."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from millstream.model.broker_endpoint import BrokerEndpoint
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.model.setting_values import SettingValue, plain_settings
 from millstream.sdk.admin.admin_results import (
     SOURCES,
     TYPES,
-    BrokerEndpoint,
     ClusterDescription,
     ConfigSetting,
     LogDirectory,
@@ -18,7 +19,7 @@ from millstream.sdk.admin.admin_results import (
     TopicCursor,
     TopicRows,
 )
-from millstream.sdk.requests import CONSUMER, checked_settings, topic_view
+from millstream.sdk.requests import CONSUMER, topic_view
 from millstream.sdk.responses import refusal
 from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.messages import read_response, write_request
@@ -34,7 +35,7 @@ DESCRIBE_TOPIC_PARTITIONS = Api(75, "DescribeTopicPartitions", 0, 0)
 QUERY = Api(1001, "Query", 0, 0)
 
 TO_THE_END = -1
-"""As an offset of `delete_records`: everything that is there."""
+"""The offset of `delete_records` that deletes all messages."""
 
 _OWN_SOURCE = {ResourceKind.TOPIC: 1, ResourceKind.BROKER: 2, ResourceKind.GROUP: 8}
 _ALL_BROKERS_SOURCE = 3
@@ -50,14 +51,14 @@ def _request(api: Api, fields: dict[str, Any], decode: Any) -> ApiRequest[Any]:
 
 
 def describe_settings(kind: ResourceKind, name: str, names: Sequence[str] | None) -> ApiRequest[list[ConfigSetting]]:
-    """These settings, or all (None), with their documentation where the broker has it."""
+    """Request these settings, or all (None), with their documentation if the broker has it."""
     resource = {
         "resource_type": kind.value,
         "resource_name": name,
         "configuration_keys": None if names is None else list(names),
     }
     fields = {"resources": [resource], "include_documentation": True}
-    # What holds for all brokers is the broker's own where it was asked for by no number.
+    # A request without a broker number returns cluster-wide settings, which then count as the resource's own.
     own = _ALL_BROKERS_SOURCE if kind is ResourceKind.BROKER and not name else _OWN_SOURCE[kind]
 
     def decode(answer: dict[str, Any]) -> list[ConfigSetting] | MillstreamError:
@@ -84,10 +85,10 @@ def _setting(row: dict[str, Any], own: int) -> ConfigSetting:
 
 
 def alter_settings(
-    kind: ResourceKind, name: str, chosen: Mapping[str, str], unset: Sequence[str], *, validate_only: bool
+    kind: ResourceKind, name: str, chosen: Mapping[str, SettingValue], unset: Sequence[str], *, validate_only: bool
 ) -> ApiRequest[None]:
-    """Set some and unset others, all or none of them."""
-    settings = checked_settings(chosen)
+    """Set and unset settings, all or none."""
+    settings = plain_settings(chosen)
     configs = [{"name": key, "config_operation": _SET, "value": value} for key, value in settings.items()]
     configs += [{"name": key, "config_operation": _DELETE, "value": None} for key in unset]
     resource = {"resource_type": kind.value, "resource_name": name, "configs": configs}
@@ -107,8 +108,8 @@ def _named(kind: ResourceKind, name: str) -> str:
     return f"{kind.name.lower()} {name!r}"
 
 
-def create_partitions(topic: str, total: int, timeout_ms: int, *, validate_only: bool) -> ApiRequest[None]:
-    """Let the topic have `total` partitions, more than it has now."""
+def create_partitions(topic: str, total: int, *, timeout_ms: int, validate_only: bool) -> ApiRequest[None]:
+    """Increase the number of partitions of the topic to `total`."""
     row = {"name": topic, "count": total, "assignments": None}
     fields = {"topics": [row], "timeout_ms": timeout_ms, "validate_only": validate_only}
 
@@ -124,7 +125,10 @@ def create_partitions(topic: str, total: int, timeout_ms: int, *, validate_only:
 def delete_records(
     places: Mapping[TopicPartition, int], timeout_ms: int
 ) -> ApiRequest[dict[TopicPartition, int | MillstreamError]]:
-    """Delete what lies before these offsets; where each partition begins then. All must have the same leader."""
+    """Delete messages before these offsets. The response has the new log start offsets.
+
+    All partitions must have the same leader.
+    """
     rows: dict[str, list[dict[str, int]]] = {}
     for where, offset in places.items():
         rows.setdefault(where.topic, []).append({"partition_index": where.partition, "offset": offset})
@@ -139,18 +143,18 @@ def delete_records(
                 if part["error_code"]:
                     found[where] = refusal(part["error_code"], f"deleting messages of {where}")
         if found.keys() != places.keys():
-            raise ValueError("the answer is about other partitions")
+            raise ValueError("the response names other partitions than the request")
         return found
 
     return _request(DELETE_RECORDS, {"topics": topics, "timeout_ms": timeout_ms}, decode)
 
 
 def epoch_ends(epochs: Mapping[TopicPartition, int]) -> ApiRequest[dict[TopicPartition, int | MillstreamError]]:
-    """Where these leader epochs ended in the log; -1 where that is not known. All must have the same leader."""
+    """Request the end offsets of these leader epochs (-1: unknown). All partitions must have the same leader."""
     rows: dict[str, list[dict[str, int]]] = {}
     for where, epoch in epochs.items():
-        asked = {"partition": where.partition, "current_leader_epoch": -1, "leader_epoch": epoch}
-        rows.setdefault(where.topic, []).append(asked)
+        row = {"partition": where.partition, "current_leader_epoch": -1, "leader_epoch": epoch}
+        rows.setdefault(where.topic, []).append(row)
     topics = [{"topic": name, "partitions": parts} for name, parts in rows.items()]
 
     def decode(answer: dict[str, Any]) -> dict[TopicPartition, int | MillstreamError]:
@@ -162,14 +166,14 @@ def epoch_ends(epochs: Mapping[TopicPartition, int]) -> ApiRequest[dict[TopicPar
                 if part["error_code"]:
                     found[where] = refusal(part["error_code"], f"epochs of {where}")
         if found.keys() != epochs.keys():
-            raise ValueError("the answer is about other partitions")
+            raise ValueError("the response names other partitions than the request")
         return found
 
     return _request(OFFSET_FOR_LEADER_EPOCH, {"replica_id": CONSUMER, "topics": topics}, decode)
 
 
 def describe_log_dirs(node_id: int, places: Mapping[str, Sequence[int]] | None) -> ApiRequest[list[LogDirectory]]:
-    """One broker's data directories, with these partitions or all (None)."""
+    """Request the data directories of one broker, with the sizes of these partitions, or of all (None)."""
     rows = None
     if places is not None:
         rows = [{"topic": name, "partitions": list(numbers)} for name, numbers in places.items()]
@@ -205,7 +209,7 @@ def describe_cluster() -> ApiRequest[ClusterDescription]:
 
 
 def describe_topic_partitions(cursor: TopicCursor | None, partitions_max: int) -> ApiRequest[TopicRows]:
-    """All topics in the order of their names, from the cursor on, as many as `partitions_max` allows."""
+    """Request topics sorted by name, from the cursor on, with at most `partitions_max` partitions."""
     begin = None if cursor is None else {"topic_name": cursor.topic, "partition_index": cursor.partition}
     fields = {"topics": [], "response_partition_limit": partitions_max, "cursor": begin}
 
@@ -219,8 +223,8 @@ def describe_topic_partitions(cursor: TopicCursor | None, partitions_max: int) -
     return _request(DESCRIBE_TOPIC_PARTITIONS, fields, decode)
 
 
-def query(sql: str, rows_max: int, timeout_ms: int) -> ApiRequest[QueryResult]:
-    """One reading statement over the catalog's tables."""
+def query(sql: str, *, rows_max: int, timeout_ms: int) -> ApiRequest[QueryResult]:
+    """Run one read-only SQL statement on the catalog's tables."""
 
     def decode(answer: dict[str, Any]) -> QueryResult | MillstreamError:
         if answer["error_code"]:

@@ -1,16 +1,17 @@
-"""Settings, sizes and the shape of the cluster, as plain values."""
+"""Defines the results of administrative requests as plain values: settings, sizes, topics, the cluster."""
 
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
+from millstream.model.broker_endpoint import BrokerEndpoint
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.responses import TopicView
 
 
 class ResourceKind(Enum):
-    """What has settings, by its number on the wire."""
+    """A kind of resource that has settings. The values are the protocol's resource types."""
 
     TOPIC = 2
     BROKER = 4
@@ -18,7 +19,7 @@ class ResourceKind(Enum):
 
     @classmethod
     def named(cls, kind: "ResourceKind | str") -> "ResourceKind":
-        """Of a topic, a broker or a group; INVALID_SETTING for anything else."""
+        """Convert "topic", "broker" or "group" to a kind; raises INVALID_SETTING for other values."""
         if isinstance(kind, cls):
             return kind
         found = next((each for each in cls if each.name.lower() == kind), None)
@@ -38,8 +39,11 @@ SOURCES = {
     7: "client-metrics",
     8: "group",
 }
-"""Where a setting's value comes from: set on the thing itself, on all brokers (cluster), or given to the broker at its
-start."""
+"""The origin of a setting's value, by its number in the protocol.
+
+"cluster" is set for all brokers, "start" was given at the start of the broker, "default" is built in. The others are
+set on the resource itself.
+"""
 
 TYPES = {
     1: "boolean",
@@ -55,8 +59,10 @@ TYPES = {
 
 
 class ConfigSetting(NamedTuple):
-    """One setting. `value` is None where it is unset or secret; `is_own` says that it was set on the resource itself,
-    so that it can be unset there."""
+    """One setting of a resource. `value` is None if it is unset or secret.
+
+    `is_own` is true if the value was set on the resource itself, where it can be unset.
+    """
 
     name: str
     value: str | None
@@ -69,7 +75,7 @@ class ConfigSetting(NamedTuple):
 
 
 class LogDirectory(NamedTuple):
-    """A broker's data directory, with the bytes of each partition in it. Disk sizes are -1 where it does not tell."""
+    """A broker's data directory, with the size of each partition in it. Disk sizes are -1 if they are unknown."""
 
     node_id: int
     path: str
@@ -78,42 +84,37 @@ class LogDirectory(NamedTuple):
     partition_bytes: Mapping[TopicPartition, int]
 
 
-class BrokerEndpoint(NamedTuple):
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
-
-
 class ClusterDescription(NamedTuple):
+    """The cluster id, the number of the controller and the brokers."""
+
     cluster_id: str
     controller_id: int
     brokers: tuple[BrokerEndpoint, ...]
 
 
 class TopicCursor(NamedTuple):
-    """Where a broker's listing of topics goes on."""
+    """The position at which a listing of topics continues."""
 
     topic: str
     partition: int
 
 
 class TopicRows(NamedTuple):
-    """A part of the listing, in the order of names; the last topic may go on in the next part."""
+    """A part of a listing of topics, sorted by name. The last topic may continue in the next part."""
 
     topics: tuple[TopicView, ...]
     cursor: TopicCursor | None
 
 
 class TopicPage(NamedTuple):
-    """Some topics in the order of their names. `after` asks for the next page; None when there is none."""
+    """A page of topics, sorted by name. Pass `after` to request the next page; None after the last page."""
 
     topics: tuple[TopicView, ...]
     after: str | None
 
 
 class QueryResult(NamedTuple):
-    """Rows of a query over the catalog. `is_truncated` says that there were more."""
+    """The rows of a catalog query. `is_truncated` is true if there were more rows."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]

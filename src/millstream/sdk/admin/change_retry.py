@@ -1,4 +1,4 @@
-"""Asking for changes, where a lost answer leaves open whether the change was made."""
+"""Sends requests that change the cluster, and retries them although a lost answer leaves the outcome unknown."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -13,27 +13,27 @@ T = TypeVar("T")
 
 
 class AlreadyAppliedError(Exception):
-    """A retry found done what the attempt before it, whose answer was lost, must have done."""
+    """A retry found the change already made, presumably by an earlier attempt whose answer was lost."""
 
 
 async def administer(
-    asking: RetryingCaller,
+    caller: RetryingCaller,
     find: Callable[[Deadline], Awaitable[BrokerConnection]],
     request: ApiRequest[T],
     deadline: Deadline,
     done: ErrorCode,
 ) -> T:
-    """The answer of the broker that `find` gives, the controller or a coordinator.
+    """Send a request to the broker that `find` returns (the controller or a coordinator), with retries.
 
-    `done` is the refusal that says it is done: final, but fine after a lost answer. That case is raised as
-    AlreadyAppliedError, since only the caller can tell whether what is there is what was asked for.
+    `done` is the error code of a change that was made before. It is final on the first attempt. After a lost answer it
+    is raised as AlreadyAppliedError, because only the caller can check that the state is the requested one.
     """
-    attempts = Attempts(asking.entropy, deadline)
+    attempts = Attempts(caller.entropy, deadline)
     in_doubt = False
     while True:
         try:
             connection = await find(deadline)
-            return await connection.request(request, asking.cluster.timeout_s(deadline))
+            return await connection.request(request, caller.cluster.timeout_s(deadline))
         except MillstreamError as error:
             if error.code is done:
                 if in_doubt:
@@ -42,15 +42,15 @@ async def administer(
             lost = isinstance(error, ConnectionLostError) or error.code is ErrorCode.REQUEST_TIMED_OUT
             in_doubt = in_doubt or lost
             if not await attempts.again(error):
-                account = _account(attempts, error)
-                if account is not error:
-                    raise account from error
+                cause = _root_cause(attempts, error)
+                if cause is not error:
+                    raise cause from error
                 raise
 
 
-def _account(attempts: Attempts, last: MillstreamError) -> MillstreamError:
-    """Why it failed; where the last attempt was sent and not answered, that is said too: it may yet be done."""
-    account = attempts.account(last)
-    if account is last or not isinstance(last, ConnectionLostError):
-        return account
-    return MillstreamError(account.code, f"{account.detail}; the last attempt was not answered, its outcome is unknown")
+def _root_cause(attempts: Attempts, last: MillstreamError) -> MillstreamError:
+    """Return the error to report. The text mentions a last attempt without a response: it may still take effect."""
+    cause = attempts.root_cause(last)
+    if cause is last or not isinstance(last, ConnectionLostError):
+        return cause
+    return MillstreamError(cause.code, f"{cause.detail}; the last attempt was not answered, its outcome is unknown")

@@ -1,4 +1,4 @@
-"""The requests that a coordinator answers: groups, their members and their offsets."""
+"""Encodes the requests about groups, members and committed offsets, and decodes the responses."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -28,7 +28,8 @@ LIST_GROUPS = Api(16, "ListGroups", 0, 5)
 DESCRIBE_GROUPS = Api(15, "DescribeGroups", 0, 6)
 CONSUMER_GROUP_DESCRIBE = Api(69, "ConsumerGroupDescribe", 0, 1)
 CONSUMER_GROUP_HEARTBEAT = Api(68, "ConsumerGroupHeartbeat", 1, 1)
-# Commits and fetches of offsets stop where topic ids replace names, as Produce and Fetch do.
+WATCH_MEMBER = Api(1018, "WatchMember", 0, 0)
+# The last versions with topic names, as for Produce and Fetch.
 OFFSET_COMMIT = Api(8, "OffsetCommit", 2, 9)
 OFFSET_COMMIT_BY_ID = Api(8, "OffsetCommit", 2, 10)
 OFFSET_FETCH = Api(9, "OffsetFetch", 2, 9)
@@ -50,7 +51,7 @@ def _request(api: Api, fields: dict[str, Any], decode: Any) -> ApiRequest[Any]:
 
 
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions by their topics, both in the order given."""
+    """Group partitions by topic, keeping their order."""
     rows: dict[str, list[int]] = {}
     for where in places:
         rows.setdefault(where.topic, []).append(where.partition)
@@ -58,7 +59,7 @@ def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def find_coordinator(group_id: str) -> ApiRequest[Broker]:
-    """The broker that keeps this group."""
+    """Request the coordinator of this group."""
     fields = {"key": group_id, "key_type": _GROUP, "coordinator_keys": [group_id]}
 
     def decode(answer: dict[str, Any]) -> Broker | MillstreamError:
@@ -71,7 +72,7 @@ def find_coordinator(group_id: str) -> ApiRequest[Broker]:
 
 
 def list_groups(states: Sequence[str] = (), kinds: Sequence[str] = ()) -> ApiRequest[list[GroupListing]]:
-    """The groups that one broker keeps; all of them, or those in one of these states and of these kinds."""
+    """Request the groups that one broker coordinates, optionally only these states and kinds."""
 
     def decode(answer: dict[str, Any]) -> list[GroupListing] | MillstreamError:
         if answer["error_code"]:
@@ -85,7 +86,10 @@ def list_groups(states: Sequence[str] = (), kinds: Sequence[str] = ()) -> ApiReq
 
 
 def describe_classic_group(group_id: str) -> ApiRequest[GroupDescription]:
-    """A group of the classic protocol; GROUP_ID_NOT_FOUND where older versions say that it is dead."""
+    """Request a group of the classic protocol. An unknown group is GROUP_ID_NOT_FOUND, also from old brokers.
+
+    Old brokers answer with the state Dead instead.
+    """
 
     def decode(answer: dict[str, Any]) -> GroupDescription | MillstreamError:
         (row,) = answer["groups"]
@@ -111,8 +115,8 @@ def _classic_member(row: dict[str, Any]) -> GroupMember:
 
 
 def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
-    """The partitions of an assignment as consumers of the classic protocol write it; none where it is not one."""
-    source = FrameReader(memoryview(data), 0, len(data))
+    """Decode an assignment of the classic consumer protocol; returns no partitions if it is something else."""
+    source = FrameReader(memoryview(data), 0, elements_max=len(data))
     try:
         source.int16()
         found = []
@@ -120,12 +124,12 @@ def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
             topic = source.string(False) or ""
             found += [TopicPartition(topic, source.int32()) for _ in range(source.count(False, 4))]
     except (ValueError, MillstreamError):
-        return ()  # A group of something else than consumers has bytes of its own here.
+        return ()  # Groups that are not consumer groups use their own format here.
     return tuple(sorted(found))
 
 
 def describe_consumer_group(group_id: str) -> ApiRequest[GroupDescription]:
-    """A group of the newer protocol; GROUP_ID_NOT_FOUND for any other."""
+    """Request a group of the newer protocol; GROUP_ID_NOT_FOUND for other groups."""
 
     def decode(answer: dict[str, Any]) -> GroupDescription | MillstreamError:
         (row,) = answer["groups"]
@@ -162,7 +166,7 @@ def _member(row: dict[str, Any]) -> GroupMember:
 def fetch_offsets(
     group_id: str, places: Iterable[TopicPartition] | None = None, member: MemberRef = NOBODY
 ) -> ApiRequest[dict[TopicPartition, CommittedOffset]]:
-    """What the group has committed for these partitions, or for all; partitions without a commit are left out."""
+    """Request the committed offsets for these partitions, or all. Partitions without one are left out."""
     rows = None
     if places is not None:
         rows = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(places).items()]
@@ -193,9 +197,10 @@ def commit_offsets(
     member: MemberRef = NOBODY,
     topic_ids: Mapping[str, UUID] | None = None,
 ) -> ApiRequest[PartitionResults]:
-    """Commit; each partition has an answer of its own.
+    """Commit offsets; the response has a result for each partition.
 
-    With the ids of all topics, where the broker takes ids: for these topics and no others that have their names by now.
+    With the ids of all topics, and if the broker supports ids, the commit applies to exactly these topics. It does not
+    apply to a topic that was created later under the same name.
     """
     ids = topic_ids or {}
     names = {topic_id: name for name, topic_id in ids.items()}
@@ -231,7 +236,7 @@ def commit_offsets(
 
 
 def delete_offsets(group_id: str, places: Iterable[TopicPartition]) -> ApiRequest[PartitionResults]:
-    """Forget what the group has committed for these; refused for topics that its members read."""
+    """Delete committed offsets; the broker refuses it for topics that members read."""
     topics = [
         {"name": name, "partitions": [{"partition_index": number} for number in numbers]}
         for name, numbers in by_topic(places).items()
@@ -239,8 +244,8 @@ def delete_offsets(group_id: str, places: Iterable[TopicPartition]) -> ApiReques
 
     def decode(answer: dict[str, Any]) -> PartitionResults | MillstreamError:
         if answer["error_code"]:
-            return refusal(answer["error_code"], f"forgetting offsets of group {group_id!r}")
-        return _partition_results(answer["topics"], f"forgetting the offset of group {group_id!r} in")
+            return refusal(answer["error_code"], f"deleting offsets of group {group_id!r}")
+        return _partition_results(answer["topics"], f"deleting the offset of group {group_id!r} in")
 
     return _request(OFFSET_DELETE, {"group_id": group_id, "topics": topics}, decode)
 
@@ -256,7 +261,7 @@ def _partition_results(topics: Iterable[dict[str, Any]], concerns: str) -> Parti
 
 
 def delete_group(group_id: str) -> ApiRequest[None]:
-    """Delete a group with its offsets; NON_EMPTY_GROUP while it has members."""
+    """Delete a group with its committed offsets; NON_EMPTY_GROUP while it has members."""
 
     def decode(answer: dict[str, Any]) -> MillstreamError | None:
         (row,) = answer["results"]
@@ -266,7 +271,7 @@ def delete_group(group_id: str) -> ApiRequest[None]:
 
 
 def heartbeat(beat: HeartbeatRequest) -> ApiRequest[HeartbeatResponse]:
-    """A member's sign of life in the newer protocol, which is also how it joins and leaves."""
+    """Send a heartbeat of the newer protocol, with which a member also joins and leaves."""
     owned = None
     if beat.owned is not None:
         rows: dict[Any, list[int]] = {}
@@ -280,6 +285,7 @@ def heartbeat(beat: HeartbeatRequest) -> ApiRequest[HeartbeatResponse]:
         "instance_id": beat.instance_id,
         "rebalance_timeout_ms": beat.rebalance_timeout_ms,
         "subscribed_topic_names": None if beat.topics is None else list(beat.topics),
+        "subscribed_topic_regex": beat.topic_regex,
         "server_assignor": beat.assignor,
         "topic_partitions": owned,
     }
@@ -295,3 +301,18 @@ def heartbeat(beat: HeartbeatRequest) -> ApiRequest[HeartbeatResponse]:
         return HeartbeatResponse(answer["member_epoch"], answer["heartbeat_interval_ms"], assigned)
 
     return _request(CONSUMER_GROUP_HEARTBEAT, fields, decode)
+
+
+def watch_member(group_id: str, member_id: str) -> ApiRequest[None]:
+    """One further frame follows the response: a heartbeat of the member would change its partitions."""
+
+    def decode(version: int, frame: memoryview, start: int) -> MillstreamError | None:
+        answer = read_response(WATCH_MEMBER.name, version, frame, start)
+        if answer["error_code"]:
+            return refusal(answer["error_code"], f"watching {member_id} of group {group_id!r}", answer["error_message"])
+        return None
+
+    body = {"group_id": group_id, "member_id": member_id}
+    return ApiRequest(
+        WATCH_MEMBER, lambda version: [write_request(WATCH_MEMBER.name, version, body)], decode, stands=True
+    )

@@ -1,8 +1,8 @@
-"""Groups as a coordinator describes them, as plain values."""
+"""Defines groups, members and committed offsets as plain values."""
 
 from typing import NamedTuple
-from uuid import UUID
 
+from millstream.model.ids import TopicId
 from millstream.model.names import TopicPartition
 
 CLASSIC = "classic"
@@ -10,8 +10,7 @@ CONSUMER = "consumer"
 
 
 class GroupListing(NamedTuple):
-    """A group in the list. `kind` is CLASSIC, CONSUMER or another; state and kind are empty where an old broker
-    does not tell."""
+    """A group in a listing. `kind` is "classic", "consumer" or another. State and kind are empty for old brokers."""
 
     group_id: str
     kind: str
@@ -20,7 +19,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """`epoch` and `topics` are the newer protocol's; in a classic group they are -1 and what the assignment shows."""
+    """A member of a group. In a classic group `epoch` is -1 and `topics` are the topics of its assignment."""
 
     member_id: str
     instance_id: str | None
@@ -32,7 +31,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group of either kind. `epoch` is -1 for a classic one, which does not tell its generation."""
+    """A group of either kind. `epoch` is -1 for a classic group, whose generation is not reported."""
 
     group_id: str
     kind: str
@@ -44,17 +43,32 @@ class GroupDescription(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group goes on: the offset after the last message it has finished."""
+    """The offset at which a group continues in a partition: one after the last finished message."""
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
 
 
-class HeartbeatRequest(NamedTuple):
-    """What a member of the newer protocol tells in a heartbeat; None and -1 stand for what has not changed.
+class GroupLag(NamedTuple):
+    """A group's progress in one partition. `committed` is None if the group has committed nothing in it.
 
-    Epoch 0 joins, -1 leaves, -2 leaves for a while (static members).
+    `beginning` is the log start offset and `end` the log end offset. They and `lag` are None if the partition was
+    deleted or, with `is_damaged`, if its data is damaged. `lag` is the number of offsets that the group has not
+    finished; a partition without a committed offset counts from its beginning, where a group starts by default.
+    """
+
+    committed: CommittedOffset | None
+    beginning: int | None
+    end: int | None
+    lag: int | None
+    is_damaged: bool = False
+
+
+class HeartbeatRequest(NamedTuple):
+    """A heartbeat of the newer protocol. None and -1 mean unchanged.
+
+    Epoch 0 joins the group, -1 leaves it, and -2 leaves it temporarily (static members).
     """
 
     group_id: str
@@ -64,19 +78,20 @@ class HeartbeatRequest(NamedTuple):
     rebalance_timeout_ms: int = -1
     topics: tuple[str, ...] | None = None
     assignor: str | None = None
-    owned: tuple[tuple[UUID, int], ...] | None = None
+    owned: tuple[tuple[TopicId, int], ...] | None = None
+    topic_regex: str | None = None
 
 
 class HeartbeatResponse(NamedTuple):
-    """What the coordinator wants: `assigned` is None where that has not changed."""
+    """The coordinator's response to a heartbeat. `assigned` is None if the assignment is unchanged."""
 
     epoch: int
     interval_ms: int
-    assigned: frozenset[tuple[UUID, int]] | None
+    assigned: frozenset[tuple[TopicId, int]] | None
 
 
 class MemberRef(NamedTuple):
-    """In whose name offsets are fetched or committed; NOBODY is somebody from outside."""
+    """The member for which offsets are fetched or committed; NOBODY is a client that is not a member."""
 
     member_id: str = ""
     epoch: int = -1

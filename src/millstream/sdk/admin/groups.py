@@ -1,7 +1,7 @@
-"""Groups as seen from outside: which there are, who belongs to them, how far they are.
+"""Finds group coordinators, and runs administrative requests on groups.
 
-A group is kept by its coordinator, one of the brokers. Who that is, is remembered, and asked again when a broker says
-that it is not, or is not there.
+The coordinator of a group is one of the brokers. Its address is cached until a request to it fails with a retriable
+error, such as NOT_COORDINATOR or a lost connection.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,21 +25,21 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 
 COORDINATORS_KEPT = 10_000
-"""Of so many groups it is remembered who keeps them; whoever names more has it looked up again."""
+"""Maximum number of groups in the coordinator cache. A full cache is cleared."""
 
 _NOT_OF_THIS_KIND = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 
 
 class Coordinators:
-    """Finds and asks the broker that keeps a group."""
+    """Caches the coordinator of each group, and sends requests to it."""
 
-    def __init__(self, asking: RetryingCaller) -> None:
-        self._asking = asking
-        self._cluster = asking.cluster
+    def __init__(self, caller: RetryingCaller) -> None:
+        self._caller = caller
+        self._cluster = caller.cluster
         self._known: dict[str, Address] = {}
 
     async def connection(self, group_id: str, deadline: Deadline) -> BrokerConnection:
-        """A connection to the group's coordinator, in one attempt."""
+        """Return a connection to the group's coordinator, without retries."""
         address = self._known.get(group_id)
         if address is None:
             anyone = await self._cluster.anyone(deadline)
@@ -55,11 +55,11 @@ class Coordinators:
             raise
 
     def forget(self, group_id: str) -> None:
-        """Ask anew who keeps this group: the one that was asked last does not, or does not answer."""
+        """Remove a group from the cache, so that its coordinator is looked up again."""
         self._known.pop(group_id, None)
 
     async def ask_once(self, group_id: str, request: ApiRequest[T], deadline: Deadline) -> T:
-        """The coordinator's answer, in one attempt."""
+        """Send a request to the coordinator, without retries."""
         try:
             connection = await self.connection(group_id, deadline)
             return await connection.request(request, self._cluster.timeout_s(deadline))
@@ -69,8 +69,8 @@ class Coordinators:
             raise
 
     async def ask(self, group_id: str, request: ApiRequest[T], deadline: Deadline) -> T:
-        """The coordinator's answer, whoever it is by then."""
-        return await self._asking.retrying(lambda: self.ask_once(group_id, request, deadline), deadline)
+        """Send a request to the coordinator, with retries at the current one."""
+        return await self._caller.retrying(lambda: self.ask_once(group_id, request, deadline), deadline)
 
     async def settle(
         self,
@@ -79,7 +79,7 @@ class Coordinators:
         request: Callable[[Sequence[TopicPartition]], ApiRequest[PartitionResults]],
         deadline: Deadline,
     ) -> None:
-        """Have the coordinator do something with each partition; the first refusal that lasts is raised."""
+        """Apply a request to each partition, with retries; raises the first permanent error."""
         left = list(places)
 
         async def attempt() -> None:
@@ -92,7 +92,7 @@ class Coordinators:
                     raise error
                 del left[: len(share)]
 
-        await self._asking.retrying(attempt, deadline)
+        await self._caller.retrying(attempt, deadline)
 
     async def commit(
         self,
@@ -102,7 +102,7 @@ class Coordinators:
         deadline: Deadline,
         topic_ids: Mapping[str, UUID] | None = None,
     ) -> None:
-        """Set where the group goes on, in the name of a member or of nobody; in the topics of these ids."""
+        """Commit offsets for a member, or for NOBODY. `topic_ids` restricts the commit to topics with these ids."""
 
         def request(share: Sequence[TopicPartition]) -> ApiRequest[PartitionResults]:
             rows = {where: offsets[where] for where in share}
@@ -112,22 +112,22 @@ class Coordinators:
 
 
 class GroupsEngine:
-    """The part of a client that looks after groups from outside; reached as `client.groups`."""
+    """The engine of `client.groups`."""
 
-    def __init__(self, asking: RetryingCaller, coordinators: Coordinators) -> None:
-        self._asking = asking
+    def __init__(self, caller: RetryingCaller, coordinators: Coordinators) -> None:
+        self._caller = caller
         self._coordinators = coordinators
 
     async def list(
         self, *, states: Sequence[str] = (), kinds: Sequence[str] = (), timeout_s: float = TIMEOUT_S
     ) -> list[GroupListing]:
-        """All groups of the cluster by name, or those in these states and of these kinds."""
+        """Return the groups of the cluster, sorted by name; optionally only these states and kinds."""
         request = group_requests.list_groups(states, kinds)
-        answers = await self._asking.every_broker(request, Deadline(timeout_s))
+        answers = await self._caller.every_broker(request, Deadline(timeout_s))
         return sorted(group for answer in answers.values() for group in answer)
 
     async def describe(self, group_id: str, *, timeout_s: float = TIMEOUT_S) -> GroupDescription:
-        """A group of either kind; GROUP_ID_NOT_FOUND when there is none of this name."""
+        """Return a group of either kind; raises GROUP_ID_NOT_FOUND if it does not exist."""
         deadline = Deadline(timeout_s)
         try:
             return await self._coordinators.ask(group_id, group_requests.describe_consumer_group(group_id), deadline)
@@ -139,7 +139,7 @@ class GroupsEngine:
     async def offsets(
         self, group_id: str, places: Iterable[TopicPartition] | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What a group has committed, for these partitions or all; nothing where it has not, or where it is unknown."""
+        """Return the committed offsets for these partitions, or all. Partitions without one are left out."""
         request = group_requests.fetch_offsets(group_id, places)
         return await self._coordinators.ask(group_id, request, Deadline(timeout_s))
 
@@ -150,16 +150,16 @@ class GroupsEngine:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """Set where a group goes on; makes the group where it is unknown.
+        """Set committed offsets of a group; creates an unknown group.
 
-        That is for groups whose members are away: UNKNOWN_MEMBER_ID otherwise.
+        Raises UNKNOWN_MEMBER_ID while the group has active members.
         """
         await self._coordinators.commit(group_id, offsets, NOBODY, Deadline(timeout_s))
 
     async def delete_offsets(
         self, group_id: str, places: Sequence[TopicPartition], *, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Forget where a group was in these partitions; GROUP_SUBSCRIBED_TO_TOPIC while its members read them."""
+        """Delete committed offsets; raises GROUP_SUBSCRIBED_TO_TOPIC while members read these topics."""
 
         def request(share: Sequence[TopicPartition]) -> ApiRequest[PartitionResults]:
             return group_requests.delete_offsets(group_id, share)
@@ -167,7 +167,7 @@ class GroupsEngine:
         await self._coordinators.settle(group_id, list(places), request, Deadline(timeout_s))
 
     async def delete(self, group_id: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Delete a group with its offsets; NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND if unknown."""
+        """Delete a group with its offsets; raises NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND."""
 
         async def find(deadline: Deadline) -> BrokerConnection:
             self._coordinators.forget(group_id)
@@ -175,6 +175,6 @@ class GroupsEngine:
 
         request = group_requests.delete_group(group_id)
         try:
-            await administer(self._asking, find, request, Deadline(timeout_s), ErrorCode.GROUP_ID_NOT_FOUND)
+            await administer(self._caller, find, request, Deadline(timeout_s), ErrorCode.GROUP_ID_NOT_FOUND)
         except AlreadyAppliedError:
             pass

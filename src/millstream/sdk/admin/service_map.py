@@ -1,4 +1,4 @@
-"""Where things are: which service runs where, who leads which partition, and who has copies of it."""
+"""Requests the service map (services and partition leaders) and the backup map (followers of each partition)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -20,25 +20,27 @@ T = TypeVar("T")
 
 
 class Leader(NamedTuple):
-    """The broker that leads a partition, -1 while none does, and how often that has changed."""
+    """The broker that leads a partition (-1: none) and the leader epoch."""
 
     node_id: int
     epoch: int
 
 
 class ServiceMap(NamedTuple):
+    """The addresses of all services of a cluster, and the leaders of partitions."""
+
     cluster_id: str
     controller_id: int
     services: tuple[Service, ...]
     leaders: Mapping[TopicPartition, Leader]
 
     def of_kind(self, kind: str) -> tuple[Service, ...]:
-        """Where services of this kind run: kafka, operator, http, grpc, console, catalog, spark-master or pipeline."""
+        """Return the services of one kind: kafka, operator, http, grpc, console, catalog, spark-master or pipeline."""
         return tuple(service for service in self.services if service.kind == kind)
 
 
 class Follower(NamedTuple):
-    """Somebody who has a copy. `end_offset` is how far it is flushed there, -1 when that is not known yet."""
+    """A broker that has a copy of a partition. `end_offset` is its flushed end, -1 while that is unknown."""
 
     node_id: int
     in_sync: bool
@@ -46,7 +48,7 @@ class Follower(NamedTuple):
 
 
 class Backup(NamedTuple):
-    """Who leads a partition, how far it is, and who follows; without followers there is no backup."""
+    """The leader of a partition, its end offset and its followers. Without followers there is no backup."""
 
     leader_id: int
     end_offset: int
@@ -55,24 +57,24 @@ class Backup(NamedTuple):
 
 
 class BackupMap(NamedTuple):
-    """`note` says what holds for all of them: that there are no backups, say."""
+    """The backups of all partitions. `note` is a remark on all of them, for example that there are no backups."""
 
     note: str
     partitions: Mapping[TopicPartition, Backup]
 
 
-async def service_map(asking: RetryingCaller, topics: Sequence[str] | None, deadline: Deadline) -> ServiceMap:
-    """With the leaders of these topics' partitions, or of all; UNKNOWN_TOPIC_OR_PARTITION for what is not there."""
-    pages = await _pages(asking, SERVICE_MAP, topics, deadline)
+async def service_map(caller: RetryingCaller, topics: Sequence[str] | None, deadline: Deadline) -> ServiceMap:
+    """Request services and leaders for these topics, or all; UNKNOWN_TOPIC_OR_PARTITION if one does not exist."""
+    pages = await _pages(caller, SERVICE_MAP, topics, deadline)
     first = pages[0]
     services = tuple(Service(**{name: row[name] for name in Service._fields}) for row in first["services"])
     leaders = _partitions(pages, lambda row: Leader(row["leader_id"], row["leader_epoch"]))
     return ServiceMap(first["cluster_id"], first["controller_id"], services, leaders)
 
 
-async def backup_map(asking: RetryingCaller, topics: Sequence[str] | None, deadline: Deadline) -> BackupMap:
-    """Of these topics, or of all; UNKNOWN_TOPIC_OR_PARTITION for what is not there."""
-    pages = await _pages(asking, BACKUP_MAP, topics, deadline)
+async def backup_map(caller: RetryingCaller, topics: Sequence[str] | None, deadline: Deadline) -> BackupMap:
+    """Request the followers for these topics, or all; UNKNOWN_TOPIC_OR_PARTITION if one does not exist."""
+    pages = await _pages(caller, BACKUP_MAP, topics, deadline)
     return BackupMap(pages[0]["note"] or "", _partitions(pages, _backup))
 
 
@@ -82,12 +84,12 @@ def _backup(row: Mapping[str, Any]) -> Backup:
 
 
 async def _pages(
-    asking: RetryingCaller, api: Api, topics: Sequence[str] | None, deadline: Deadline
+    caller: RetryingCaller, api: Api, topics: Sequence[str] | None, deadline: Deadline
 ) -> list[dict[str, Any]]:
     pages: list[dict[str, Any]] = []
     cursor = None
     while not pages or cursor is not None:
-        page = await asking.anyone(_request(api, topics, cursor), deadline)
+        page = await caller.anyone(_request(api, topics, cursor), deadline)
         pages.append(page)
         cursor = page["next_cursor"]
     return pages
@@ -118,4 +120,4 @@ def _partitions(pages: Sequence[Mapping[str, Any]], row: Callable[[Mapping[str, 
 
 
 _VANISHED = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number
-"""Where all were asked for, one that goes between two pages is no failure."""
+"""Ignored in a listing of all topics: a topic may be deleted between two pages."""

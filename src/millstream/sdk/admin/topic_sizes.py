@@ -1,4 +1,4 @@
-"""How much is in topics: offsets, messages, bytes; as far as it can be told while topics come and go."""
+"""Counts messages and bytes of topics and partitions. Topics that are deleted meanwhile are left out."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,23 +11,23 @@ from millstream.sdk.responses import PartitionView, TopicView
 
 
 class OffsetRange(NamedTuple):
-    """The offsets of a partition: the first that is there, and the next that will be given."""
+    """The offsets of a partition: the log start offset and the log end offset."""
 
     first: int
     next: int
 
     @property
     def messages(self) -> int:
-        """How many offsets it spans: its messages, and those that compaction took out of the middle."""
+        """Number of offsets in the range. It includes messages that compaction has removed."""
         return self.next - self.first
 
 
 async def extents(
     client: ClusterQueries, views: Sequence[TopicView], timeout_s: float
 ) -> dict[TopicPartition, OffsetRange | None]:
-    """The offsets of these topics' partitions; None where one is quarantined.
+    """Return the offset ranges of the partitions of these topics; None for a quarantined partition.
 
-    A topic that was deleted meanwhile has none: one such topic does not hide the others.
+    Topics deleted meanwhile are left out; they do not fail the others.
     """
     if not views:
         return {}
@@ -49,7 +49,7 @@ async def extents(
 
 
 def _halves(views: Sequence[TopicView]) -> tuple[Sequence[TopicView], Sequence[TopicView]]:
-    """So that what cannot be told is narrowed down, first to a topic and then to its partition."""
+    """Split the topics, or the partitions of one topic, to find the one whose request fails."""
     if len(views) > 1:
         half = len(views) // 2
         return views[:half], views[half:]
@@ -75,10 +75,10 @@ async def _still_there(client: ClusterQueries, views: Sequence[TopicView], timeo
 async def bytes_by_partition(
     client: ClusterQueries, views: Sequence[TopicView], timeout_s: float
 ) -> Mapping[TopicPartition, int] | None:
-    """How large each partition's largest copy is; None where the broker does not tell."""
-    asked = {view.name: [row.number for row in view.partitions] for view in views}
+    """Return the size of each partition's largest copy; None if the broker does not report sizes."""
+    partitions = {view.name: [row.number for row in view.partitions] for view in views}
     try:
-        directories = await client.admin.describe_log_dirs(asked, timeout_s=timeout_s) if asked else []
+        directories = await client.admin.describe_log_dirs(partitions, timeout_s=timeout_s) if partitions else []
     except MillstreamError as error:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION:
             raise
@@ -91,7 +91,7 @@ async def bytes_by_partition(
 
 
 class TopicSize(NamedTuple):
-    """A topic in one row. `messages` is None where a partition is quarantined, `size_bytes` where nobody tells."""
+    """The size of a topic. `messages` is None if a partition is quarantined, `size_bytes` if it is unknown."""
 
     view: TopicView
     messages: int | None
@@ -99,7 +99,7 @@ class TopicSize(NamedTuple):
 
 
 async def topic_sizes(client: ClusterQueries, views: Sequence[TopicView], timeout_s: float) -> list[TopicSize]:
-    """Each topic that is still there when it is counted."""
+    """Return the sizes of the topics that still exist."""
     spans = await extents(client, views, timeout_s)
     there = [view for view in views if all(TopicPartition(view.name, row.number) in spans for row in view.partitions)]
     sizes = await bytes_by_partition(client, there, timeout_s)
@@ -113,7 +113,7 @@ async def topic_sizes(client: ClusterQueries, views: Sequence[TopicView], timeou
 
 
 class PartitionSize(NamedTuple):
-    """A partition in one row. `extent` is None where it is quarantined, `size_bytes` where nobody tells."""
+    """The size of a partition. `extent` is None if it is quarantined, `size_bytes` if it is unknown."""
 
     view: PartitionView
     extent: OffsetRange | None
@@ -121,7 +121,7 @@ class PartitionSize(NamedTuple):
 
 
 async def partition_sizes(client: ClusterQueries, view: TopicView, timeout_s: float) -> list[PartitionSize]:
-    """Each partition of a topic."""
+    """Return the size of each partition of a topic."""
     spans = await extents(client, [view], timeout_s)
     sizes = await bytes_by_partition(client, [view], timeout_s)
     rows = []

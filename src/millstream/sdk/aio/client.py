@@ -1,19 +1,24 @@
-"""The client: idle by itself. It answers questions about the cluster, and makes what writes and reads."""
+"""The client describes and changes the cluster, and creates producers and consumers.
+
+It reads messages itself only in `read` and `read_any`, and writes none.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.model.setting_values import SettingValue
 from millstream.sdk.admin.service_map import BackupMap, ServiceMap
 from millstream.sdk.aio.admin import AsyncAdmin
-from millstream.sdk.aio.facade import AsyncFacade, AsyncPortal, opening
+from millstream.sdk.aio.facade import AsyncPortal, opening
 from millstream.sdk.aio.groups import AsyncGroups
+from millstream.sdk.aio.reader_factory import AsyncReaderFactory
 from millstream.sdk.arguments import INT16_MAX, INT32_MAX, by_place, check_callback, check_number, names_or_all, place
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.cluster_queries import DriftInfo
-from millstream.sdk.connection.address import parse_bootstrap
+from millstream.sdk.connection.address import find_seeds
 from millstream.sdk.connection.clock_drift import ClockDrift, DriftWatch, OnClockDrift
 from millstream.sdk.connection.cluster import ConnectionSettings
 from millstream.sdk.metrics import Metrics
@@ -28,31 +33,26 @@ from millstream.sdk.producing.options import (
     ProducerOptions,
 )
 from millstream.sdk.responses import ClusterView, ListedOffset, TopicView
-from millstream.sdk.time_arguments import Time, Times
+from millstream.sdk.time_arguments import Moment, Time, Times
+from millstream.sdk.value_formats import Encode, EncodedValues, PlainValue, V
 from millstream.seams.clock import Clock, SystemClock
 from millstream.seams.entropy import Entropy, SystemEntropy
 from millstream.seams.network import Network, TcpNetwork
 from millstream.seams.workers import Workers
 
-if TYPE_CHECKING:  # Who only asks, or only writes, does not wait for the rest to be imported.
-    from millstream.sdk.aio.consumer import AsyncConsumer
-    from millstream.sdk.aio.iterator_calls import AsyncIteratorCalls
-    from millstream.sdk.aio.iterators import AsyncIterators
+if TYPE_CHECKING:  # Imported on first use: a program that only writes should not wait for the readers' imports.
     from millstream.sdk.aio.numbered_writer import AsyncNumberedWriter
     from millstream.sdk.aio.producer import AsyncProducer
-    from millstream.sdk.aio.subscription import AsyncSubscription
-    from millstream.sdk.consuming.options import ConsumerOptions
-    from millstream.sdk.iterating.options import IteratorOptions
-    from millstream.sdk.subscribing.options import SubscriptionOptions
+    from millstream.sdk.producing.options import ProducerKeywords
     from millstream.sdk.watching.read_positions import Position
     from millstream.sdk.watching.read_result import ReadResult
 
 
-class AsyncClient(AsyncFacade):
-    """A client of one cluster, made by `millstream.connect_async`. Use `async with`, or `close()` it.
+class AsyncClient(AsyncReaderFactory):
+    """Connects to one cluster. Create it with `millstream.connect_async`; use `async with` or call `close()`.
 
-    Many may use it at once: tasks of its event loop or, where it blocks, threads. Closing it closes the producers
-    and consumers it made; producers first send what they have.
+    All tasks of one event loop may share an asyncio client; all threads may share a blocking client. Closing the client
+    closes the producers and consumers it created. Producers send their buffered messages first.
     """
 
     def __init__(self, portal: AsyncPortal, context: ClientContext) -> None:
@@ -60,12 +60,12 @@ class AsyncClient(AsyncFacade):
         portal.at_end(context.lifecycle.close)
         self._engine = context.cluster_queries
         self.admin = AsyncAdmin(portal, context)
-        """Settings, partitions, sizes, queries."""
+        """Administration: settings, partitions, sizes, the cluster and catalog queries."""
         self.groups = AsyncGroups(portal, context)
-        """Groups seen from outside: who belongs to them and how far they are."""
+        """Administration of groups: members, committed offsets, deletion."""
 
     async def close(self) -> None:
-        """Close what it made, then its own connections; a second time does nothing."""
+        """Close everything this client created, then its own connections. A second call does nothing."""
         try:
             await super().close()
         finally:
@@ -74,43 +74,50 @@ class AsyncClient(AsyncFacade):
     # About the cluster.
 
     async def metadata(self, topics: str | Sequence[str] | None = None, *, timeout: Time = 30.0) -> ClusterView:
-        """The cluster with these topics, or all; a topic that cannot be described carries its error's number."""
+        """Return brokers, controller and these topics, or all. A topic that cannot be described has an error number."""
         return await self._do(self._engine.metadata(names_or_all("topics", topics), timeout_s=self._span_s(timeout)))
 
     async def info(self, *, node_id: int | None = None, timeout: Time = 30.0) -> DriftInfo:
-        """What a broker, this one or any, says of itself; UNSUPPORTED_VERSION from one that is not ours."""
+        """Return version, features and clock of the broker `node_id`, or of any broker.
+
+        Raises UNSUPPORTED_VERSION if the broker is not a Millstream broker.
+        """
         if node_id is not None:
-            check_number("node_id", node_id, 0, INT32_MAX)
+            check_number("node_id", node_id, least=0, most=INT32_MAX)
         return await self._do(self._engine.info(node_id=node_id, timeout_s=self._span_s(timeout)))
 
     async def clock_drift(self, *, timeout: Time = 30.0) -> ClockDrift:
-        """How far this machine's clock is ahead of the brokers' average, and of each broker; negative: behind.
+        """Return how far this machine's clock is ahead of the brokers' average and of each broker.
 
-        UNSUPPORTED_VERSION when no broker tells its time, as Apache Kafka's do not.
+        Negative values mean behind. Raises UNSUPPORTED_VERSION if no broker reports its time; Kafka's brokers do not.
         """
         return await self._do(self._engine.clock_drift(timeout_s=self._span_s(timeout)))
 
     async def service_map(self, topics: str | Sequence[str] | None = None, *, timeout: Time = 30.0) -> ServiceMap:
-        """Which service runs where, and who leads the partitions of these topics, of all, or (empty) of none.
+        """Return which service runs where, and the leaders of the partitions of these topics.
 
-        UNSUPPORTED_VERSION from a broker that is not ours, as for `backup_map`.
+        None means all topics; an empty list means no topics. Raises UNSUPPORTED_VERSION if the broker is not a
+        Millstream broker.
         """
         return await self._do(self._engine.service_map(names_or_all("topics", topics), timeout_s=self._span_s(timeout)))
 
     async def backup_map(self, topics: str | Sequence[str] | None = None, *, timeout: Time = 30.0) -> BackupMap:
-        """Who follows the partitions of these topics, or of all, and how far each of them is."""
+        """Return the followers of each partition of these topics, or of all topics, and how far each has copied.
+
+        Raises UNSUPPORTED_VERSION if the broker is not a Millstream broker.
+        """
         return await self._do(self._engine.backup_map(names_or_all("topics", topics), timeout_s=self._span_s(timeout)))
 
     # Topics.
 
     async def list_topics(self, *, internal: bool = False, timeout: Time = 30.0) -> list[TopicView]:
-        """All topics the cluster tells of, by name, but for the brokers' own unless they are asked for (`internal`);
-        `admin.list_topics` tells of them page by page."""
+        """Return all topics, sorted by name; internal ones only with `internal`. See `admin.list_topics` for paging."""
         return await self._do(self._engine.list_topics(internal=internal, timeout_s=self._span_s(timeout)))
 
     async def describe_topic(self, name: str, *, auto_create: bool = False, timeout: Time = 30.0) -> TopicView:
-        """One topic; UNKNOWN_TOPIC_OR_PARTITION when it is not there. With `auto_create` it is made then, as for
-        producers, where the broker does that.
+        """Return the description of one topic; raises UNKNOWN_TOPIC_OR_PARTITION if it does not exist.
+
+        With `auto_create` the broker creates a missing topic first, if its settings allow that.
         """
         timeout_s = self._span_s(timeout)
         return await self._do(self._engine.describe_topic(name, auto_create=auto_create, timeout_s=timeout_s))
@@ -121,16 +128,27 @@ class AsyncClient(AsyncFacade):
         *,
         partitions: int = -1,
         replication_factor: int = -1,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, SettingValue] | None = None,
         exist_ok: bool = False,
         timeout: Time = 30.0,
     ) -> UUID:
-        """Create a topic, and give its id. -1 leaves a number to the broker.
+        """Create a topic and return its id. -1 uses the broker's default for that number.
 
-        TOPIC_ALREADY_EXISTS when it is there; with `exist_ok` it is left as it is then, and its id given.
+        `settings` are topic settings by name, with text, numbers or booleans as values. Durations and sizes may have
+        units: `{"retention.ms": "7d", "segment.bytes": "64MiB"}`. Raises INVALID_CONFIG, which names the setting, for
+        an invalid setting.
+
+        Raises TOPIC_ALREADY_EXISTS if the topic exists. With `exist_ok` the existing topic is left unchanged and its
+        id is returned.
         """
-        check_number("partitions", partitions, -1, INT32_MAX, ErrorCode.INVALID_PARTITIONS)
-        check_number("replication_factor", replication_factor, -1, INT16_MAX, ErrorCode.INVALID_REPLICATION_FACTOR)
+        check_number("partitions", partitions, least=-1, most=INT32_MAX, code=ErrorCode.INVALID_PARTITIONS)
+        check_number(
+            "replication_factor",
+            replication_factor,
+            least=-1,
+            most=INT16_MAX,
+            code=ErrorCode.INVALID_REPLICATION_FACTOR,
+        )
         timeout_s = self._span_s(timeout)
         try:
             return await self._do(
@@ -148,54 +166,25 @@ class AsyncClient(AsyncFacade):
             return (await self._do(self._engine.describe_topic(name, timeout_s=timeout_s))).topic_id
 
     async def delete_topic(self, name: str, *, timeout: Time = 30.0) -> None:
-        """Delete a topic with all its messages; UNKNOWN_TOPIC_OR_PARTITION when it is not there."""
+        """Delete a topic with all its messages; raises UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
         await self._do(self._engine.delete_topic(name, timeout_s=self._span_s(timeout)))
-
-    # What it makes.
-
-    def consumer(self, topics: str | Sequence[str] = (), **options: "Unpack[ConsumerOptions]") -> "AsyncConsumer":
-        """Something that reads these topics, or shares them with the others of its `group`; see `AsyncConsumer`."""
-        from millstream.sdk.aio.consumer import AsyncConsumer
-
-        return AsyncConsumer(self._portal, self._context, topics, **options)
-
-    def subscription(
-        self, topics: str | Sequence[str], **options: "Unpack[SubscriptionOptions]"
-    ) -> "AsyncSubscription":
-        """Something that the brokers send the messages of these topics to; see `AsyncSubscription`."""
-        from millstream.sdk.aio.subscription import AsyncSubscription
-
-        return AsyncSubscription(self._portal, self._context, topics, **options)
-
-    def iterators(
-        self, topics: str | Sequence[str] = (), *, group: str, **options: "Unpack[IteratorOptions]"
-    ) -> "AsyncIterators":
-        """Something that reads these topics as a client of the group, with iterators; see `AsyncIterators`."""
-        from millstream.sdk.aio.iterators import AsyncIterators
-
-        return AsyncIterators(self._portal, self._context, topics, group, **options)
-
-    def iterator_calls(self) -> "AsyncIteratorCalls":
-        """Single calls for clients of iterators that keep no state here; see `AsyncIteratorCalls`."""
-        from millstream.sdk.aio.iterator_calls import AsyncIteratorCalls
-
-        return AsyncIteratorCalls(self._portal, self._context)
 
     # Offsets.
 
     async def offsets(
         self,
-        places: Mapping[TopicPartition, Time | str] | Mapping[tuple[str, int], Time | str],
+        places: Mapping[TopicPartition, Moment | str] | Mapping[tuple[str, int], Moment | str],
         *,
         timeout: Time = 30.0,
     ) -> dict[TopicPartition, ListedOffset]:
-        """Where, in each of these partitions, "beginning" or "latest" is, or the first message at or after a time.
+        """Return for each partition the offset of "beginning", of "latest", or of the first message at or after a time.
 
-        The offset is -1 where no message is that late.
+        A time is a datetime, a timedelta from now (negative: ago), a text such as "10m" (ago), or seconds since 1970.
+        The offset is -1 if the partition has no message at or after that time.
         """
         return await self._do(self._engine.offsets(by_place("places", places), timeout_s=self._span_s(timeout)))
 
-    # Reading from places that the caller keeps.
+    # Reading from an offset that the caller stores.
 
     async def read(
         self,
@@ -208,15 +197,16 @@ class AsyncClient(AsyncFacade):
         wait: Time = 0.0,
         timeout: Time = 30.0,
     ) -> "ReadResult":
-        """Messages of a partition from a place on: an offset, "beginning", "latest", or a time. Nobody keeps the place.
+        """Read messages of a partition from `offset` on: an offset, "beginning", "latest" or a time.
 
-        With nothing there yet, and at a place that is not reached, `wait` is waited for something to come; then there
-        are no messages. Many may wait at once: it costs the brokers no more than one. OFFSET_OUT_OF_RANGE for a place
-        before the beginning. Failures that pass are waited out for up to `timeout` beside the wait.
+        The client and the broker store no position; the caller continues at `next_offset` of the result. If there is
+        no message at that offset yet, the call waits for up to `wait` and then returns no messages. All waiting reads
+        of a partition share one subscription at the broker, so thousands may wait. Raises OFFSET_OUT_OF_RANGE if the
+        offset is before the first message. Transient failures are retried for up to `timeout` in addition to `wait`.
         """
         from millstream.sdk.watching.read_result import WatchLimits
 
-        where, limits = place(topic, partition), WatchLimits.checked(max_messages, max_bytes)
+        where, limits = place(topic, partition), WatchLimits.checked(messages=max_messages, size_bytes=max_bytes)
         wait_s, timeout_s = self._span_s(wait, "wait"), self._span_s(timeout)
         return (await self._do(self._context.read({where: offset}, limits, wait_s, timeout_s)))[where]
 
@@ -229,22 +219,34 @@ class AsyncClient(AsyncFacade):
         wait: Time = 0.0,
         timeout: Time = 30.0,
     ) -> "dict[TopicPartition, ReadResult]":
-        """As `read`, for several places at once: what is there of any, or what comes first of one of them.
+        """Read several partitions at once, each from its position in `places`; see `read`.
 
-        Each place has its portion, most of them perhaps without messages; the limits are those of all together.
+        The call returns as soon as one partition has messages. The result has an entry for every partition, perhaps
+        without messages. `max_messages` and `max_bytes` limit all partitions together.
         """
         from millstream.sdk.watching.read_result import WatchLimits
 
-        limits = WatchLimits.checked(max_messages, max_bytes)
+        limits = WatchLimits.checked(messages=max_messages, size_bytes=max_bytes)
         found = by_place("places", places)
         return await self._do(self._context.read(found, limits, self._span_s(wait, "wait"), self._span_s(timeout)))
 
     # Writing.
 
+    @overload
+    def producer(
+        self, *, values: None = None, **options: "Unpack[ProducerKeywords]"
+    ) -> "AsyncProducer[PlainValue]": ...
+    @overload
+    def producer(self, *, values: type[V], **options: "Unpack[ProducerKeywords]") -> "AsyncProducer[V]": ...
+    @overload
+    def producer(self, *, values: Encode[V], **options: "Unpack[ProducerKeywords]") -> "AsyncProducer[V]": ...
+    @overload
+    def producer(self, *, values: EncodedValues, **options: "Unpack[ProducerKeywords]") -> "AsyncProducer[Any]": ...
     def producer(
         self,
         *,
         group: str | None = None,
+        values: EncodedValues = None,
         linger: Time = LINGER_S,
         batch_bytes: int = BATCH_BYTES,
         batch_count: int = BATCH_COUNT,
@@ -254,14 +256,18 @@ class AsyncClient(AsyncFacade):
         max_bytes: int = MAX_BYTES,
         timeout: Time = TIMEOUT_S,
         room_timeout: Time = ROOM_TIMEOUT_S,
-    ) -> "AsyncProducer":
-        """A producer, with connections of its own that may only write, under this producer group.
+    ) -> "AsyncProducer[Any]":
+        """Create a producer with its own connections, which can only write; `group` names its producer group.
 
-        A batch is sent when it has `batch_bytes` or `batch_count` messages, when its first message has waited for
-        `linger`, or when somebody waits for one of its messages. `compression` is none, gzip, snappy, lz4 or zstd.
-        At most `max_bytes` are held; a put beyond that waits for up to `room_timeout`. Within `timeout` a message is
-        stored, or has failed. `acks` of 1 or 0 are weaker than the default: what is lost is not sent again, and with 0
-        nobody says that anything was stored.
+        - `values`: the format in which values are encoded: None (bytes or text), `str`, "json", a msgspec type, a
+          pydantic model, or a function that returns bytes. Consumers decode the same formats.
+        - `batch_bytes`, `batch_count`, `linger`: a batch is sent when it has reached this size or this number of
+          messages, when its first message has waited for `linger`, or when a caller waits for one of its messages.
+        - `compression`: "none", "gzip", "snappy", "lz4" or "zstd", with an optional `compression_level`.
+        - `max_bytes`: limit of the buffer. A put beyond it waits for up to `room_timeout`.
+        - `timeout`: delivery timeout. Each message is stored or has failed by then.
+        - `acks`: -1 (default) retries and stores each message once. 1 and 0 do not retry after a lost answer, and
+          with 0 the broker sends no acknowledgement.
         """
         from millstream.sdk.aio.producer import make_producer
 
@@ -276,7 +282,7 @@ class AsyncClient(AsyncFacade):
             timeout_s=self._span_s(timeout),
             room_timeout_s=self._span_s(room_timeout, "room_timeout"),
         )
-        return self._call(lambda: make_producer(self._portal, self._context, group, options))
+        return self._call(lambda: make_producer(self._portal, self._context, group, options, values))
 
     def numbered_writer(
         self,
@@ -291,12 +297,17 @@ class AsyncClient(AsyncFacade):
         compression_level: int | None = None,
         timeout: Time = TIMEOUT_S,
     ) -> "AsyncNumberedWriter":
-        """Something that stores the rows of Arrow record batches once, however often it is repeated under its name, or
-        as one that is not repeated, without a name; see `AsyncNumberedWriter`.
+        """Create a writer that stores rows of Arrow record batches exactly once, even if the job is repeated.
 
-        Epochs are from 0 to 32767. Rows are spread over `partitions` partitions (all, when it is not given), from
-        `turn` on where nothing else decides: both must be the same for whoever repeats it. `timeout` is how long it
-        may take until another batch is stored.
+        - `name`: identifies the job. A repetition under the same name and epoch stores only the missing rows. None:
+          the job cannot be repeated.
+        - `epoch`: 0 to 32767. A higher epoch starts again at row 0 and fences writers of lower epochs.
+        - `partitions`: rows are distributed over this many partitions (default: all of the topic).
+        - `turn`: rows without key and partition go to one partition after the other, in blocks of 65,536 rows. `turn`
+          is the partition of the first block. A repetition must use the same `partitions` and `turn`.
+        - `timeout`: the longest time without progress, that is, until another batch is stored.
+
+        See `AsyncNumberedWriter`.
         """
         from millstream.sdk.aio.numbered_writer import AsyncNumberedWriter
         from millstream.sdk.numbered.options import NumberedOptions
@@ -316,7 +327,7 @@ class AsyncClient(AsyncFacade):
 
 @opening
 async def connect_async(
-    bootstrap: str | Sequence[str],
+    bootstrap: str | Sequence[str] | None = None,
     *,
     client_id: str = "millstream",
     timeout: Time = 10.0,
@@ -331,39 +342,38 @@ async def connect_async(
     entropy: Entropy | None = None,
     workers: Workers | None = None,
 ) -> AsyncClient:
-    """A client that has reached a broker of the seed list `bootstrap`: `host:port`, several divided by commas.
+    """Connect to a cluster and return its client. `bootstrap` lists brokers: "host:port", separated by commas.
 
-    The seeds are tried, one after the other, until one answers or `timeout` is over; NETWORK_EXCEPTION then, saying for
-    each why. VERSION_WINDOW, naming both versions, when this SDK and the broker are too many versions apart.
-    `connect_timeout` bounds one attempt to connect, `request_timeout` one answer.
+    Without `bootstrap` the client uses the environment variable MILLSTREAM_BOOTSTRAP, or else the context that
+    MILLSTREAM_CONTEXT names, or else the current context of the command line (`millstream context use`), or else
+    127.0.0.1:9092. Errors then name the source of the address.
 
-    `on_clock_drift(drift, brokers)` is called, before this returns and then at every interval, when this machine's
-    clock is further than the threshold from the brokers' average: how far it is ahead of that, and of each broker.
+    The brokers are tried in order until one answers. Raises NETWORK_EXCEPTION with the reason for each broker if none
+    has answered within `timeout`. Raises VERSION_WINDOW with both versions if SDK and broker are more than two minor
+    versions apart. `connect_timeout` limits one connection attempt; `request_timeout` limits one request.
 
-    `metrics` is told of connections, requests and batches. `network`, `clock`, `entropy` and `workers` are for
-    tests.
+    `on_clock_drift(drift, brokers)` is called when this machine's clock differs from the brokers' average by more than
+    `clock_drift_threshold`. The clocks are compared before this call returns, and then every `clock_drift_interval`.
+    `drift` is how far this machine's clock is ahead of the average; `brokers` has the same for each broker.
+
+    `metrics` receives counters and durations of connections, requests and batches; see `Metrics`. `network`, `clock`,
+    `entropy` and `workers` are for tests.
     """
     chosen_clock = clock or SystemClock()
     times = Times(chosen_clock)
+    seeds, origin = find_seeds(bootstrap)
+    connect_s = times.span_s(connect_timeout, "connect_timeout")
+    request_s = times.span_s(request_timeout, "request_timeout")
     context = ClientContext(
-        parse_bootstrap(bootstrap),
+        seeds,
         network=network or TcpNetwork(),
         clock=chosen_clock,
         entropy=entropy or SystemEntropy(),
         workers=workers,
         metrics=metrics,
-        settings=ConnectionSettings(
-            client_id,
-            times.span_s(connect_timeout, "connect_timeout"),
-            times.span_s(request_timeout, "request_timeout"),
-        ),
+        settings=ConnectionSettings(client_id, connect_s, request_s, origin),
     )
-    check_callback("on_clock_drift", on_clock_drift)
-    watch = None
-    if on_clock_drift is not None:
-        threshold_s = times.span_s(clock_drift_threshold, "clock_drift_threshold")
-        interval_s = times.span_s(clock_drift_interval, "clock_drift_interval")
-        watch = DriftWatch(context.cluster_queries.clock_drift, on_clock_drift, threshold_s, interval_s)
+    watch = _drift_watch(context, on_clock_drift, clock_drift_threshold, clock_drift_interval)
     client = AsyncClient(AsyncPortal(), context)
     try:
         await client._do(context.open(times.span_s(timeout), watch))
@@ -371,3 +381,14 @@ async def connect_async(
         await client.close()
         raise
     return client
+
+
+def _drift_watch(
+    context: ClientContext, on_clock_drift: OnClockDrift | None, threshold: Time, interval: Time
+) -> DriftWatch | None:
+    check_callback("on_clock_drift", on_clock_drift)
+    if on_clock_drift is None:
+        return None
+    threshold_s = context.times.span_s(threshold, "clock_drift_threshold")
+    interval_s = context.times.span_s(interval, "clock_drift_interval")
+    return DriftWatch(context.cluster_queries.clock_drift, on_clock_drift, threshold_s, interval_s)

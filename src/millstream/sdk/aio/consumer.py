@@ -1,9 +1,9 @@
-"""Reads topics: by itself, from a place that it keeps, or as a member of a group that keeps it."""
+"""The consumer reads topics alone or as a member of a group."""
 
 import inspect
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
@@ -24,6 +24,7 @@ from millstream.sdk.arguments import (
     place,
 )
 from millstream.sdk.client_context import ClientContext
+from millstream.sdk.consuming.bad_values import RAISE, bad_value_decoder
 from millstream.sdk.consuming.callbacks import bounded, report
 from millstream.sdk.consuming.decoding import decoder
 from millstream.sdk.consuming.delivered_buffer import DeliveredBuffer
@@ -36,22 +37,29 @@ from millstream.sdk.consuming.read_at import get_messages
 from millstream.sdk.consuming.start_positions import Hint, StartPositions
 from millstream.sdk.fetching import MAX_BYTES
 from millstream.sdk.time_arguments import Time
+from millstream.sdk.value_formats import V_co
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 POLL_MESSAGES = 10_000
 
+R = TypeVar("R")
 
-class AsyncConsumer(AsyncReader):
-    """Made by `client.consumer`. Use `async with`, iterate over it, or `close()` it.
+
+class AsyncConsumer(AsyncReader, Generic[V_co]):
+    """Reads topics. Create it with `client.consumer`; use `async with`, iterate over it, or call `close()`.
 
         async with client.consumer("orders", start="beginning") as consumer:
             async for message in consumer:
                 ...
 
-    Messages of one partition come in the order of their offsets, each once; over partitions there is no order. What was
-    handed out counts as finished when more is asked for. It is for one task at a time (without `async`: one thread).
+    Messages of one partition arrive in offset order, each once. There is no order across partitions. Delivered messages
+    count as finished when the caller requests more; a consumer in a group then commits them. Only one task or thread
+    may use a consumer at a time.
+
+    The type parameter is the type of the values: `AsyncConsumer[bytes]` by default, `AsyncConsumer[Order]` with
+    `values=Order`.
     """
 
     def __init__(
@@ -62,109 +70,123 @@ class AsyncConsumer(AsyncReader):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self.topics = named_topics(topics)
-        """What it reads."""
+        """The topics that it reads; empty with a pattern."""
+        self.pattern = options.get("pattern")
+        """The regular expression of the topics that it reads, or None."""
         for name in ("on_assigned", "on_revoked", "on_lost"):
             check_callback(name, options.get(name), is_awaited=True)
         check_callback("on_health", options.get("on_health"))
         self.group = options.get("group")
-        """Whose member it is; None for one that keeps its place by itself."""
+        """The group that it belongs to; None for a consumer that tracks its own position."""
         self._callbacks = {
             ChangeKind.ASSIGNED: options.get("on_assigned"),
             ChangeKind.REVOKED: options.get("on_revoked"),
             ChangeKind.LOST: options.get("on_lost"),
         }
         self._on_health = options.get("on_health")
-        self._hand = DeliveredBuffer(decoder(options.get("values")), reads=portal.callers_wait)
+        decode = bad_value_decoder(
+            decoder(options.get("values")), options.get("on_bad_value", RAISE), context.clock.monotonic_s
+        )
+        self._buffer = DeliveredBuffer(decode, reads=portal.callers_wait)
         self._has_end = options.get("stop") is not None
         settings = engine_settings(context.times, self.topics, options)
         self._callback_timeout_s = settings.callback_timeout_s
-        asking = context.asking(Role.CONSUMER)
-        notice = None if self._on_health is None else self._notice
+        caller = context.new_caller(Role.CONSUMER)
+        notice = None if self._on_health is None else self._report_health
         context.lifecycle.check()
-        self._engine = portal.call(partial(ConsumerEngine, asking, self._hand, settings, notice))
-        lifecycle = context.adopt("consumer", asking, lambda: self._engine.close(finish=self._is_done), self._hand.drop)
+        self._engine = portal.call(partial(ConsumerEngine, caller, self._buffer, settings, notice))
+        lifecycle = context.adopt(
+            "consumer", caller, lambda: self._engine.close(finish=self._is_done), self._buffer.drop
+        )
         super().__init__(portal, context, lifecycle)
-        self._asking = asking
+        self._caller = caller
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f" in group {self.group!r}"
-        return f"<AsyncConsumer of {', '.join(self.topics)}{group}, {self._engine.doing.value}>"
+        topics = ", ".join(self.topics) if self.pattern is None else f"topics like {self.pattern!r}"
+        return f"<AsyncConsumer of {topics}{group}, {self._engine.doing.value}>"
 
     async def start(self) -> None:
-        """Join the group, or find where to begin; `async with` does it, and otherwise the first that is asked for."""
+        """Join the group, or look up the start positions.
+
+        `async with` calls it. Without `async with` the first read does.
+        """
         await self._do(self._engine.start())
 
     # Reading.
 
-    async def poll(self, timeout: Time | None = 5.0, max_messages: int = POLL_MESSAGES) -> list[Message]:
-        """The next messages, as many as are here; empty when none has come in time, or when the range has ended.
+    async def poll(self, timeout: Time | None = 5.0, max_messages: int = POLL_MESSAGES) -> "list[Message[V_co]]":
+        """Return the buffered messages, at most `max_messages`; waits for the first one for up to `timeout`.
 
-        None waits for ever. Failures that pass are waited out. Raised is what will not: a group or topic that is
-        refused, damaged messages, a value that cannot be decoded (UNDECODABLE_VALUE; the next call goes on behind it).
-        Without a group, a topic that is gone is UNKNOWN_TOPIC_OR_PARTITION in every call that has no messages to give,
-        unless its partitions are paused.
+        The list is empty if no message arrived in time, or if the position `stop` is reached. `timeout=None` waits
+        without a limit. Transient failures are retried. Permanent failures are raised: a refused group or topic,
+        damaged messages, a value that cannot be decoded (UNDECODABLE_VALUE; the next call continues after it).
+        Without a group, a deleted topic raises UNKNOWN_TOPIC_OR_PARTITION in every call that has no messages to
+        return, until its partitions are paused.
         """
-        check_number("max_messages", max_messages, 1, INT64_MAX)
-        await self._bring(timeout)
-        return self._hand.some(max_messages)
+        check_number("max_messages", max_messages, least=1, most=INT64_MAX)
+        return await self._taken(timeout, partial(self._buffer.some, max_messages)) or []
 
-    def __aiter__(self) -> AsyncIterator[Message]:
-        """Messages one by one, until the range ends."""
+    def __aiter__(self) -> "AsyncIterator[Message[V_co]]":
+        """Iterate over single messages; ends at `stop`."""
         return self._each()
 
-    async def _each(self) -> AsyncIterator[Message]:
-        while await self._bring(None) is not PollOutcome.OVER:
-            take = self._hand.taker()
+    async def _each(self) -> "AsyncIterator[Message[V_co]]":
+        while await self._fill_buffer(None) is not PollOutcome.OVER:
+            left, decode = self._buffer.each()
             try:
                 while True:
-                    yield take()
+                    message = left[0] if decode is None else decode(left)
+                    del left[0]  # Not `popleft()`: a signal handler may raise after a call, before the message is out.
+                    yield message
             except IndexError:
-                pass  # There are no more here.
+                pass  # The buffer is empty.
 
-    async def batches(self) -> AsyncIterator[MessageBatch]:
-        """What comes of each partition at a time, until the range ends."""
-        while await self._bring(None) is not PollOutcome.OVER:
-            batch = self._batch()
+    async def batches(self) -> AsyncIterator[MessageBatch[V_co]]:
+        """Iterate over batches, each with messages of one partition; ends at `stop`."""
+        while await self._fill_buffer(None) is not PollOutcome.OVER:
+            batch = self._taking(self._batch)
             if batch is not None:
                 yield batch
 
-    async def poll_batch(self, timeout: Time | None = 5.0) -> MessageBatch | None:
-        """The next messages of whichever partition has some; None when none has in time, or the range has ended."""
-        await self._bring(timeout)
-        return self._batch()
+    async def poll_batch(self, timeout: Time | None = 5.0) -> MessageBatch[V_co] | None:
+        """Return the next messages of one partition; None if no message arrived in time, or if `stop` is reached."""
+        return await self._taken(timeout, self._batch)
 
-    def _batch(self) -> MessageBatch | None:
-        messages = self._hand.one()
+    def _batch(self) -> MessageBatch[V_co] | None:
+        messages = self._buffer.one()
         if not messages:
             return None
         where = TopicPartition(*messages[0][:2])
-        return MessageBatch(*where, messages, self._hand.positions()[where])
+        return MessageBatch(*where, messages, self._buffer.positions()[where])
 
     async def arrow(self) -> "AsyncIterator[pa.RecordBatch]":
-        """As `batches`, as Arrow record batches: topic, partition, offset, timestamp, key, value, headers.
+        """Iterate over Arrow record batches; ends at `stop`.
 
-        No Python object is made for a message; `values` are left as they are. Needs PyArrow (`millstream[arrow]`).
+        The columns are topic, partition, offset, timestamp, key, value and headers. Messages do not become Python
+        objects, and the option `values` is not applied. Needs PyArrow (`pip install millstream[arrow]`).
         """
         while True:
-            found = await self._bring_arrow(None)
+            found = await self._next_arrow(None)
             if found is None:
                 return
             yield found
 
     async def poll_arrow(self, timeout: Time | None = 5.0) -> "pa.RecordBatch | None":
-        """The next record batch; None when none has come in time, or when the range has ended."""
-        return await self._bring_arrow(timeout)
+        """Return the next Arrow record batch; None if no message arrived in time, or if `stop` is reached."""
+        return await self._next_arrow(timeout)
 
     async def arrow_table(self) -> "pa.Table":
-        """All that is left of the range as one Arrow table, which may have no rows; its columns are those of `arrow`.
+        """Return all messages up to `stop` as one Arrow table, with the columns of `arrow`. The table may be empty.
 
-        INVALID_REQUEST without `stop`: there would be no end.
+        Raises INVALID_REQUEST for a consumer without `stop`, whose table would never end.
         """
         from millstream.sdk.consuming.arrow import as_table
 
         if not self._has_end:
             raise MillstreamError(
-                ErrorCode.INVALID_REQUEST, 'a table has an end; say where: stop="latest", for example'
+                ErrorCode.INVALID_REQUEST,
+                'arrow_table() needs a consumer with a stop position (example: stop="latest")',
             )
         batches = []
         async for batch in self.arrow():
@@ -180,126 +202,150 @@ class AsyncConsumer(AsyncReader):
         max_messages: int | None = None,
         max_bytes: int = MAX_BYTES,
         timeout: Time = 5.0,
-    ) -> list[Message]:
-        """Messages from this offset on, whatever this consumer reads otherwise: nobody keeps the position.
+    ) -> "list[Message[bytes]]":
+        """Return messages of a partition from `offset` on, without changing this consumer's positions.
 
-        About `max_bytes`, and no more than `max_messages`. With none there yet, and at a place that is not reached,
-        it waits for the first for up to `timeout`. So long are failures waited out too; then they are raised.
-        OFFSET_OUT_OF_RANGE, saying where the partition begins, when the place is gone.
+        The values are bytes, also if the consumer decodes values.
+
+        Reads about `max_bytes`, and at most `max_messages`. If there is no message at that offset yet, the call waits
+        for up to `timeout`. Failures are retried for as long, then raised. Raises OFFSET_OUT_OF_RANGE, which names the
+        first offset of the partition, if the messages at `offset` have been removed.
         """
         where, timeout_s = place(topic, partition), self._span_s(timeout)
-        check_number("offset", offset, 0, INT64_MAX)
-        check_number("max_bytes", max_bytes, 1, INT32_MAX)
-        return await self._do(get_messages(self._asking, where, offset, max_messages, max_bytes, timeout_s))
+        check_number("offset", offset, least=0, most=INT64_MAX)
+        check_number("max_bytes", max_bytes, least=1, most=INT32_MAX)
+        return await self._do(get_messages(self._caller, where, offset, max_messages, max_bytes, timeout_s))
 
-    # Where it is.
+    # Positions.
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """The partitions it reads at the moment."""
+        """The partitions that this consumer reads now."""
         return self._engine.assignment
 
     def position(self, topic: str, partition: int) -> int | None:
-        """Where its next message of this partition begins; None for one that it does not read."""
+        """Return the offset of the next message of this partition; None if this consumer does not read it."""
         return self._engine.position(place(topic, partition))
 
     async def seek(self, to: Hint, *partitions: TopicPartition | tuple[str, int], timeout: Time = 30.0) -> None:
-        """Go on there: in these partitions, or in all. `to` is what `start` may be."""
+        """Continue at another position in these partitions, or in all. `to` takes the same values as `start`."""
         places = StartPositions(to, self._context.times, "to")
         await self._do(self._engine.seek(places, _named(partitions), self._span_s(timeout)))
 
     async def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Hand out nothing of these, or of all, until `resume`. What was handed out already stays with the caller."""
+        """Stop delivering messages of these partitions, or of all, until `resume`. Delivered messages stay valid."""
         await self._do(self._engine.pause(_named(partitions)))
 
     async def resume(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Go on with these, or with all."""
+        """Deliver messages of these paused partitions again, or of all."""
         await self._do(self._engine.resume(_named(partitions)))
 
     async def lag(self, *, timeout: Time = 30.0) -> dict[TopicPartition, int]:
-        """How far each partition's end is from where this consumer is, in offsets."""
+        """Return for each partition the number of offsets between this consumer's position and the end."""
         return await self._do(self._engine.lag(self._span_s(timeout)))
 
-    # Its group.
+    # Group membership.
 
     @property
     def member_id(self) -> str:
-        """What its group calls it; INVALID_REQUEST without a group."""
+        """The member id in the group; raises INVALID_REQUEST without a group."""
         return self._engine.membership.core.member_id
 
     async def commit(
         self,
-        what: Message | Mapping[TopicPartition, int] | Mapping[tuple[str, int], int] | None = None,
+        what: "Message | Mapping[TopicPartition, int] | Mapping[tuple[str, int], int] | None" = None,
         *,
         metadata: str = "",
         timeout: Time = 10.0,
     ) -> None:
-        """Let the group go on behind a message, at these offsets, or behind everything handed out so far.
+        """Commit offsets of the group and wait until they are durable.
 
-        `metadata` is a text of the caller's own that is kept beside the offsets. FENCED_MEMBER_EPOCH or
-        UNKNOWN_MEMBER_ID when the partitions have gone to others meanwhile: what this consumer did with their messages,
-        another does again.
+        `what` is a message (commits all messages of its partition up to it), a dict of offsets to continue at, or None
+        (commits all delivered messages). `metadata` is an arbitrary text stored with the offsets. Raises
+        FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID if the partitions have been assigned to another member, which then
+        receives the uncommitted messages again.
         """
-        self._hand.turns += 1
+        self._buffer.note_turn()
         if isinstance(what, Message):
             what = {TopicPartition(what.topic, what.partition): what.offset + 1}
         offsets = None if what is None else offsets_by_place("what", what)
-        check_text("metadata", metadata, 0, TEXT_MAX)
+        check_text("metadata", metadata, least=0, most=TEXT_MAX)
         await self._do(self._engine.commit(offsets, metadata, self._span_s(timeout)))
 
     def alive(self) -> None:
-        """Say, in the middle of long work, that it goes on: `handler_timeout` begins anew."""
-        self._hand.turns += 1
+        """Restart `handler_timeout`. Call it during long work on a message, to stay in the group."""
+        self._buffer.note_turn()
 
     def health(self) -> Health:
-        """What it is doing, for how long, and why it waits."""
+        """Return the consumer's current activity, its duration, and the reason for waiting."""
         return self._call(self._engine.health)
 
-    # How it is done.
+    # Implementation.
 
-    async def _bring(self, timeout: Time | None) -> PollOutcome:
-        """Have messages in hand; the group's changes are told in between."""
-        self._lifecycle.check()
+    async def _taken(self, timeout: Time | None, take: Callable[[], R]) -> R | None:
+        """Wait for messages and return those that `take` takes, or None. Continues after it skipped all of them."""
+        clock = self._context.clock
         timeout_s = None if timeout is None else self._span_s(timeout)
+        end_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
+        while await self._fill_buffer(timeout_s) is PollOutcome.HERE:
+            taken = self._taking(take)
+            if taken:
+                return taken
+            timeout_s = None if end_s is None else max(0.0, end_s - clock.monotonic_s())
+        return None
+
+    def _taking(self, take: Callable[[], R]) -> R:
+        """Return what `take` takes from the buffer; if it is interrupted, for example by a signal, put that back."""
+        try:
+            return take()
+        except BaseException:
+            self._buffer.put_back()
+            raise
+
+    async def _fill_buffer(self, timeout_s: float | None) -> PollOutcome:
+        """Wait until the buffer has messages; runs the callbacks of assignment changes in between."""
+        self._lifecycle.check()
         again = False
-        while not self._hand.open():
+        self._buffer.begin()
+        while not self._buffer.open():
             found = await self._do(self._engine.messages(timeout_s, again=again))
             again = True
             if isinstance(found, Change):
-                await self._tell(found)
+                await self._run_callback(found)
             elif found is not PollOutcome.HERE:
                 return found
         return PollOutcome.HERE
 
-    async def _bring_arrow(self, timeout: Time | None) -> "pa.RecordBatch | None":
+    async def _next_arrow(self, timeout: Time | None) -> "pa.RecordBatch | None":
         from millstream.sdk.consuming.arrow import next_record_batch
 
         self._lifecycle.check()
         timeout_s = None if timeout is None else self._span_s(timeout)
         again = False
-        while (batch := next_record_batch(self._hand)) is None:
+        self._buffer.begin()
+        while (batch := self._taking(partial(next_record_batch, self._buffer))) is None:
             found = await self._do(self._engine.messages(timeout_s, again=again))
             again = True
             if isinstance(found, Change):
-                await self._tell(found)
+                await self._run_callback(found)
             elif found is not PollOutcome.HERE:
                 return None
         return batch
 
-    async def _tell(self, change: Change) -> None:
-        """What a callback raises is the caller's; one that takes too long is given up, and the group goes on."""
+    async def _run_callback(self, change: Change) -> None:
+        """Run the callback of an assignment change, within its timeout; its exceptions are raised in the caller."""
         callback = self._callbacks[change.kind]
         if callback is not None:
-            told = callback(change.places)
-            if inspect.isawaitable(told):
-                await self._do(bounded(told, change, self._callback_timeout_s))
+            result = callback(change.places)
+            if inspect.isawaitable(result):
+                await self._do(bounded(result, change, self._callback_timeout_s))
 
-    def _notice(self) -> None:
+    def _report_health(self) -> None:
         if self._on_health is not None:
             report(self._on_health, self._engine.health())
 
     async def _begin(self) -> None:
-        if self.topics:
+        if self.topics or self.pattern is not None:
             await self.start()
 
 

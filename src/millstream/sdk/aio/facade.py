@@ -1,8 +1,8 @@
-"""What all public classes with `async` and `await` are made of; `sync/facade.py` is the same for those that block.
+"""Defines the base classes of the public asyncio classes; `sync/facade.py` has those of the blocking classes.
 
-A public class is thin. What it does is plain asyncio code in an engine, and every wait goes through `_do`: here it
-awaits, there it hands the coroutine to an event loop in a thread of its own and blocks. So engines are written once,
-and the classes that block can be generated from those that do not.
+A public class is a thin facade over an engine of plain asyncio code. Every wait goes through `_do`. Here `_do` awaits
+the engine's coroutine; in the blocking classes it runs the coroutine on the client's own thread and blocks. Engines are
+therefore written once, and the blocking classes are generated from the asyncio classes.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ F = TypeVar("F", bound="AsyncFacade")
 
 
 class AsyncPortal:
-    """Where a client's work runs: on the event loop of whoever used it first, and on no other."""
+    """Binds a client to the event loop that uses it first, and refuses every other event loop."""
 
     callers_wait = False
-    """Whether callers may be held up where they are: not on an event loop."""
+    """Whether a call may block its thread. An event loop must not block."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await the work; CLIENT_MISUSED on another event loop than the first."""
+        """Await the coroutine; raises CLIENT_MISUSED on any event loop but the first."""
         try:
             self._enter()
         except BaseException:
@@ -40,31 +40,31 @@ class AsyncPortal:
         return await work
 
     def call(self, make: Callable[[], T]) -> T:
-        """What `make` gives, called where an event loop runs."""
+        """Call `make` after checking that the client's event loop runs, and return its result."""
         self._enter()
         return make()
 
-    def at_end(self, farewell: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """The event loop ends when its owner wants it to, who closes the client before."""
+    def at_end(self, close_client: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do nothing: the application owns the event loop and closes the client before the loop ends."""
 
     async def close(self) -> None:
-        """The event loop is its owner's."""
+        """Do nothing: the application owns the event loop."""
 
     def _enter(self) -> None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            text = "an async client works within a running event loop; millstream.connect gives one that needs none"
+            text = "an async client needs a running event loop; without one, use millstream.connect"
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, text) from None
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
-            text = "this client belongs to another event loop; make one per event loop"
+            text = "this client belongs to another event loop; create one client per event loop"
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, text)
 
 
 class AsyncEngineHandle:
-    """A public class, or a part of one, that lives as long as `lifecycle`."""
+    """Base of public classes and their parts: passes calls to an engine while `lifecycle` is open."""
 
     def __init__(self, portal: AsyncPortal, context: ClientContext, lifecycle: Lifecycle) -> None:
         self._portal = portal
@@ -75,14 +75,14 @@ class AsyncEngineHandle:
         return f"<{type(self).__name__} of {self._context}, {self._lifecycle}>"
 
     async def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the engine's work; CLIENT_CLOSED or CLIENT_MISUSED when this may not be used any more."""
+        """Run a coroutine of the engine; raises CLIENT_CLOSED after close and CLIENT_MISUSED after a fork."""
         if self._lifecycle.over is not None:
             work.close()
             raise self._lifecycle.refusal()
         return await self._portal.run(work)
 
     def _call(self, make: Callable[[], T]) -> T:
-        """What `make` gives, called on the event loop; for what does not wait."""
+        """Call `make` on the event loop and return its result. `make` must not wait."""
         self._lifecycle.check()
         return self._portal.call(make)
 
@@ -91,18 +91,22 @@ class AsyncEngineHandle:
 
     @property
     def closed(self) -> bool:
+        """True after `close()`, and in a forked child process."""
         return self._lifecycle.over is not None
 
 
 class AsyncFacade(AsyncEngineHandle):
-    """A public class with an end of its own: a client, or something that a client made."""
+    """Base of public classes that can be closed: the client and the objects it creates."""
 
     async def close(self) -> None:
-        """End it, and what it made, after what is under way; a second time only waits for the first to be through."""
+        """Finish pending work and close this object and everything it created.
+
+        A second call waits until the first call has finished.
+        """
         if self._lifecycle.over is None:
             await self._portal.run(self._lifecycle.close())
         elif not self._lifecycle.has_ended:
-            with suppress(MillstreamError):  # The client may end in the same moment, and with it whoever waits.
+            with suppress(MillstreamError):  # The client may close at the same time, which ends this wait.
                 await self._portal.run(self._lifecycle.ended())
 
     async def __aenter__(self) -> Self:
@@ -119,7 +123,7 @@ class AsyncFacade(AsyncEngineHandle):
 
 
 class PendingOpen(Generic[F]):
-    """Something that is being opened: `await` it, or use it with `async with`, which closes it too."""
+    """The pending result of an opening call: `await` it, or use it with `async with`, which also closes it."""
 
     def __init__(self, work: Coroutine[Any, Any, F]) -> None:
         self._work = work
@@ -140,7 +144,7 @@ class PendingOpen(Generic[F]):
 
 
 def opening(make: Callable[P, Coroutine[Any, Any, F]]) -> Callable[P, PendingOpen[F]]:
-    """Let what a coroutine function opens be awaited, or used with `async with` at once."""
+    """Wrap a coroutine function so that its result can be awaited or used with `async with` directly."""
 
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> PendingOpen[F]:
         return PendingOpen(make(*args, **kwargs))

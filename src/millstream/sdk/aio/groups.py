@@ -1,10 +1,11 @@
-"""Groups seen from outside: who belongs to them and how far they are."""
+"""`client.groups` lists, describes and deletes groups, and changes their committed offsets."""
 
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
 
 from millstream.model.names import TopicPartition
-from millstream.sdk.admin.group_results import CommittedOffset, GroupDescription, GroupListing
+from millstream.sdk.admin.group_lag import group_lag
+from millstream.sdk.admin.group_results import CommittedOffset, GroupDescription, GroupLag, GroupListing
 from millstream.sdk.aio.facade import AsyncEngineHandle, AsyncPortal
 from millstream.sdk.arguments import as_names, as_places, by_place, check_group, offsets_by_place
 from millstream.sdk.client_context import ClientContext
@@ -12,28 +13,41 @@ from millstream.sdk.time_arguments import Time
 
 
 class AsyncGroups(AsyncEngineHandle):
-    """The part of a client that looks after groups from outside; reached as `client.groups`."""
+    """Administers groups without being a member. Available as `client.groups`."""
 
     def __init__(self, portal: AsyncPortal, context: ClientContext) -> None:
         super().__init__(portal, context, context.lifecycle)
-        self._engine = context.cluster_queries.groups
+        self._queries = context.cluster_queries
+        self._engine = self._queries.groups
 
     async def list(
         self, *, states: Sequence[str] = (), kinds: Sequence[str] = (), timeout: Time = 30.0
     ) -> builtins.list[GroupListing]:
-        """All groups of the cluster by name, or those in these states and of these kinds."""
+        """Return the groups of the cluster, sorted by name; optionally only these states and kinds."""
         named, timeout_s = as_names("states", states), self._span_s(timeout)
         return await self._do(self._engine.list(states=named, kinds=as_names("kinds", kinds), timeout_s=timeout_s))
 
     async def describe(self, group_id: str, *, timeout: Time = 30.0) -> GroupDescription:
-        """A group of either kind; GROUP_ID_NOT_FOUND when there is none of this name."""
+        """Return state and members of a group of either kind; raises GROUP_ID_NOT_FOUND if it does not exist."""
         check_group(group_id)
         return await self._do(self._engine.describe(group_id, timeout_s=self._span_s(timeout)))
+
+    async def lag(self, group_id: str, *, timeout: Time = 30.0) -> dict[TopicPartition, GroupLag]:
+        """Return a group's lag in all partitions of the topics that it reads or has committed offsets of.
+
+        A partition without a committed offset counts from its beginning. Raises GROUP_ID_NOT_FOUND if the group does
+        not exist.
+        """
+        check_group(group_id)
+        return await self._do(group_lag(self._queries, group_id, self._span_s(timeout)))
 
     async def offsets(
         self, group_id: str, places: Iterable[TopicPartition] | None = None, *, timeout: Time = 30.0
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What a group has committed, for these partitions or all; nothing where it has not, or where it is unknown."""
+        """Return the committed offsets of a group for these partitions, or for all.
+
+        Partitions without a committed offset are left out. The result is empty for an unknown group.
+        """
         check_group(group_id)
         chosen = None if places is None else as_places("places", places)
         return await self._do(self._engine.offsets(group_id, chosen, timeout_s=self._span_s(timeout)))
@@ -41,9 +55,9 @@ class AsyncGroups(AsyncEngineHandle):
     async def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int], *, timeout: Time = 30.0
     ) -> None:
-        """Set where a group goes on; makes the group where it is unknown.
+        """Set the committed offsets of a group without active members. An unknown group is created.
 
-        That is for groups whose members are away: UNKNOWN_MEMBER_ID otherwise.
+        Raises UNKNOWN_MEMBER_ID while the group has active members.
         """
         check_group(group_id)
         rows = {
@@ -54,12 +68,15 @@ class AsyncGroups(AsyncEngineHandle):
         await self._do(self._engine.commit(group_id, rows, timeout_s=self._span_s(timeout)))
 
     async def delete_offsets(self, group_id: str, places: Sequence[TopicPartition], *, timeout: Time = 30.0) -> None:
-        """Forget where a group was in these partitions; GROUP_SUBSCRIBED_TO_TOPIC while its members read them."""
+        """Delete committed offsets of a group; raises GROUP_SUBSCRIBED_TO_TOPIC while members read these topics."""
         check_group(group_id)
         timeout_s = self._span_s(timeout)
         await self._do(self._engine.delete_offsets(group_id, as_places("places", places), timeout_s=timeout_s))
 
     async def delete(self, group_id: str, *, timeout: Time = 30.0) -> None:
-        """Delete a group with its offsets; NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND if unknown."""
+        """Delete a group with its committed offsets.
+
+        Raises NON_EMPTY_GROUP while the group has members, and GROUP_ID_NOT_FOUND if it does not exist.
+        """
         check_group(group_id)
         await self._do(self._engine.delete(group_id, timeout_s=self._span_s(timeout)))

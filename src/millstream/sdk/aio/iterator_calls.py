@@ -1,4 +1,4 @@
-"""Single calls for clients of a group that keep no state in this process."""
+"""The iterator calls are a stateless interface to iterators: each call names its group and its client."""
 
 import builtins
 from functools import partial
@@ -9,7 +9,7 @@ from millstream.sdk.aio.facade import AsyncFacade, AsyncPortal
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_kind, check_number, check_text, place
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.iterating.call_engine import IteratorCallEngine
-from millstream.sdk.iterating.options import MAX_MESSAGES, wanted
+from millstream.sdk.iterating.options import wanted
 from millstream.sdk.iterating.requests import (
     HANDED,
     GroupIterator,
@@ -18,12 +18,15 @@ from millstream.sdk.iterating.requests import (
     IteratorMembership,
     ListedIterator,
 )
+from millstream.sdk.reader_defaults import ITERATOR_MESSAGES
 from millstream.sdk.time_arguments import Time
 
 
 class AsyncIteratorCalls(AsyncFacade):
-    """Made by `client.iterator_calls`. Each call says for which client of which group it is made, and may as well be
-    made in another process than the one before: a gateway serves any number of clients with one of these.
+    """Calls the iterator API on behalf of many clients. Create it with `client.iterator_calls`.
+
+    Each call names the group and the client. No state is kept between calls, so successive calls of a client may come
+    from different processes. A gateway serves any number of clients with one object.
 
         calls = client.iterator_calls()
         await calls.join("reports", "a")
@@ -31,28 +34,32 @@ class AsyncIteratorCalls(AsyncFacade):
         batch = await calls.read(iterator)
         await calls.deliver("reports", "a", batch)
         ...
-        for listed in await calls.list("reports", "a"):  # Here, or elsewhere.
+        for listed in await calls.list("reports", "a"):  # In this process or another one.
             await calls.commit("reports", "a", listed.iterator)
 
-    Nobody beats for the client: it stays in its group as long as calls are made for it. Many may be made at once.
+    No heartbeats are sent automatically: a client stays in its group as long as calls are made for it. Calls may run
+    concurrently.
     """
 
     def __init__(self, portal: AsyncPortal, context: ClientContext) -> None:
-        asking = context.asking(Role.CONSUMER)
+        caller = context.new_caller(Role.CONSUMER)
         context.lifecycle.check()
-        self._engine = portal.call(partial(IteratorCallEngine, asking))
-        super().__init__(portal, context, context.adopt("calls of iterators", asking, self._engine.close))
+        self._engine = portal.call(partial(IteratorCallEngine, caller))
+        super().__init__(portal, context, context.adopt("calls of iterators", caller, self._engine.close))
 
     async def join(self, group: str, client_id: str, *, timeout: Time = 30.0) -> IteratorMembership:
-        """Be a member of the group, and heard of, whether it was one before or not; with what is the client's."""
+        """Join the group, or renew the membership; returns it with the partitions that the client owns."""
         return await self._do(self._engine.join(*_names(group, client_id), self._span_s(timeout)))
 
     async def heartbeat(self, group: str, client_id: str, *, timeout: Time = 30.0) -> IteratorMembership:
-        """As `join`, but UNKNOWN_MEMBER_ID for who is not a member, or no longer."""
+        """Renew the membership and return it; raises UNKNOWN_MEMBER_ID if the client is not a member."""
         return await self._do(self._engine.heartbeat(*_names(group, client_id), self._span_s(timeout)))
 
     async def leave(self, group: str, client_id: str, *, timeout: Time = 30.0) -> None:
-        """Be no longer a member: what the client has goes to the others. UNKNOWN_MEMBER_ID for who is none."""
+        """Leave the group, which assigns the client's partitions to other clients.
+
+        Raises UNKNOWN_MEMBER_ID if the client is not a member.
+        """
         await self._do(self._engine.leave(*_names(group, client_id), self._span_s(timeout)))
 
     async def get(
@@ -62,15 +69,15 @@ class AsyncIteratorCalls(AsyncFacade):
         topic: str,
         partition: int,
         *,
-        max_messages: int = MAX_MESSAGES,
+        max_messages: int = ITERATOR_MESSAGES,
         in_flight: Time | None = None,
         start: str = "beginning",
         timeout: Time = 30.0,
     ) -> GroupIterator:
-        """The iterator of a partition, from where the group is: the one in flight, if there is one.
+        """Return an iterator of a partition from the group's offset; the one in flight, if there is one.
 
-        NOT_OWNER when the partition is another client's, or about to become this one's: the first call for a topic
-        makes the client one of its readers.
+        The first call for a topic makes the client a reader of the topic and starts a rebalance. Raises NOT_OWNER until
+        the partition is assigned to the client. `in_flight` is the time limit for committing the iterator.
         """
         where, iterator = place(topic, partition), wanted(self._context.times, max_messages, in_flight, start)
         return await self._do(self._engine.get(*_names(group, client_id), where, iterator, self._span_s(timeout)))
@@ -78,24 +85,26 @@ class AsyncIteratorCalls(AsyncFacade):
     async def list(
         self, group: str, client_id: str | None = None, *, timeout: Time = 30.0
     ) -> builtins.list[ListedIterator]:
-        """What a client has in flight, with the iterators and what was handed on of them; or all clients, without.
+        """Return the iterators in flight of a client, or of all clients of the group without `client_id`.
 
-        GROUP_ID_NOT_FOUND when there is no such group of iterators.
+        For a single client the entries include the iterator and the number of delivered offsets. Raises
+        GROUP_ID_NOT_FOUND if no such group uses iterators.
         """
-        check_text("group", group, 1, NAME_MAX, ErrorCode.INVALID_GROUP_ID)
+        check_text("group", group, least=1, most=NAME_MAX, code=ErrorCode.INVALID_GROUP_ID)
         if client_id is not None:
-            check_text("client_id", client_id, 1, NAME_MAX)
+            check_text("client_id", client_id, least=1, most=NAME_MAX)
         return await self._do(self._engine.in_flight(group, client_id, self._span_s(timeout)))
 
     async def read(
         self, iterator: GroupIterator, *, max_bytes: int = 1024 * 1024, timeout: Time = 30.0
     ) -> IteratorBatch:
-        """The messages of an iterator that are there now, from the server of its partition.
+        """Read the available messages of an iterator from its partition's broker, without waiting for new ones.
 
-        ITERATOR_EXPIRED past its time in flight, FENCED_ITERATOR when somebody else has been given the partition.
+        Raises ITERATOR_EXPIRED after the iterator's time limit, and FENCED_ITERATOR if the partition has been assigned
+        to another client.
         """
         check_kind("iterator", iterator, GroupIterator)
-        check_number("max_bytes", max_bytes, 1, INT32_MAX)
+        check_number("max_bytes", max_bytes, least=1, most=INT32_MAX)
         return await self._do(self._engine.read(iterator, max_bytes, self._span_s(timeout)))
 
     async def deliver(
@@ -107,14 +116,15 @@ class AsyncIteratorCalls(AsyncFacade):
         *,
         timeout: Time = 30.0,
     ) -> float:
-        """Note that messages of a batch were handed on: all, or so many; of an iterator with an offset, so many places
-        of the log. For so many seconds it is in flight now.
+        """Record that messages were delivered to the client; returns for how many seconds they are in flight now.
 
-        Replaces what was noted before. ITERATOR_EXPIRED past its time in flight, NOT_OWNER when the partition is
-        another client's, ITERATOR_SETTLED when it was committed or issued again since.
+        For a batch, `count` is a number of messages (default: all). For an iterator that has an offset, it is a number
+        of offsets. The new number replaces an earlier one. Raises ITERATOR_EXPIRED after the iterator's time limit,
+        NOT_OWNER if another client owns the partition, and ITERATOR_SETTLED if the iterator was committed before or
+        issued again.
         """
-        iterator, places = _counted(batch, count)
-        return await self._do(self._engine.deliver(*_names(group, client_id), iterator, places, self._span_s(timeout)))
+        iterator, offsets = _counted(batch, count)
+        return await self._do(self._engine.deliver(*_names(group, client_id), iterator, offsets, self._span_s(timeout)))
 
     async def commit(
         self,
@@ -125,27 +135,27 @@ class AsyncIteratorCalls(AsyncFacade):
         *,
         timeout: Time = 30.0,
     ) -> IteratorCommit:
-        """Messages of a batch were worked off: all, or so many; of an iterator so many places of the log, or what was
-        handed on of it. With the next iterator, if the partition stays the client's.
+        """Commit finished messages; returns the next iterator if the partition stays assigned to the client.
 
-        NOT_OWNER when it is another client's, ITERATOR_SETTLED when it was committed or issued again since,
-        NOTHING_HANDED when nothing was handed on of it.
+        For a batch, `count` is a number of messages (default: all). For an iterator, it is a number of offsets
+        (default: those recorded by `deliver`). Raises NOT_OWNER if another client owns the partition, ITERATOR_SETTLED
+        if the iterator was committed before or issued again, and NOTHING_HANDED if no delivery was recorded.
         """
-        iterator, places = _counted(batch, count)
-        return await self._do(self._engine.commit(*_names(group, client_id), iterator, places, self._span_s(timeout)))
+        iterator, offsets = _counted(batch, count)
+        return await self._do(self._engine.commit(*_names(group, client_id), iterator, offsets, self._span_s(timeout)))
 
 
 def _names(group: str, client_id: str) -> tuple[str, str]:
-    """INVALID_GROUP_ID or INVALID_SETTING for what is no name."""
-    check_text("group", group, 1, NAME_MAX, ErrorCode.INVALID_GROUP_ID)
-    check_text("client_id", client_id, 1, NAME_MAX)
+    """Check both names; raises INVALID_GROUP_ID or INVALID_SETTING."""
+    check_text("group", group, least=1, most=NAME_MAX, code=ErrorCode.INVALID_GROUP_ID)
+    check_text("client_id", client_id, least=1, most=NAME_MAX)
     return group, client_id
 
 
 def _counted(batch: IteratorBatch | GroupIterator, count: int | None) -> tuple[GroupIterator, int]:
     check_kind("batch", batch, IteratorBatch, GroupIterator)
     if count is not None:
-        check_number("count", count, 0, INT32_MAX)
+        check_number("count", count, least=0, most=INT32_MAX)
     if isinstance(batch, IteratorBatch):
         return batch.iterator, batch.places(count)
     return batch, HANDED if count is None else count

@@ -1,4 +1,4 @@
-"""Writes rows under a name of its own, so that whoever comes again under that name adds what is missing."""
+"""The numbered writer stores rows once, even if the job that writes them is repeated."""
 
 from typing import TYPE_CHECKING
 
@@ -14,33 +14,35 @@ if TYPE_CHECKING:
 
 
 class AsyncNumberedWriter(AsyncFacade):
-    """Made by `client.numbered_writer`. Use `async with`, or `close()` it; `finish` tells that all is stored.
+    """Stores rows of Arrow record batches exactly once. Create it with `client.numbered_writer`.
 
-    Its rows are numbered from 0 in each partition, and the brokers keep, under its name, how far it is. One of the same
-    name and epoch that is given the same rows in the same order stores only what is missing, be it a repetition, a
-    twin at the same time or one on another machine. A later epoch begins anew, and ends all before it: whoever
-    still writes in an earlier one is taken to have stored everything. Brokers keep a name for 7 days after its last
-    row. It is for one task at a time (without `async`: one thread).
+    Use `async with` or call `close()`. All rows are stored once `finish` has returned.
+
+    The rows of each partition are numbered from 0, and the brokers store the last number under the writer's name. A
+    writer with the same name and epoch that gets the same rows in the same order stores only the missing rows. It may
+    run later, at the same time, or on another machine. A higher epoch starts again at 0 and fences lower epochs: a
+    writer that still uses a lower epoch treats its remaining rows as stored. Brokers remember a name for 7 days after
+    its last row. Only one task or thread may use a writer at a time.
     """
 
     def __init__(self, portal: AsyncPortal, context: ClientContext, topic: str, options: NumberedOptions) -> None:
         check_topic_name(topic)
-        asking = context.asking(Role.PRODUCER)
+        caller = context.new_caller(Role.PRODUCER)
         context.lifecycle.check()
-        self._engine = portal.call(lambda: NumberedEngine(asking, context.clock, topic, options))
-        super().__init__(portal, context, context.adopt("numbered writer", asking, self._engine.close))
+        self._engine = portal.call(lambda: NumberedEngine(caller, context.clock, topic, options))
+        super().__init__(portal, context, context.adopt("numbered writer", caller, self._engine.close))
         self.topic = topic
 
     async def write(self, batch: "pa.RecordBatch") -> None:
-        """Take the rows of an Arrow record batch: a column `value`, and `key`, `headers`, `partition` and `timestamp`
-        if need be. Waits while much is under way.
+        """Add the rows of an Arrow record batch; waits while too many rows are in flight.
 
-        Each row goes to the partition its column says; else the key decides, as for clients in Java; rows without
-        either go to one partition after the other, by their place among all rows. INVALID_REQUEST for columns that
-        cannot be taken so. UNKNOWN_PRODUCER_ID when the broker has forgotten what this writer has stored.
+        The batch has a column `value`, and optionally `key`, `headers`, `partition` and `timestamp`. A row goes to the
+        partition in its column `partition`; otherwise the hash of its key decides, as in Kafka's Java client. Rows
+        without both go to one partition after the other, by their number. Raises INVALID_REQUEST for unsuitable
+        columns, and UNKNOWN_PRODUCER_ID if the broker no longer knows this writer's rows.
         """
         await self._do(self._engine.write(batch))
 
     async def finish(self) -> int:
-        """Wait until all rows are stored, by this writer or before it; how many they are."""
+        """Wait until all rows are stored, by this writer or an earlier one; returns their number."""
         return await self._do(self._engine.finish())

@@ -1,30 +1,36 @@
-"""The producer: puts messages in the background, and tells what became of each."""
+"""The producer sends messages in the background and reports the outcome of each."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
 from millstream.sdk.aio.facade import AsyncFacade, AsyncPortal
 from millstream.sdk.arguments import INT64_MAX, check_callback, check_number
 from millstream.sdk.client_context import ClientContext
+from millstream.sdk.connection.outage import ConnectionHealth
 from millstream.sdk.lifecycle import Lifecycle
-from millstream.sdk.producing.bulk import Receipts
+from millstream.sdk.producing.bulk import Receipts, is_table
 from millstream.sdk.producing.chunk import Receipt
+from millstream.sdk.producing.encoding import value_encoder
 from millstream.sdk.producing.engine import ProducerEngine
-from millstream.sdk.producing.message_ids import Id, as_column, taken_id, taken_ids
+from millstream.sdk.producing.message_ids import Id, as_column, checked_id, checked_ids
 from millstream.sdk.producing.options import ProducerOptions
-from millstream.sdk.time_arguments import Time
+from millstream.sdk.producing.put_arguments import NO_VALUE, missing_value
+from millstream.sdk.time_arguments import Moment, Time
+from millstream.sdk.value_formats import EncodedValues, PlainValue, V_contra
 
-Data = bytes | bytearray | memoryview | str | None
+Data = PlainValue | None
 Headers = Mapping[str, Data] | Iterable[tuple[str, Data]]
 
 
-class AsyncProducer(AsyncFacade):
-    """Made by `client.producer`. Use `async with`, or `close()` it: both send what is left.
+class AsyncProducer(AsyncFacade, Generic[V_contra]):
+    """Writes messages. Create it with `client.producer`; use `async with` or call `close()`, which flush the buffer.
 
-    Messages are gathered in batches and sent in the background; one thread's messages to one partition keep their
-    order. Any thread may put, and ask a receipt.
+    Messages are collected into batches and sent in the background. Messages that one thread puts to one partition keep
+    their order. Every thread may put messages and use receipts.
+
+    The type parameter is the type of the values: bytes or text by default, `AsyncProducer[Order]` with `values=Order`.
     """
 
     def __init__(
@@ -34,44 +40,55 @@ class AsyncProducer(AsyncFacade):
         lifecycle: Lifecycle,
         engine: ProducerEngine,
         group: str | None,
+        values: EncodedValues = None,
     ) -> None:
         super().__init__(portal, context, lifecycle)
         self._engine = engine
-        self._put = engine.intake.put
+        self._encoder = value_encoder(values)
+        self._put = engine.intake.put if self._encoder is None else self._encoder.before(engine.intake.put)
         self.group = group
-        """The producer group that its connections have declared, or None."""
+        """The producer group that its connections declare, or None."""
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f" in group {self.group!r}"
-        state = "closed" if self.closed else f"{self.held_bytes} bytes on their way"
+        state = "closed" if self.closed else f"{self.held_bytes} bytes buffered"
         return f"<AsyncProducer of {self._context}{group}: {state}>"
 
     def put(
         self,
         topic: str,
-        value: Data = None,
+        value: V_contra | None = NO_VALUE,
         key: Data = None,
         *,
         headers: Headers | None = None,
-        timestamp: Time | None = None,
+        timestamp: Moment | None = None,
         partition: int | None = None,
         hash: int | None = None,
         message_id: Id | None = None,
         on_done: Callable[[Receipt], object] | None = None,
     ) -> Receipt:
-        """Send a message in the background; the receipt says what became of it, to whoever asks or to `on_done`.
+        """Send a message in the background and return its receipt, which waits for the outcome.
 
-        Text is sent as UTF-8; without a `timestamp` it is the time of this call. The partition is the one given; or the
-        `hash` decides, by its remainder; or the key, as for clients in Java; or the message id; and messages without
-        any of these go, batch by batch, to one partition after the other. With the `message_id` of an earlier receipt,
-        or one of your own, a message that is there already is not stored again: its first place is the answer.
+        - `value`, `key` and header values are bytes or text; text is sent as UTF-8. A producer with a value format
+          encodes `value` and raises UnencodableError, a ValueError, if that fails.
+        - `value=None` writes a tombstone: in a compacted topic it deletes the earlier messages with its key. `put`
+          without a value raises TypeError.
+        - `timestamp`: default is the time of this call.
+        - The partition is `partition`; otherwise `hash` modulo the number of partitions; otherwise the hash of the key,
+          as in Kafka's Java client; otherwise the hash of the message id. Messages without any of these go to one
+          partition after the other, batch by batch.
+        - `message_id`: the id of an earlier receipt, or your own. A message that is already stored under this id is not
+          stored again; the result has the offset of the first copy.
+        - `on_done`: called with the receipt when the outcome is known. It runs on the event loop and must not block.
 
-        PRODUCER_FULL while as much is held as may be: at once on the producer's own event loop, where `room()` can be
-        awaited, and in other threads when waiting for room took too long. MESSAGE_TOO_LARGE, at once, for a message
-        that is larger than all that may be held.
+        Raises PRODUCER_FULL while the buffer is full: immediately on the producer's event loop, and after
+        `room_timeout` in other threads; see `room`. Raises MESSAGE_TOO_LARGE for a message that is larger than the
+        whole buffer.
         """
         if self._lifecycle.over is not None:
             raise self._lifecycle.refusal()
+        if value is NO_VALUE:
+            raise missing_value("put")
         if timestamp is not None or message_id is not None or hash is not None:
             if hash is not None and partition is not None:
                 raise MillstreamError(ErrorCode.INVALID_REQUEST, "give a partition or a hash, not both")
@@ -79,7 +96,7 @@ class AsyncProducer(AsyncFacade):
             own_id = None
             if message_id is not None:
                 self._check_ids()
-                own_id, partition = taken_id(message_id, partition)
+                own_id, partition = checked_id(message_id, partition)
             return self._put(topic, value, key, headers, time_ms, partition, hash, own_id, on_done)
         return self._put(topic, value, key, headers, None, partition, None, None, on_done)
 
@@ -90,32 +107,30 @@ class AsyncProducer(AsyncFacade):
         *,
         keys: Iterable[Data] | None = None,
         headers: Iterable[Headers | None] | None = None,
-        timestamps: Sequence[Time] | Time | None = None,
+        timestamps: Sequence[Moment] | Moment | None = None,
         partition: Sequence[int | None] | int | None = None,
         hashes: Sequence[int | None] | None = None,
         message_ids: Sequence[Id | None] | None = None,
         on_done: Callable[[Receipts], object] | None = None,
     ) -> Receipts:
-        """Send many messages, with one receipt for all of them; the columns are as long as `values`, or not there.
+        """Send many messages in the background and return one receipt for all of them.
 
-        `values` may be an Arrow table or record batch instead, with a column `value` and, if need be, `key`, `headers`
-        and `timestamp`: its rows are sent without being made Python objects. `on_done` is called once, for all.
-        More than may be held is taken when nothing else is held.
+        The other columns are as long as `values`, or left out. `values` may instead be an Arrow table or record batch
+        with a column `value` and optionally `key`, `headers` and `timestamp`; its rows do not become Python objects,
+        and the producer's value format is not applied to them.
+        `on_done` is called once, when all outcomes are known. Data larger than the whole buffer is accepted once the
+        buffer is empty. Raises the errors of `put`.
         """
         if self._lifecycle.over is not None:
             raise self._lifecycle.refusal()
         check_callback("on_done", on_done)
-        times = self._context.times
-        if timestamps is None:
-            times_ms: list[int] | int = self._context.clock.wall_ms()
-        elif isinstance(timestamps, Sequence):
-            times_ms = [times.moment_ms(each, "timestamps") for each in as_column(timestamps, "timestamps")]
-        else:
-            times_ms = times.moment_ms(timestamps, "timestamps")
+        times_ms = self._times_ms(timestamps)
+        if self._encoder is not None and not is_table(values):
+            values = self._encoder.column(topic, values, keys)
         ids = None
         if message_ids is not None:
             self._check_ids()
-            ids, partition = taken_ids(message_ids, partition)
+            ids, partition = checked_ids(message_ids, partition)
         receipts = self._engine.put_many(
             topic,
             values,
@@ -132,50 +147,66 @@ class AsyncProducer(AsyncFacade):
 
     @property
     def held_bytes(self) -> int:
-        """What it holds of messages that are on their way, as it counts them against `max_bytes`."""
+        """Bytes of the messages that are buffered or in flight, as they count against `max_bytes`."""
         held_bytes: int = self._engine.intake.held_bytes
         return held_bytes
 
     @property
     def max_bytes(self) -> int:
-        """How much it may hold."""
+        """Limit of the buffer in bytes."""
         return self._engine.options.max_bytes
 
+    def health(self) -> ConnectionHealth:
+        """Return whether the brokers are reachable, since when, the reason if not, and the bytes held."""
+        return self._call(lambda: self._engine.health())
+
     async def room(self, size_bytes: int = 0) -> None:
-        """Wait until at most half of what may be held is, or less if `size_bytes` more would not fit."""
-        check_number("size_bytes", size_bytes, 0, INT64_MAX)
+        """Wait until at least half of the buffer is free, or more if `size_bytes` needs more."""
+        check_number("size_bytes", size_bytes, least=0, most=INT64_MAX)
         await self._do(self._engine.room(size_bytes))
 
     async def flush(self, timeout: Time | None = None) -> None:
-        """Wait until everything put before is stored or has failed; TimeoutError when that takes longer.
+        """Wait until every message put before is stored or has failed; raises TimeoutError after `timeout`.
 
-        UnstoredError when messages failed whose receipts, and callbacks, nobody has asked yet.
+        Raises UnstoredError if messages failed whose receipts were not read and have no callback.
         """
         await self._do(self._engine.flush(self._limit_s(timeout)))
 
     async def close(self, timeout: Time | None = None) -> None:
-        """Send what is left, then end; what is not answered for in time is given up.
+        """Send the buffered messages and close. Messages without an answer after `timeout` are given up.
 
-        UnstoredError, saying how many messages are known not to be stored and how many are in doubt, for those whose
-        receipts nobody has asked yet.
+        Raises UnstoredError if messages failed whose receipts were not read. It has the number of messages that are not
+        stored and the number whose outcome is unknown.
         """
         self._engine.close_timeout_s = self._limit_s(timeout)
         await super().close()
 
     def _check_ids(self) -> None:
         if self._engine.options.acks == 0:
-            text = "message ids need an answer, and acks=0 wants none"
+            text = "message_id needs acknowledgements from the broker; acks=0 has none (use acks=-1 or acks=1)"
             raise MillstreamError(ErrorCode.INVALID_REQUIRED_ACKS, text)
+
+    def _times_ms(self, timestamps: Sequence[Moment] | Moment | None) -> list[int] | int:
+        if timestamps is None:
+            return self._context.clock.wall_ms()
+        times = self._context.times
+        if isinstance(timestamps, Sequence):
+            return [times.moment_ms(each, "timestamps") for each in as_column(timestamps, "timestamps")]
+        return times.moment_ms(timestamps, "timestamps")
 
     def _limit_s(self, timeout: Time | None) -> float:
         return self._engine.settled_within_s if timeout is None else self._span_s(timeout)
 
 
 def make_producer(
-    portal: AsyncPortal, context: ClientContext, group: str | None, options: ProducerOptions
-) -> AsyncProducer:
-    """A producer with connections of its own; on the client's event loop."""
+    portal: AsyncPortal,
+    context: ClientContext,
+    group: str | None,
+    options: ProducerOptions,
+    values: EncodedValues = None,
+) -> AsyncProducer[Any]:
+    """Create a producer with its own connections. Must run on the client's event loop."""
     context.lifecycle.check()
-    asking = context.asking(Role.PRODUCER, group)
-    engine = ProducerEngine(asking, context.clock, options)
-    return AsyncProducer(portal, context, context.adopt("producer", asking, engine.close), engine, group)
+    caller = context.new_caller(Role.PRODUCER, group)
+    engine = ProducerEngine(caller, context.clock, options)
+    return AsyncProducer(portal, context, context.adopt("producer", caller, engine.close), engine, group, values)

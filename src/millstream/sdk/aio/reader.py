@@ -1,4 +1,4 @@
-"""What all who read have in common: `async with` starts them, and tells how what they had in work came to its end."""
+"""Defines the base class of all readers: `async with` starts them and finishes delivered messages at a clean exit."""
 
 from types import TracebackType
 from typing import Self
@@ -7,13 +7,13 @@ from millstream.sdk.aio.facade import AsyncFacade
 
 
 class AsyncReader(AsyncFacade):
-    """A public class that reads from the moment it is entered."""
+    """Base of consumers, subscriptions and iterator readers, which `async with` starts."""
 
     _is_done = False
-    """Whether everything that was handed out is finished."""
+    """Whether all delivered messages are finished."""
 
     async def _begin(self) -> None:
-        """What `async with` waits for."""
+        """Start reading; `async with` awaits it."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
@@ -28,5 +28,5 @@ class AsyncReader(AsyncFacade):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._is_done = error is None  # Otherwise what is in work may be half done.
+        self._is_done = error is None  # After an exception the last message may be half processed.
         await super().__aexit__(kind, error, trace)

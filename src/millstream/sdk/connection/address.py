@@ -1,4 +1,4 @@
-"""Broker addresses as people write them."""
+"""Parses broker addresses and bootstrap lists."""
 
 from collections.abc import Sequence
 from ipaddress import AddressValueError, IPv6Address
@@ -17,16 +17,39 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class PartitionLeader(NamedTuple):
+    """The address of a partition's leader and its leader epoch (-1: unknown)."""
+
+    address: Address
+    epoch: int
+
+
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> tuple[Address, ...]:
-    """The seed list: `host`, `host:port` or `[v6]:port`, several divided by commas; INVALID_SETTING otherwise."""
+    """Parse a bootstrap list of `host`, `host:port` or `[v6]:port`; raises INVALID_SETTING."""
     parts = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
     if not isinstance(parts, Sequence) or not all(isinstance(part, str) for part in parts):
-        text = f"bootstrap={bootstrap!r}: expected host:port, several divided by commas or in a list"
+        text = f"bootstrap={bootstrap!r}: expected host:port, several separated by commas or in a list"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
     seeds = tuple(_parse_one(part.strip()) for part in parts if part.strip())
     if not seeds:
-        raise MillstreamError(ErrorCode.INVALID_SETTING, "the bootstrap list names no broker; give host:port")
+        raise MillstreamError(ErrorCode.INVALID_SETTING, "bootstrap is empty; expected host:port")
     return seeds
+
+
+def find_seeds(bootstrap: str | Sequence[str] | None) -> tuple[tuple[Address, ...], str]:
+    """Return the addresses in `bootstrap`. If it is None, return those that the user chose, and where they were found.
+
+    Raises INVALID_SETTING for an invalid address.
+    """
+    if bootstrap is not None:
+        return parse_bootstrap(bootstrap), ""
+    from millstream.process.contexts import find_bootstrap  # Imported only if no address is given.
+
+    found = find_bootstrap()
+    try:
+        return parse_bootstrap(found.bootstrap), found.origin
+    except MillstreamError as error:
+        raise MillstreamError(error.code, f"{error.detail} (the address is from {found.origin})") from None
 
 
 def _parse_one(text: str) -> Address:
@@ -44,7 +67,7 @@ def _parse_one(text: str) -> Address:
     if port_text:
         port = int(port_text) if port_text.isascii() and port_text.isdigit() else 0
     if not host or not 0 < port < 65536 or (":" in host and not _is_ipv6(host)):
-        raise MillstreamError(ErrorCode.INVALID_SETTING, f"{text!r} is no broker address; give host:port")
+        raise MillstreamError(ErrorCode.INVALID_SETTING, f"{text!r} is not a broker address (expected host:port)")
     return Address(host, port)
 
 

@@ -1,7 +1,7 @@
-"""How far this machine's clock is from the brokers', and telling the user when it is too far.
+"""Compares this machine's clock with the brokers' clocks, and calls back when the difference is too large.
 
-A broker's clock is read by INFO; half of the round trip is taken off, so what is left of the network's part is its
-asymmetry. What counts is the average over all brokers that answer.
+The broker's time comes from an Info request and is corrected by half of the round trip. The remaining error is the
+asymmetry of the network. The drift is the difference to the average of all brokers that answer.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _log = logging.getLogger("millstream.sdk.clock")
 
 
 class ClockDrift(NamedTuple):
-    """How far the own clock is ahead (negative: behind): of the brokers' average, and of each broker by its number."""
+    """The lead of this machine's clock over the brokers' average and over each broker (negative: it is behind)."""
 
     drift: timedelta
     brokers: Mapping[int, timedelta]
@@ -34,13 +34,13 @@ OnClockDrift = Callable[[timedelta, Mapping[int, timedelta]], object]
 
 
 def average(ahead: Mapping[int, timedelta]) -> ClockDrift:
-    """The drift against the average of at least one broker."""
+    """Return the drift relative to the average of these brokers, of which there is at least one."""
     return ClockDrift(sum(ahead.values(), timedelta()) / len(ahead), dict(ahead))
 
 
 @dataclass(frozen=True, slots=True)
 class DriftWatch:
-    """Looks at the drift now and then, and calls back, each time, when it is larger than the threshold."""
+    """Measures the drift at every interval, and calls `on_drift` each time it exceeds the threshold."""
 
     measure: Measure
     on_drift: OnClockDrift
@@ -48,25 +48,25 @@ class DriftWatch:
     interval_s: float
 
     async def check(self) -> None:
-        """Look once. Brokers that cannot be asked, or that do not tell their time, are no reason to fail."""
+        """Measure once. Brokers that do not answer or do not report their time are not an error."""
         try:
             found = await self.measure(timeout_s=CHECK_TIMEOUT_S)
         except MillstreamError as error:
-            _log.debug("the brokers' clocks could not be read: %s", error)
+            _log.debug('clock check failed error="%s"', error)
             return
-        except Exception:  # Nobody would hear of a watch that ended by it.
-            _log.exception("the brokers' clocks could not be read")
+        except Exception:  # The exception would end the background task without a message.
+            _log.exception("clock check failed")
             return
         if abs(found.drift.total_seconds()) <= self.threshold_s:
             return
-        _log.warning("this machine's clock is %+.3f s off the brokers' average", found.drift.total_seconds())
+        _log.warning("clock drift above threshold drift_s=%+.3f", found.drift.total_seconds())
         try:
             self.on_drift(*found)
-        except BaseException:  # The thread belongs to everybody who uses the client.
-            _log.exception("on_clock_drift failed")
+        except BaseException:  # Even SystemExit, which would stop the event loop that all callers share.
+            _log.exception("on_clock_drift callback failed")
 
     async def run(self) -> None:
-        """Look at every interval, until cancelled."""
+        """Measure at every interval until cancelled."""
         while True:
             await asyncio.sleep(max(self.interval_s, INTERVAL_MIN_S))
             await self.check()

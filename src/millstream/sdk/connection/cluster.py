@@ -1,7 +1,7 @@
-"""The cluster as the client knows it: which brokers there are, who leads what, and the connections to them.
+"""Caches cluster metadata (brokers, topics, leaders), and manages the connections to brokers.
 
-The view is a memory, and may be old: whoever is refused by a broker that no longer leads says so (`forget`), and the
-next question asks the cluster again.
+The cache may be outdated. A caller whose request to a leader fails calls `leader_failed`. The next request then goes to
+the leader that the refusal names, or the next lookup requests the metadata again.
 """
 
 import asyncio
@@ -9,37 +9,36 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from uuid import UUID
 
 from millstream import __version__
-from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.names import check_new_topic_name, check_topic_name
+from millstream.model.errors import ErrorCode, MillstreamError, UnreachableError
+from millstream.model.names import TopicPartition, check_new_topic_name, check_topic_name
 from millstream.sdk import requests
-from millstream.sdk.connection.address import Address
+from millstream.sdk.connection.address import Address, PartitionLeader
 from millstream.sdk.connection.connection import BrokerConnection, not_answered
+from millstream.sdk.connection.metadata_cache import MetadataCache
+from millstream.sdk.connection.outage import OutageWatch
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.metrics import NO_METRICS, Metrics
-from millstream.sdk.responses import Broker, ClusterView, TopicView, refusal
+from millstream.sdk.responses import ClusterView, TopicView, refusal
 from millstream.seams.network import Network
 from millstream.wire.client_connection import ConnectionCore
+from millstream.wire.greeting import api_versions
 
 _log = logging.getLogger("millstream.sdk.cluster")
 
-REMEMBER_S = 300.0
-"""How long a topic's description is used: who adds partitions does not tell every client."""
+OnConnect = Callable[[BrokerConnection, float], Awaitable[None]]
 
 
-Greet = Callable[[BrokerConnection, float], Awaitable[None]]
+class NoBrokerError(UnreachableError):
+    """No known broker could be reached. It is retriable if at least one of the failures is."""
 
-
-class UnreachableError(MillstreamError):
-    """No broker of those we know of could be talked to. Not to be retried where none of the failures is."""
-
-    def __init__(self, failures: Sequence[MillstreamError]) -> None:
+    def __init__(self, failures: Sequence[MillstreamError], origin: str = "") -> None:
         final = all(not error.code.retriable for error in failures)
         code = failures[0].code if final else ErrorCode.NETWORK_EXCEPTION
         reasons = "; ".join(error.detail for error in failures)
-        super().__init__(code, reasons if code is ErrorCode.VERSION_WINDOW else f"no broker can be reached: {reasons}")
+        text = reasons if code is ErrorCode.VERSION_WINDOW else f"no broker can be reached: {reasons}"
+        super().__init__(code, f"{text} (the address is from {origin})" if origin else text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +46,16 @@ class ConnectionSettings:
     client_id: str = "millstream"
     connect_timeout_s: float = 5.0
     request_timeout_s: float = 10.0
-    """How long one answer may take; the operation's own deadline may be shorter."""
+    """Timeout of one request; the deadline of the operation may be shorter."""
+    bootstrap_origin: str = ""
+    """Where the bootstrap address was found, for errors; empty if the application passed it."""
 
 
 class Cluster:
-    """Connections by address, and the last description of the cluster.
+    """Holds one shared connection per broker, and the cached metadata.
 
-    Long polls hold up everything behind them on their connection, since answers keep order. So each has a connection
-    of its own while it runs (`polling`); idle ones are kept for the next.
+    Responses arrive in request order, so a long poll delays every later response on its connection. Each long poll
+    therefore uses its own connection while it runs (`polling`). Idle poll connections are reused.
     """
 
     def __init__(
@@ -62,29 +63,34 @@ class Cluster:
         seeds: Sequence[Address],
         network: Network,
         settings: ConnectionSettings,
-        greet: Greet | None = None,
+        handshake: OnConnect | None = None,
         metrics: Metrics = NO_METRICS,
+        owner: str = "client",
     ) -> None:
-        """`greet` is awaited on every new connection before anybody uses it; what it raises, the connection ends by."""
+        """`handshake` is awaited on every new connection before it is used; its exceptions close the connection.
+
+        `owner` names the user of the connections in log lines.
+        """
         self.seeds = tuple(seeds)
         self.machine = network.machine
-        """Where this client runs."""
+        """The machine on which this client runs."""
         self._network = network
         self._settings = settings
-        self._greet = greet
+        self._handshake = handshake
         self.metrics = metrics
+        self.outages = OutageWatch(owner)
         self._connections: dict[Address, BrokerConnection] = {}
         self._idle_pollers: dict[Address, list[BrokerConnection]] = {}
         self._busy_pollers: dict[BrokerConnection, None] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
-        self._brokers: dict[int, Broker] = {}
-        self._topics: dict[str, tuple[float, TopicView]] = {}
+        self._metadata = MetadataCache()
         self._closed = False
         self.controller_id = -1
 
     def close(self) -> None:
-        """End every connection; what waits on them fails."""
+        """Close all connections; pending requests fail."""
         self._closed = True
+        self.outages.close()
         idle = [connection for pool in self._idle_pollers.values() for connection in pool]
         for connection in [*self._connections.values(), *idle, *self._busy_pollers]:
             connection.close()
@@ -92,18 +98,22 @@ class Cluster:
         self._idle_pollers.clear()
 
     def forget(self, topic: str) -> None:
-        """What is remembered of this topic has proved wrong."""
-        self._topics.pop(topic, None)
+        """Request the metadata of this topic again at the next lookup."""
+        self._metadata.forget(topic)
+
+    def leader_failed(self, where: TopicPartition, asked: str, error: MillstreamError) -> PartitionLeader | None:
+        """Note that a request to the leader `asked` failed; returns the leader that its refusal names, if any."""
+        return self._metadata.leader_failed(where, asked, error)
 
     async def anyone(self, deadline: Deadline) -> BrokerConnection:
-        """A connection to whichever broker answers: an open one, then those known, then the seeds.
+        """Return a connection to any broker: an open one, or else to a known broker, or else to a seed.
 
-        Those that are still to be tried share what is left of the time, so that a silent one leaves some to the others.
+        The remaining time is divided among the untried addresses, so that one silent broker does not use all of it.
         """
         for connection in self._connections.values():
             if not connection.closed:
                 return connection
-        known = [Address(broker.host, broker.port) for broker in self._brokers.values()]
+        known = [Address(broker.host, broker.port) for broker in self._metadata.brokers.values()]
         failures: list[MillstreamError] = []
         addresses = list(dict.fromkeys([*known, *self.seeds]))
         for tried, address in enumerate(addresses):
@@ -111,10 +121,10 @@ class Cluster:
                 return await self.to(address, Deadline(deadline.left_s / (len(addresses) - tried)))
             except MillstreamError as error:
                 failures.append(error)
-        raise UnreachableError(failures)
+        raise NoBrokerError(failures, self._settings.bootstrap_origin)
 
     async def to(self, address: Address, deadline: Deadline) -> BrokerConnection:
-        """The shared connection to this broker; whoever has to wait for another to open it waits no longer either."""
+        """Return the shared connection to this broker. The deadline also limits waiting for another caller's open."""
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             async with self._turn_to_open(address, deadline):
@@ -124,7 +134,7 @@ class Cluster:
         return connection
 
     def open_connection(self, address: Address) -> BrokerConnection | None:
-        """One to this broker that is open and that nobody polls with."""
+        """Return an open connection to this broker without a running long poll; None if there is none."""
         shared = [self._connections[address]] if address in self._connections else []
         free = [each for each in [*shared, *self._idle_pollers.get(address, ())] if not each.closed]
         return free[0] if free else None
@@ -144,7 +154,7 @@ class Cluster:
 
     @asynccontextmanager
     async def polling(self, address: Address, deadline: Deadline) -> AsyncIterator[BrokerConnection]:
-        """A connection to this broker that nobody else uses meanwhile."""
+        """Provide a connection to this broker that no other caller uses meanwhile."""
         pool = self._idle_pollers.setdefault(address, [])
         connection = None
         while pool and connection is None:
@@ -158,45 +168,43 @@ class Cluster:
         finally:
             del self._busy_pollers[connection]
             if connection.waiting:
-                connection.close()  # Its poll was given up; the late answer is of no use to anybody.
+                connection.close()  # The poll was cancelled; its late response would delay the next poll.
             elif not connection.closed:
                 pool.append(connection)
 
     async def controller(self, deadline: Deadline) -> BrokerConnection:
-        """The broker that creates and deletes topics."""
+        """Return a connection to the controller, which creates and deletes topics."""
         await self.refresh([], deadline)
-        broker = self._brokers.get(self.controller_id)
-        if broker is None:
-            return await self.anyone(deadline)
-        return await self.to(Address(broker.host, broker.port), deadline)
+        address = self._metadata.address(self.controller_id)
+        return await (self.anyone(deadline) if address is None else self.to(address, deadline))
 
     async def broker(self, node_id: int, deadline: Deadline) -> BrokerConnection:
-        """The broker of this number; RESOURCE_NOT_FOUND, naming those there are, when the cluster has no such one."""
-        if node_id not in self._brokers:
+        """Return a connection to broker `node_id`; raises RESOURCE_NOT_FOUND, which lists the existing brokers."""
+        if node_id not in self._metadata.brokers:
             await self.refresh([], deadline)
-        broker = self._brokers.get(node_id)
-        if broker is None:
-            known = ", ".join(map(str, sorted(self._brokers)))
+        address = self._metadata.address(node_id)
+        if address is None:
+            known = ", ".join(map(str, sorted(self._metadata.brokers)))
             raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no broker {node_id}; there are {known}")
-        return await self.to(Address(broker.host, broker.port), deadline)
+        return await self.to(address, deadline)
 
     def remembered(self, name: str) -> TopicView | None:
-        """The topic as the cluster has described it not too long ago."""
-        asked_s, view = self._topics.get(name, (0.0, None))
-        if view is not None and asyncio.get_running_loop().time() - asked_s > REMEMBER_S:
-            return None
-        return view
+        """Return the cached metadata of a topic; None if it is missing or too old."""
+        return self._metadata.topic(name, asyncio.get_running_loop().time())
+
+    def leader_epoch(self, where: TopicPartition) -> int:
+        """Return the epoch of the cached leader; NO_LEADER_EPOCH if there is none."""
+        return self._metadata.leader_epoch(where, asyncio.get_running_loop().time())
 
     def open_leader(self, topic: str, partition: int) -> BrokerConnection | None:
-        """The open connection to the partition's leader, if both are known."""
-        view = self.remembered(topic)
-        found = view and view.partition(partition)
-        broker = found and self._brokers.get(found.leader_id)
-        connection = None if broker is None else self._connections.get(Address(broker.host, broker.port))
+        """Return the open connection to the partition's leader; None if leader or connection are missing."""
+        found = self._metadata.partition(TopicPartition(topic, partition), asyncio.get_running_loop().time())
+        address = found and self._metadata.address(found.leader_id)
+        connection = address and self._connections.get(address)
         return None if connection is None or connection.closed else connection
 
     async def topic(self, name: str, deadline: Deadline, *, auto_create: bool = False) -> TopicView:
-        """The topic as remembered, or as the cluster describes it now; its error there is raised."""
+        """Return the metadata of a topic, from the cache or the cluster; raises the topic's error."""
         view = self.remembered(name) or (await self.topics([name], deadline, auto_create=auto_create))[name]
         if isinstance(view, MillstreamError):
             raise view
@@ -205,7 +213,7 @@ class Cluster:
     async def topics(
         self, names: Sequence[str], deadline: Deadline, *, auto_create: bool = False
     ) -> dict[str, TopicView | MillstreamError]:
-        """These as remembered, or as the cluster describes them now, asked once for all; errors there are values."""
+        """Return the metadata of several topics with at most one request. Errors of single topics are values."""
         for name in names:
             check_topic_name(name)
         known: dict[str, TopicView | MillstreamError] = {}
@@ -216,49 +224,33 @@ class Cluster:
         unknown = [name for name in names if name not in known]
         if unknown:
             described = await self.refresh(unknown, deadline, auto_create=auto_create)
-            known |= {name: _described(name, described) for name in unknown}
+            known |= {name: self.remembered(name) or _described(name, described) for name in unknown}
         return known
 
-    async def same_topic(self, name: str, topic_id: UUID, deadline: Deadline) -> None:
-        """UNKNOWN_TOPIC_OR_PARTITION when the topic's id is another than this: it was made again."""
-        if (await self.topic(name, deadline)).topic_id != topic_id:
-            text = f"topic {name!r} was deleted and made again; what was read of it is no place in the new one"
-            raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-
     async def leader(self, topic: str, partition: int, deadline: Deadline, *, auto_create: bool = False) -> Address:
-        """Where the partition's leader listens."""
+        """Return the address of the partition's leader."""
         view = await self.topic(topic, deadline, auto_create=auto_create)
-        found = view.partition(partition)
-        if found is None:
-            self.forget(topic)
-            text = f"topic {topic!r} has no partition {partition}; it has 0 to {len(view.partitions) - 1}"
-            raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-        broker = self._brokers.get(found.leader_id)
-        if broker is None:
-            self.forget(topic)
-            raise refusal(ErrorCode.LEADER_NOT_AVAILABLE.number, f"{topic}-{partition}")
-        return Address(broker.host, broker.port)
+        return self.leader_in(view, partition).address
+
+    def leader_in(self, view: TopicView, partition: int) -> PartitionLeader:
+        """Return the partition's leader in the topic's metadata; without a leader, the metadata is dropped."""
+        return self._metadata.leader_in(view, partition)
 
     async def refresh(
         self, topics: Sequence[str] | None, deadline: Deadline, *, auto_create: bool = False
     ) -> ClusterView:
-        """Ask for these topics, or all (None), and remember the answer."""
+        """Request the metadata of these topics, or of all (None), and cache the response."""
         connection = await self.anyone(deadline)
         request = requests.metadata(topics, auto_create=auto_create)
         view = await connection.request(request, self.timeout_s(deadline))
-        self._brokers = dict(view.brokers)
+        self._metadata.update(view, asyncio.get_running_loop().time())
         self.controller_id = view.controller_id
-        for name, topic in view.topics.items():
-            if topic.error_number or any(row.leader_id < 0 for row in topic.partitions):
-                self.forget(name)
-            else:
-                self._topics[name] = (asyncio.get_running_loop().time(), topic)
         return view
 
-    async def heard(self) -> None:
-        """Wait until the brokers have read all that was sent to them: each answers a question that comes behind it.
+    async def wait_until_received(self) -> None:
+        """Wait until the brokers have read all requests: each answers one more request on every connection.
 
-        A connection that is lost meanwhile is not waited for.
+        Lost connections are ignored.
         """
         for connection in list(self._connections.values()):
             with suppress(MillstreamError):
@@ -266,26 +258,28 @@ class Cluster:
                 await connection.request(request, self._settings.request_timeout_s)
 
     def connecting(self) -> Deadline:
-        """Time enough to try each seed once."""
+        """Return a deadline that is long enough to try each seed once."""
         return Deadline(self._settings.connect_timeout_s * len(self.seeds))
 
     def timeout_s(self, deadline: Deadline, extra_s: float = 0.0) -> float:
-        """How long one answer may take within the deadline."""
+        """Return the timeout of one request within the deadline."""
         return deadline.within(self._settings.request_timeout_s + extra_s)
 
     def broker_timeout_ms(self, deadline: Deadline) -> int:
-        """What a broker is told, a little less than what we wait ourselves, so that it can still say so."""
+        """Return the timeout to send to a broker: 90 % of the request timeout, so that its error arrives in time."""
         return max(1, int(self.timeout_s(deadline) * 900))
 
     async def _opened(self, address: Address, deadline: Deadline) -> BrokerConnection:
         labels = {"broker": str(address)}
         try:
-            connection = await self._open(address, deadline)
+            with self.outages.attempt(address):
+                connection = await self._open(address, deadline)
         except MillstreamError as error:
-            _log.info("no connection to %s: %s", address, error)
+            _log.info('connection failed broker=%s error="%s"', address, error)
             self.metrics.count("connections_failed", 1, labels)
             raise
-        _log.debug("connected to %s", address)
+        self.outages.reached(address, [Address(each.host, each.port) for each in self._metadata.brokers.values()])
+        _log.debug("connection opened broker=%s", address)
         self.metrics.count("connections_opened", 1, labels)
         return connection
 
@@ -293,7 +287,7 @@ class Cluster:
         self._check_open()
 
         def make_core() -> ConnectionCore:
-            return ConnectionCore(self._settings.client_id, requests.api_versions("millstream", __version__))
+            return ConnectionCore(self._settings.client_id, api_versions("millstream", __version__))
 
         connection = await BrokerConnection.open(
             self._network,
@@ -304,8 +298,8 @@ class Cluster:
             metrics=self.metrics,
         )
         try:
-            if self._greet is not None:
-                await self._greet(connection, self.timeout_s(deadline))
+            if self._handshake is not None:
+                await self._handshake(connection, self.timeout_s(deadline))
             self._check_open()
         except BaseException:
             connection.close()
@@ -323,7 +317,7 @@ def _described(name: str, cluster: ClusterView) -> TopicView | MillstreamError:
         return refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number, f"topic {name!r}")
     if view.error_number == ErrorCode.INVALID_TOPIC.number:
         try:
-            check_new_topic_name(name)  # Such an answer has no room for what is wrong with it.
+            check_new_topic_name(name)  # The response has no error text, so find the reason here.
         except MillstreamError as error:
             return error
     return refusal(view.error_number, f"topic {name!r}") if view.error_number else view

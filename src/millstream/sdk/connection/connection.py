@@ -1,4 +1,4 @@
-"""One connection to one broker: the protocol core on the network seam, a future for each answer."""
+"""Runs one connection to a broker: connects the protocol core to the network seam, with a future per request."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
-from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.errors import ErrorCode, MillstreamError, UnreachableError
 from millstream.sdk.connection.address import Address
 from millstream.sdk.metrics import NO_METRICS, Metrics
 from millstream.seams.network import Network
@@ -19,8 +19,8 @@ T = TypeVar("T")
 _log = logging.getLogger("millstream.sdk.connection")
 
 
-class ConnectionLostError(MillstreamError):
-    """The connection ended, or was ended, with the answer outstanding: what became of the request is not known."""
+class ConnectionLostError(UnreachableError):
+    """The connection ended before the response arrived, so the outcome of the request is unknown."""
 
 
 class _Waiting(NamedTuple):
@@ -30,10 +30,10 @@ class _Waiting(NamedTuple):
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
-    """Requests are sent at once and answered in order; when the connection ends, every waiting request fails.
+    """Sends requests immediately and receives the responses in order. All pending requests fail at its end.
 
-    Whoever asked may give up early, and the late answer is thrown away. But a connection whose oldest question has
-    waited for `overdue_s` is taken for dead: the answers behind it would not come either, and a new one is cheap.
+    A caller may cancel early; its late response is discarded. If the oldest request has no response after `overdue_s`,
+    the connection is closed: later responses would not arrive either, and a new connection is cheap.
     """
 
     def __init__(self, core: ConnectionCore, address: str, overdue_s: float, metrics: Metrics = NO_METRICS) -> None:
@@ -61,7 +61,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         overdue_s: float,
         metrics: Metrics = NO_METRICS,
     ) -> "BrokerConnection":
-        """Connect and learn the broker's versions; NETWORK_EXCEPTION, saying why, when that does not work in time."""
+        """Connect and request the broker's API versions; raises NETWORK_EXCEPTION with the reason."""
         connection: BrokerConnection | None = None
         try:
             async with asyncio.timeout(timeout_s):
@@ -71,13 +71,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except TimeoutError:
             _close(connection)
             raise not_answered(address, timeout_s) from None
-        except (OSError, UnicodeError) as error:  # The resolver has its own opinion of what can be a host's name.
+        except (OSError, UnicodeError) as error:  # UnicodeError: the resolver refuses some host names.
             _close(connection)
             raise MillstreamError(
                 ErrorCode.NETWORK_EXCEPTION, f"{address} cannot be reached: {_reason(error)}"
             ) from error
         except ConnectionLostError as error:
-            raise MillstreamError(error.code, error.detail) from error  # Nothing was asked yet, so nothing is in doubt.
+            raise MillstreamError(error.code, error.detail) from error  # No request was sent, so no outcome is unknown.
         except BaseException:
             _close(connection)
             raise
@@ -88,16 +88,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._end is not None
 
     def serves(self, api: Api) -> bool:
-        """Whether the broker at the other end has this API at all."""
+        """Return True if the broker supports any version of this API."""
         return self._core.serves(api)
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their answers."""
+        """Number of requests without a response."""
         return len(self._waiting)
 
     async def request(self, request: ApiRequest[T], timeout_s: float) -> T:
-        """Send, and give the answer; a broker's refusal, a lost connection or the time being over is raised."""
+        """Send a request and return the response; raises the broker's error, a lost connection or a timeout."""
         if self._room is not None:
             await self._wait_for_room(timeout_s)
         answer = await self.post(request, timeout_s)
@@ -108,9 +108,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def stand(
         self, request: ApiRequest[T], timeout_s: float, deliver: Callable[[T | MillstreamError], None]
     ) -> tuple[int, T]:
-        """Send what stands; its correlation id and its answer. Raises as `request` does, and then it does not stand.
+        """Send a standing request, which gets many responses; returns its correlation id and the first response.
 
-        `deliver` is called with whatever follows, perhaps before this returns, and last with the connection's end.
+        `deliver` is called with each further response, possibly before this call returns, and finally with the error
+        that ended the connection. Raises the errors of `request`; after an error the request does not stand.
         """
         answering = self.post(request, timeout_s)
         correlation_id = next(reversed(self._waiting))
@@ -125,13 +126,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return correlation_id, answer
 
     def forget(self, correlation_id: int) -> None:
-        """What stood is over."""
+        """End a standing request; its further responses are ignored."""
         self._standing.pop(correlation_id, None)
         self._core.forget(correlation_id)
 
     def post(self, request: ApiRequest[T], timeout_s: float) -> asyncio.Future[T | MillstreamError]:
-        """Send now, whether or not there is room. The future has the answer, the broker's refusal as a value, or
-        ConnectionLostError; a connection that has ended already raises."""
+        """Send a request without waiting for room; raises if the connection has ended.
+
+        The future has the response, the broker's error as a value, or ConnectionLostError as its exception."""
         if self._end is not None:
             raise MillstreamError(self._end.code, self._end.detail)
         future: asyncio.Future[T | MillstreamError] = self._loop.create_future()
@@ -147,11 +149,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def room(self) -> asyncio.Future[None] | None:
-        """Done when the broker takes data again; None while it does."""
+        """A future that completes when the send buffer has room again; None while it has room."""
         return self._room
 
     def close(self) -> None:
-        """End the connection once all is sent that was given to it; what still waits for an answer fails."""
+        """Close the connection after its buffer is sent; pending requests fail."""
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
@@ -172,7 +174,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             events = self._core.received(nbytes)
         except MillstreamError as error:
-            # A peer that never spoke our language will not learn it; one that lost step may be asked afresh.
+            # Before the first response the peer is not a broker, which is final. Later, a reconnect may help.
             code = ErrorCode.NETWORK_EXCEPTION if self._ready.done() else error.code
             self._finish(code, f"{self.address}: {error.detail}")
             return
@@ -195,14 +197,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
             room.set_result(None)
 
     async def _wait_for_room(self, timeout_s: float) -> None:
-        """Hold back while the broker does not take what was sent before."""
+        """Wait until the broker has read enough of the send buffer."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self._room is not None:
                     await asyncio.shield(self._room)
         except TimeoutError:
             self._end_if_overdue()
-            text = f"{self.address} took no data for {_rounded(timeout_s)} s"
+            text = f"{self.address} read no data for {_rounded(timeout_s)} s"
             raise MillstreamError(ErrorCode.NETWORK_EXCEPTION, text) from None
 
     def _handle(self, event: Event) -> None:
@@ -219,7 +221,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         future = waiting.future
         if self._metrics is not NO_METRICS:
             self._report(waiting, event.value)
-        if not future.done():  # Somebody who no longer waits does not mind the answer.
+        if not future.done():  # The caller may have timed out or been cancelled.
             future.set_result(event.value)
 
     def _report(self, waiting: _Waiting, answer: object) -> None:
@@ -242,11 +244,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _end_if_overdue(self) -> None:
         oldest = next(iter(self._waiting.values()), None)
         if oldest is not None and self._loop.time() - oldest.sent_s >= self._overdue_s:
-            text = f"the connection to {self.address} was given up: it has not answered for {self._overdue_s:g} s"
+            text = f"the connection to {self.address} was closed: no response for {self._overdue_s:g} s"
             self._finish(ErrorCode.NETWORK_EXCEPTION, text)
 
     def _finish(self, code: ErrorCode, detail: str) -> None:
-        """End the connection, once, and fail what waits."""
+        """End the connection and fail all pending requests. Later calls do nothing."""
         if self._end is not None:
             return
         self._end = MillstreamError(code, detail)
@@ -254,7 +256,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.resume_writing()
         waiting, self._waiting = self._waiting, {}
         if self._ready.done():
-            self._tell_of_end(len(waiting))
+            self._report_end(len(waiting))
         for future in (self._ready, *(each.future for each in waiting.values())):
             if not future.done():
                 future.set_exception(ConnectionLostError(code, detail))
@@ -262,23 +264,25 @@ class BrokerConnection(asyncio.BufferedProtocol):
         for deliver in standing.values():
             deliver(ConnectionLostError(code, detail))
         if self._ready.done() and not self._ready.cancelled():
-            self._ready.exception()  # Marks it as seen: whoever opened the connection may be gone.
+            self._ready.exception()  # Marks it as retrieved: the caller that opened the connection may be cancelled.
         if self._transport is not None:
             self._transport.abort()
 
-    def _tell_of_end(self, unanswered: int) -> None:
+    def _report_end(self, unanswered: int) -> None:
         labels = {"broker": self.address}
         if self._transport is None:
-            _log.debug("%s", self._end)
+            _log.debug("connection closed broker=%s", self.address)
         else:
-            _log.info("%s; %d requests were not answered", self._end, unanswered)
+            _log.info(
+                'connection lost broker=%s unanswered_requests=%d error="%s"', self.address, unanswered, self._end
+            )
             self._metrics.count("connections_lost", 1, labels)
         if unanswered:
             self._metrics.count("requests_lost", unanswered, labels)
 
 
 def not_answered(address: Address, timeout_s: float) -> MillstreamError:
-    """For a broker that could not be connected to in time."""
+    """Return the error for a broker that did not answer a connection attempt in time."""
     return MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"{address} did not answer in {_rounded(timeout_s)} s")
 
 
@@ -288,22 +292,22 @@ def _close(connection: BrokerConnection | None) -> None:
 
 
 def _rounded(seconds: float) -> str:
-    """A time as a person would say it: what is left of a deadline is a hair less than what was asked for."""
+    """Format a duration, rounded because the rest of a deadline is slightly less than the configured timeout."""
     return f"{seconds:.1f}".removesuffix(".0") if seconds >= 1 else f"{seconds:.2g}"
 
 
 def _reason(error: BaseException) -> str:
-    """An operating system's error in its own words: asyncio's hide them behind the address, which is known here."""
+    """Return the operating system's text for an error. asyncio's text repeats the address."""
     if isinstance(error, OSError):
         number = error.errno or _first_number(str(error))
-        if number and number < 0:  # The resolver's numbers are not the kernel's; it has words of its own.
-            return (error.strerror or "the host's name cannot be resolved").lower()
+        if number and number < 0:  # Negative numbers are the resolver's, which os.strerror does not know.
+            return (error.strerror or "the host name cannot be resolved").lower()
         if number:
             return os.strerror(number).lower()
     return str(error) or type(error).__name__
 
 
 def _first_number(text: str) -> int | None:
-    """The error number in asyncio's text for a host with several addresses, none of which answered."""
+    """Return the first error number in asyncio's text about a host with several unreachable addresses."""
     found = re.search(r"\[Errno (\d+)\]", text)
     return int(found[1]) if found else None

@@ -1,6 +1,7 @@
-"""What a client says first on each of its connections: which version it has, and which role the connection takes.
+"""Sends the client's version and the connection's role on each new connection.
 
-Brokers that do not know these questions (Apache Kafka, say) are not asked them; they keep no roles and no window.
+Brokers that do not support these requests, such as Apache Kafka, do not get them; they enforce no roles and no version
+window.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from millstream.sdk.responses import BrokerInfo
 
 
 class ConnectionRole(NamedTuple):
-    """What a connection is for: a role, and the group that a producer writes under."""
+    """The role of a connection, and the producer group of a producer."""
 
     role: Role | None = None
     producer_group: str | None = None
@@ -24,18 +25,18 @@ IDLE = ConnectionRole()
 
 
 class Handshake:
-    """Said on each new connection before it is used.
+    """Checks the versions and declares the role on a new connection, before it is used.
 
-    VERSION_WINDOW, naming both versions, when either end finds the other too far away; ROLE_IS_FINAL and the broker's
-    other refusals as they are.
+    Raises VERSION_WINDOW with both versions if client or broker finds the other too far apart. The broker's other
+    errors, such as ROLE_IS_FINAL, are raised unchanged.
     """
 
-    def __init__(self, version: str, part: ConnectionRole = IDLE) -> None:
+    def __init__(self, version: str, role: ConnectionRole = IDLE) -> None:
         self._version = version
-        self._part = part
+        self._role = role
 
     async def __call__(self, connection: BrokerConnection, timeout_s: float) -> None:
-        role, producer_group = self._part
+        role, producer_group = self._role
         try:
             if connection.serves(requests.INFO):
                 info = await connection.request(requests.info(self._version), timeout_s)
@@ -43,7 +44,7 @@ class Handshake:
             if role is not None and connection.serves(requests.ROLE):
                 await connection.request(requests.role(role, producer_group), timeout_s)
         except ConnectionLostError as error:
-            raise MillstreamError(error.code, error.detail) from error  # Nothing that matters is in doubt.
+            raise MillstreamError(error.code, error.detail) from error  # A repeated handshake is harmless.
 
     def _check(self, address: str, info: BrokerInfo) -> None:
         if info.warning or not work_together(self._version, info.version):

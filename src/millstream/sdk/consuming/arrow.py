@@ -1,4 +1,4 @@
-"""Portions as Arrow record batches. Imports PyArrow, so only those import this who want it."""
+"""Converts fetched chunks to Arrow record batches. Only code that needs Arrow imports this module; it loads PyArrow."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pyarrow as pa
 from millstream.records.arrow import SCHEMA as RECORDS
 from millstream.records.arrow import Arrays, decode_to_arrays
 from millstream.sdk.consuming.delivered_buffer import DeliveredBuffer
-from millstream.sdk.consuming.partition_reader import FetchedChunk
+from millstream.sdk.feed.fetched_chunk import FetchedChunk
 
 SCHEMA = pa.schema(
     [
@@ -22,36 +22,38 @@ SCHEMA = pa.schema(
         RECORDS.field("headers"),
     ]
 )
-"""The topic is stored once for each record batch."""
+"""The topic column is dictionary-encoded, so a record batch stores the topic's name once."""
 
 SHARED_ROWS_MAX = 128 * 1024
-"""Of larger record batches nothing is kept for those to come: a few compressed bytes can be millions of rows."""
+"""The topic and partition columns of larger record batches are not cached: a few compressed bytes can hold millions of
+rows."""
 
 
-def next_record_batch(hand: DeliveredBuffer) -> pa.RecordBatch | None:
-    """The next portion with messages in it; None where there is none here that can be opened."""
-    while (found := hand.whole(as_record_batch)) is not None:
-        portion, batch = found
+def next_record_batch(delivered: DeliveredBuffer) -> pa.RecordBatch | None:
+    """Return the next chunk that has messages as a record batch; None if the buffer has none that can be opened."""
+    while (found := delivered.whole(as_record_batch)) is not None:
+        chunk, batch = found
         if batch is not None:
-            hand.note(portion, batch.num_rows)
+            delivered.note(chunk, batch.num_rows)
             return batch
+        delivered.begin()  # A chunk without messages need not be put back.
     return None
 
 
-def as_record_batch(portion: FetchedChunk) -> pa.RecordBatch | None:
-    """Its messages, or None where it has none; CORRUPT_MESSAGE when they are damaged."""
-    arrays = decode_to_arrays(portion.stored)
+def as_record_batch(chunk: FetchedChunk) -> pa.RecordBatch | None:
+    """Decode the messages of a chunk; None if it has none. Raises CORRUPT_MESSAGE if they are damaged."""
+    arrays = decode_to_arrays(chunk.stored)
     rows = len(arrays.offset)
     if not rows:
         return None
     offsets = memoryview(arrays.offset.buffers()[1]).cast("B").cast("q")
-    if offsets[0] < portion.offset or offsets[rows - 1] >= portion.next_offset:
-        first = bisect_left(offsets, portion.offset, 0, rows)
-        rows = bisect_left(offsets, portion.next_offset, 0, rows) - first
+    if offsets[0] < chunk.offset or offsets[rows - 1] >= chunk.next_offset:
+        first = bisect_left(offsets, chunk.offset, 0, rows)
+        rows = bisect_left(offsets, chunk.next_offset, 0, rows) - first
         if not rows:
             return None
         arrays = Arrays(*(array.slice(first, rows) for array in arrays))
-    where = portion.reader.where
+    where = chunk.where
     shared_rows = 1 << (rows - 1).bit_length()
     is_shared = shared_rows <= SHARED_ROWS_MAX
     topics, partitions = _shared_places(*where, shared_rows) if is_shared else _places(*where, rows)
@@ -60,16 +62,16 @@ def as_record_batch(portion: FetchedChunk) -> pa.RecordBatch | None:
 
 
 def _places(topic: str, partition: int, rows: int) -> tuple[pa.Array, pa.Array]:
-    """The columns that are the same in every row."""
+    """Build the topic and partition columns, which have the same value in every row."""
     zeros = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))])
     topics = pa.DictionaryArray.from_arrays(zeros, pa.array([topic]))
     return topics, pa.repeat(pa.scalar(partition, pa.int32()), rows)
 
 
 _shared_places = lru_cache(maxsize=16)(_places)
-"""Record batches of one partition share them."""
+"""Caches these columns, so that record batches of one partition share them."""
 
 
 def as_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """All of them together; without any, a table without rows."""
+    """Concatenate record batches into a table; no batches give a table without rows."""
     return pa.Table.from_batches(batches, schema=SCHEMA)

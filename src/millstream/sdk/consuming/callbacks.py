@@ -1,4 +1,4 @@
-"""Tells users' functions what happens, so that nobody gets stuck in them."""
+"""Calls the user's callbacks, with a timeout and with their exceptions logged."""
 
 import asyncio
 import logging
@@ -10,19 +10,21 @@ from millstream.sdk.consuming.partition_source import Change
 log = logging.getLogger("millstream.sdk.consumer")
 
 
-async def bounded(told: Awaitable[None], change: Change, timeout_s: float) -> None:
-    """Await what a callback returned, for so long; then it is cancelled, and the group goes on."""
+async def bounded(callback: Awaitable[None], change: Change, timeout_s: float) -> None:
+    """Await a callback's awaitable. After the timeout it is cancelled, and the consumer continues."""
     try:
         async with asyncio.timeout(timeout_s):
-            await told
+            await callback
     except TimeoutError:
-        places = ", ".join(map(str, change.places))
-        log.error("on_%s of %s was given up: it took longer than %g s", change.kind.value, places, timeout_s)
+        partitions = ",".join(map(str, change.places))
+        log.error(
+            "callback cancelled callback=on_%s partitions=%s timeout_s=%g", change.kind.value, partitions, timeout_s
+        )
 
 
 def report(on_health: Callable[[Health], None], health: Health) -> None:
-    """What it raises is logged, and changes nothing."""
+    """Call `on_health`; an exception of the callback is logged and does not affect the consumer."""
     try:
         on_health(health)
-    except BaseException:  # The thread belongs to everybody who uses the client.
-        log.exception("on_health failed at: %s", health)
+    except BaseException:  # The thread runs everything of this client, so no exception may end it.
+        log.exception('callback failed callback=on_health health="%s"', health)

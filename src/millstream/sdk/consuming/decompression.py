@@ -1,36 +1,37 @@
-"""Portions that are compressed, or still to be read, unpacked in workers before anybody opens them: no event loop is
-held by it.
+"""Decompresses chunks, and reads chunks from local files, in worker threads, so that the event loop is not blocked.
 
-One at a time, and a little ahead of the caller, since what is unpacked takes memory; it is counted as fetched.
+One chunk is unpacked at a time, shortly before the caller needs it, because unpacked chunks take memory. That memory
+counts as prefetched.
 """
 
 import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from millstream.sdk.consuming.partition_reader import FetchedChunk
+from millstream.sdk.feed.fetched_chunk import FetchedChunk
 from millstream.seams.workers import Workers
 
 READ_BYTES = 4 * 1024 * 1024
-"""Read at once of what lies in a file."""
+"""Bytes read at once from a local file."""
 
 
 class Decompressor:
-    """`done` is called with a portion and what takes its place: itself, where it cannot be unpacked."""
+    """Calls `done` with a chunk and the chunks that replace it; a chunk that cannot be unpacked replaces itself."""
 
     def __init__(self, workers: Workers, done: Callable[[FetchedChunk, list[FetchedChunk]], None]) -> None:
         self._workers = workers
         self._done = done
-        self._portion: FetchedChunk | None = None
+        self._chunk: FetchedChunk | None = None
 
-    def begin(self, portion: FetchedChunk, piece_bytes: int) -> None:
-        """Unpack this, in pieces of this size, unless another is being unpacked."""
-        if self._portion is None:
-            self._portion = portion
-            work = self._workers.run(partial(portion.unpacked, piece_bytes, max(piece_bytes, READ_BYTES)))
-            work.add_done_callback(partial(self._made, portion))
+    def begin(self, chunk: FetchedChunk, piece_bytes: int) -> None:
+        """Unpack this chunk into pieces of this size, unless another chunk is being unpacked."""
+        if self._chunk is None:
+            self._chunk = chunk
+            read_bytes = max(piece_bytes, READ_BYTES)
+            work = self._workers.run(partial(chunk.unpacked, piece_bytes=piece_bytes, read_bytes=read_bytes))
+            work.add_done_callback(partial(self._unpacked, chunk))
 
-    def _made(self, portion: FetchedChunk, made: "asyncio.Future[list[FetchedChunk]]") -> None:
-        self._portion = None
-        portion.is_packed = False  # What cannot be unpacked is found out again by who opens it, and raised there.
-        self._done(portion, [portion] if made.exception() is not None else made.result())
+    def _unpacked(self, chunk: FetchedChunk, pieces: "asyncio.Future[list[FetchedChunk]]") -> None:
+        self._chunk = None
+        chunk.is_packed = False  # If unpacking failed, opening the chunk fails with the same error and raises it.
+        self._done(chunk, [chunk] if pieces.exception() is not None else pieces.result())

@@ -1,12 +1,13 @@
-"""The consumer below its public classes: plain asyncio code on one event loop.
+"""Implements the consumer below its public classes (facades), as asyncio code on one event loop.
 
-The caller has three states. It *asks* (it is inside `messages` or `whole`), it has messages *in hand*, or it is being
-*told* of a change. Whatever it has in hand counts as finished when it asks again. Changes of what is read are followed,
-and finished offsets committed, from when it asks on; when there is a reason to, messages it has not taken yet are taken
-back from it, so that it asks soon.
+The caller is in one of three states: it *polls* (it waits in `messages`), it *has messages* in the delivered buffer, or
+it *runs a callback* for a change of partitions.
 
-Whoever asks gets an answer in the time it gave. Commits go on in the background. So does following, if it takes longer:
-until it is over, which the next who asks waits for, the caller has nothing in hand.
+- A poll marks the messages that the caller took before as finished.
+- Assignment changes are applied, and finished offsets are committed, only when the caller polls. If one of these is
+  due, the engine takes back the messages that the caller has not taken yet, so that it polls soon.
+- A poll returns within its timeout. Commits continue in the background. An assignment change that takes longer
+  continues too; the next poll waits for it, and the delivered buffer stays empty until then.
 """
 
 import asyncio
@@ -24,10 +25,12 @@ from millstream.sdk.consuming.fetcher import Fetcher, FetcherRules
 from millstream.sdk.consuming.group.membership import ConsumerMembership
 from millstream.sdk.consuming.health import ConsumerActivity, Health
 from millstream.sdk.consuming.options import ConsumerEngineSettings
-from millstream.sdk.consuming.partition_reader import COLUMNS_BYTES, PIECE_BYTES, FetchedChunk, PartitionReader
+from millstream.sdk.consuming.partition_reader import PartitionReader
 from millstream.sdk.consuming.partition_source import Change, PartitionSource
 from millstream.sdk.consuming.standalone import StandaloneSource
 from millstream.sdk.consuming.start_positions import StartPositions
+from millstream.sdk.feed.fetched_chunk import COLUMNS_BYTES, PIECE_BYTES, FetchedChunk
+from millstream.sdk.feed.leader_call import ask_partitions
 from millstream.sdk.metrics import NO_METRICS, count_read
 from millstream.sdk.requests import LATEST
 from millstream.sdk.shared_start import SharedStart
@@ -35,41 +38,45 @@ from millstream.sdk.single_flight import SingleFlight
 
 T = TypeVar("T")
 
+_NEEDS_NO_BROKER = (ConsumerActivity.FINISHED, ConsumerActivity.CLOSED)
+"""Activities in which a consumer does not report that its brokers are unreachable."""
+
 START_TIMEOUT_S = 30.0
 GIVE_BYTES = 8 * 1024 * 1024
-"""As much is brought to the caller at once; it opens one portion after the other by itself."""
+"""Most bytes delivered to the caller by one poll; the caller opens the chunks one by one."""
 
 
 class PollOutcome(Enum):
-    """What came of asking, where it is no change."""
+    """The result of a poll that reports no assignment change."""
 
-    HERE = "there are messages in hand"
-    NOTHING = "the time is over"
-    OVER = "there will be no more"
+    HERE = "the delivered buffer has messages"
+    NOTHING = "the timeout has expired"
+    OVER = "the consumer has reached its stop position"
 
 
 class ConsumerEngine:
-    """Made on its event loop. `notice` is called whenever what it is doing may have changed."""
+    """The engine of one consumer; must be created on its event loop. `notice` is called when the activity changes."""
 
     def __init__(
         self,
         asking: RetryingCaller,
-        hand: DeliveredBuffer,
+        delivered: DeliveredBuffer,
         settings: ConsumerEngineSettings,
         notice: Callable[[], None] | None = None,
     ) -> None:
-        self.hand = hand
+        self.delivered = delivered
         self._asking = asking
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         group = settings.group
         rules = FetcherRules(
             settings.prefetch_bytes,
-            waits_for_topics=group is not None,
+            waits_for_topics=group is not None or settings.pattern is not None,
             waits_beyond_end=group is None,
             moves_on=settings.moves_on,
             local_files=settings.local_files,
-            caller_reads=hand.reads,
+            reads_others=settings.stop is None,
+            caller_reads=delivered.reads,
         )
         self._reading = Fetcher(asking, self._changed, rules)
         self._membership: ConsumerMembership | None = None
@@ -83,29 +90,29 @@ class ConsumerEngine:
                 settings.topics,
                 settings.start,
                 group,
-                progress=lambda: hand.progress,
+                progress=lambda: delivered.progress,
                 changed=self._changed,
             )
-        self._topics = settings.topics
+        self._has_topics = bool(settings.topics) or settings.pattern is not None
         self._give_bytes = min(GIVE_BYTES, settings.prefetch_bytes // 4)
         self._notice = notice
         self._starting = SharedStart(self._start, "start of a consumer")
-        self._following = SingleFlight(self._source.follow, "change of what is read")
+        self._following = SingleFlight(self._source.follow, "assignment change")
         self._deadline: Deadline | None = None
         self._recall: asyncio.TimerHandle | None = None
         self._is_asked = False
         self.doing = ConsumerActivity.STARTING
         self._since_s = self._loop.time()
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
-        """Join the group, or find where to begin; once, and again only after a failure."""
+        """Join the group, or look up the start offsets. Runs once; after a failure the next call starts again."""
         await self._starting.wait()
 
     async def _start(self) -> None:
-        if not self._topics:
-            text = "this consumer was given no topics to read; without any it is good for get() only"
+        if not self._has_topics:
+            text = "this consumer has no topics to read; without topics only get() works"
             raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
         if self._membership is not None:
             self._do(ConsumerActivity.JOINING)
@@ -113,30 +120,33 @@ class ConsumerEngine:
         self._reading.start()
 
     async def close(self, *, finish: bool = False) -> None:
-        """Leave; `finish` says that the caller is done with what it has in hand."""
+        """Close the consumer and leave its group. `finish` marks the messages that the caller took last as finished."""
         try:
             await self._starting.close()
             await self._following.close()
             self._forget_recall()
-            self._source.finish(self.hand.positions() if finish else self.hand.finished())
+            self._source.finish(self.delivered.positions() if finish else self.delivered.finished())
             self._count_opened()
-            self.hand.close()  # Whoever is in the middle of a loop is handed out nothing more.
+            self.delivered.close()  # A loop that is still running gets no more messages.
+            if self.delivered.skipping is not None:
+                self.delivered.skipping.log_skipped()
             await self._source.close()
         finally:
             await self._reading.close()
             self._do(ConsumerActivity.CLOSED)
 
-    # Asking.
+    # Polling.
 
     async def messages(self, timeout_s: float | None, *, again: bool = False) -> Change | PollOutcome:
-        """Bring messages to the caller's hand; CLIENT_MISUSED when somebody else is asking.
+        """Fill the delivered buffer with the next messages, or return an assignment change.
 
-        None waits for ever. After a change the caller has been told of, and where nothing could be made of what was
-        brought, `again` goes on with the time that is left. Failures that pass are waited out. Raised is what will not:
-        a group or topic that is refused, damaged messages; and a start that failed, now or since the last call.
+        `timeout_s=None` waits without limit. `again` continues the previous poll with its remaining time, after a
+        callback or after chunks without a usable message. Retriable failures are retried. Raises errors that a retry
+        cannot fix (the group or topic is refused, messages are damaged), a failed start, and CLIENT_MISUSED if another
+        task or thread is polling.
         """
         if self._is_asked:
-            text = "this consumer is being asked already; it is for one task or thread at a time"
+            text = "another task or thread is polling this consumer; use a consumer in one task or thread at a time"
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, text)
         self._is_asked = True
         try:
@@ -182,58 +192,59 @@ class ConsumerEngine:
             await self._wait()
 
     def _give(self) -> bool:
-        """Whether there was something to bring to the caller's hand."""
-        portions: list[FetchedChunk] = []
+        """Move fetched chunks to the delivered buffer; false if there are none."""
+        chunks: list[FetchedChunk] = []
         size_bytes = 0
         while size_bytes < self._give_bytes:
-            portion = self._reading.next_portion()
-            if portion is None:
+            chunk = self._reading.next_chunk()
+            if chunk is None:
                 break
-            portions.append(portion)
-            size_bytes += len(portion.stored)
-        self.hand.give(portions)
-        return bool(portions)
+            chunks.append(chunk)
+            size_bytes += len(chunk.stored)
+        self.delivered.give(chunks)
+        return bool(chunks)
 
     def _come_back(self) -> None:
-        """The caller is done with what it took; what it did not take is handed out later."""
+        """Mark the messages that the caller took as finished, and take back the others for a later poll."""
         self._forget_recall()
-        hand = self.hand
-        back = hand.come_back()
-        self._reading.piece_bytes = COLUMNS_BYTES if hand.wants_columns else PIECE_BYTES
-        positions = hand.positions()
+        delivered = self.delivered
+        back = delivered.come_back()
+        self._reading.piece_bytes = COLUMNS_BYTES if delivered.wants_columns else PIECE_BYTES
+        positions = delivered.positions()
         for where, offset in positions.items():
-            reader = self._reading.readers[where]
-            reader.handed_offset = offset
-            reader.failures = 0
+            self._reading.readers[where].taken(offset)
         self._source.finish(positions)
-        if hand.damage is not None:
-            damaged, error = hand.damage
-            back = [portion for portion in back if portion.reader is not damaged.reader]
+        if delivered.damage is not None:
+            damaged, error = delivered.damage
+            back = [chunk for chunk in back if chunk.feed is not damaged.feed]
             self._reading.refetch(damaged, error)
         self._reading.put_back(back)
         self._count_opened()
-        hand.give(())
+        delivered.give(())
         self._source.caller_is_back()
 
     def _count_opened(self) -> None:
-        opened, self.hand.opened = self.hand.opened, []
+        opened, self.delivered.opened = self.delivered.opened, []
         if self._asking.metrics is not NO_METRICS:
-            for each in opened:
-                count_read(self._asking.metrics, *each)
+            for topic, messages, size_bytes in opened:
+                count_read(self._asking.metrics, topic, messages=messages, size_bytes=size_bytes)
+        if self.delivered.skipping is not None:
+            for topic in self.delivered.skipping.take_skipped():
+                self._asking.metrics.count("messages_undecodable", 1, {"topic": topic})
 
-    def _go(self, doing: ConsumerActivity, told: Change | None = None) -> None:
-        """The caller has something to do now."""
-        self._source.caller_is_busy(told)
+    def _go(self, doing: ConsumerActivity, change: Change | None = None) -> None:
+        """Note that the poll returns to the caller, and schedule when to take its messages back."""
+        self._source.caller_is_busy(change)
         self._do(doing)
         calls_in_s = self._source.calls_in_s
-        if calls_in_s is not None and len(self.hand):
+        if calls_in_s is not None and len(self.delivered):
             self._recall = self._loop.call_later(calls_in_s, self._take_back)
 
     def _take_back(self) -> None:
-        """Let the caller come by soon, though it has not taken everything."""
+        """Take the remaining messages back, so that the caller polls soon."""
         self._forget_recall()
-        self._reading.put_back(self.hand.take_back())
-        if len(self.hand):  # It has not begun to take; it will have, next time.
+        self._reading.put_back(self.delivered.take_back())
+        if len(self.delivered):  # The caller has opened a chunk and taken nothing of it yet; try again later.
             self._recall = self._loop.call_later(1.0, self._take_back)
 
     def _forget_recall(self) -> None:
@@ -242,7 +253,7 @@ class ConsumerEngine:
             self._recall = None
 
     async def _wait(self) -> None:
-        """Until something has changed, or somebody has something to do."""
+        """Wait for a change, for the poll's deadline, or for the next task of the partition source."""
         self._do(self._waiting_for())
         limits_s = [] if self._deadline is None else [self._deadline.left_s]
         if self._source.due_in_s is not None:
@@ -255,7 +266,7 @@ class ConsumerEngine:
 
     def _changed(self) -> None:
         self._wake.set()
-        if self._membership is not None and self._membership.wants_attention and len(self.hand):
+        if self._membership is not None and self._membership.wants_attention and len(self.delivered):
             self._take_back()
 
     # Positions.
@@ -265,25 +276,25 @@ class ConsumerEngine:
         return tuple(sorted(self._reading.readers))
 
     def position(self, where: TopicPartition) -> int | None:
-        """Behind what the caller has taken; None for what this consumer does not read."""
+        """Return the offset after the last message that the caller took; None for a partition that is not read."""
         reader = self._reading.readers.get(where)
-        return None if reader is None else self.hand.positions().get(where, reader.handed_offset)
+        return None if reader is None else self.delivered.positions().get(where, reader.delivered_offset)
 
     async def seek(self, offsets: StartPositions, places: Sequence[TopicPartition] | None, timeout_s: float) -> None:
-        """Go on there; without places, in all partitions."""
+        """Continue at these offsets in the given partitions; `places=None` means all partitions."""
         await self.start()
         readers = self._readers(places)
         found = await offsets.find(self._asking, list(readers), Deadline(timeout_s))
-        self._reading.put_back(self.hand.come_back())
+        self._reading.put_back(self.delivered.come_back())
         for where, offset in found.items():
-            self.hand.forget(where)
+            self.delivered.forget(where)
             self._reading.seek(readers[where], offset)
             self._source.finish({where: offset})
 
     async def pause(self, places: Sequence[TopicPartition] | None) -> None:
-        """Hand out nothing of these, or of all, until they are resumed; what the caller has in hand it keeps."""
+        """Deliver nothing from these partitions, or from all, until `resume`. The caller keeps what it has taken."""
         await self.start()
-        self._reading.put_back(self.hand.come_back())
+        self._reading.put_back(self.delivered.come_back())
         for reader in self._readers(places).values():
             self._reading.pause(reader)
 
@@ -293,19 +304,22 @@ class ConsumerEngine:
             self._reading.resume(reader)
 
     async def lag(self, timeout_s: float) -> dict[TopicPartition, int]:
-        """How many offsets lie between each position and the end of its partition now."""
+        """Return the number of offsets between each position and the current end of its partition."""
         await self.start()
         places = dict.fromkeys(self._reading.readers, LATEST)
-        ends = await self._asking.leaders(places, requests.list_offsets, Deadline(timeout_s))
+        ends = await ask_partitions(self._asking, places, requests.list_offsets, Deadline(timeout_s))
         positions = {where: self.position(where) for where in ends}
         return {where: max(0, ends[where].offset - at) for where, at in positions.items() if at is not None}
 
     def _readers(self, places: Sequence[TopicPartition] | None) -> dict[TopicPartition, PartitionReader]:
-        """Those of these partitions, or all; UNKNOWN_TOPIC_OR_PARTITION for what this consumer does not read."""
+        """Return the readers of these partitions, or all.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION for a partition that this consumer does not read.
+        """
         readers = self._reading.readers
         for where in places or ():
             if where not in readers:
-                read = ", ".join(map(str, self.assignment)) or "nothing at the moment"
+                read = ", ".join(map(str, self.assignment)) or "no partition at the moment"
                 text = f"this consumer does not read {where}; it reads {read}"
                 raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         return {where: readers[where] for where in (readers if places is None else places)}
@@ -314,17 +328,17 @@ class ConsumerEngine:
 
     @property
     def membership(self) -> ConsumerMembership:
-        """INVALID_REQUEST for a consumer without a group."""
+        """The group membership; raises INVALID_REQUEST for a consumer without a group."""
         if self._membership is None:
-            text = "this consumer has no group that could keep its position; give it one: group='...'"
+            text = "this consumer has no group to commit offsets to; create it with group='...'"
             raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
         return self._membership
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str, timeout_s: float) -> None:
-        """Commit these, or everything the caller has taken."""
+        """Commit these offsets, or the positions after everything the caller has taken."""
         commits = self.membership.commits
         if offsets is None:
-            commits.finish(self.hand.positions())
+            commits.finish(self.delivered.positions())
             offsets = dict(commits.finished)
         await commits.commit(offsets, timeout_s, metadata)
 
@@ -336,13 +350,19 @@ class ConsumerEngine:
         error = trouble.error if trouble is not None else member.heartbeats.trouble if member is not None else None
         reason = "" if error is None else str(error)
         if member is not None and member.missing and self.doing is ConsumerActivity.WAITING_FOR_PARTITIONS:
-            reason = reason or f"there are no such topics yet: {', '.join(member.missing)}"
+            reason = reason or f"these topics do not exist yet: {', '.join(member.missing)}"
+        if self._reading.missing_topics:
+            reason = reason or f"these topics do not exist any more: {', '.join(self._reading.missing_topics)}"
         since_s = self._since_s
         if trouble is not None and self.doing is ConsumerActivity.UNREACHABLE:
-            since_s = trouble.since_s
+            since_s = trouble.failing_since_s
+        doing, for_s = self.doing, self._loop.time() - since_s
+        connections = self._asking.cluster.outages.health()
+        if doing not in _NEEDS_NO_BROKER and not connections.is_reachable:
+            doing, for_s, reason = ConsumerActivity.UNREACHABLE, connections.since_s, reason or connections.reason
         return Health(
-            self.doing,
-            self._loop.time() - since_s,
+            doing,
+            for_s,
             reason,
             self.assignment,
             self._reading.buffered_bytes,
@@ -366,7 +386,7 @@ class ConsumerEngine:
             return ConsumerActivity.JOINING
         if not readers:
             return ConsumerActivity.WAITING_FOR_PARTITIONS
-        if all(reader.is_paused for reader in readers):
+        if all(reader.feed.is_paused for reader in readers):
             return ConsumerActivity.PAUSED
-        behind = any(not 0 <= reader.high_watermark <= reader.fetch_offset for reader in readers)
+        behind = any(not 0 <= reader.high_watermark <= reader.feed.offset for reader in readers)
         return ConsumerActivity.FETCHING if behind else ConsumerActivity.NO_DATA

@@ -1,23 +1,24 @@
-"""Fetch sessions: a broker remembers what a reader polls for, and a poll names only what has changed since the last.
+"""Implements the client side of a fetch session (KIP-227): a fetch request names only what changed since the last one.
 
-So a poll of a thousand partitions, of which one has moved, is as small as a poll of one. Brokers that keep no sessions,
-or no more of them, are told everything each time. Invariants:
+The broker remembers the other partitions, so a fetch of a thousand partitions of which one moved is as small as a fetch
+of one. If the broker supports no sessions or has none left, each request names every partition. Invariants:
 
-- `_asked` is what the broker remembers under `_id`, or empty where nobody knows: from the moment a poll is sent until
-  it is answered. A poll that finds it empty names everything, and a new session takes the place of the old one.
-- One poll of a session is under way at a time. Who polls meanwhile does so without a session.
+- `_asked` holds the positions that the broker remembers under `_id`. It is empty when these are unknown, which is from
+  sending a request until its answer. A request that finds it empty names every partition and starts a new session.
+- One request of a session is in flight at a time. A concurrent request does not use the session.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
-from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 from millstream.model.names import TopicPartition
 from millstream.sdk.connection.connection import BrokerConnection
-from millstream.sdk.requests import FETCH, FETCH_BY_ID
+from millstream.sdk.feed.partition_feed import FeedPosition
+from millstream.sdk.requests import FETCH, FETCH_BY_ID, fetch_refusal
 from millstream.sdk.responses import FetchedBatches, refusal
 from millstream.wire.client_connection import ApiRequest
 from millstream.wire.fetch import SESSIONS_FROM, TOPIC_IDS_FROM, FetchPartition
@@ -26,7 +27,7 @@ from millstream.wire.framing import Buffer
 from millstream.wire.topic_ref import TopicRef
 
 SESSION_PARTITIONS_MIN = 16
-"""With fewer, a session saves next to nothing, and brokers keep a limited number."""
+"""The fewest partitions for which a session is used. With fewer it saves little, and brokers limit their sessions."""
 
 NO_SESSION = 0
 _WITHOUT = -1
@@ -45,44 +46,44 @@ Found = dict[TopicPartition, FetchedBatches | MillstreamError]
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What is asked of one leader: each partition from its offset on. It waits while none of them has anything.
+    """One long poll of a leader: fetches each partition from its position, and waits while none of them has messages.
 
-    From a broker that knows ids, and where all topics have one, what is asked for is the topic of that id and no other.
+    If the broker supports topic ids and every topic has one, the request names topics by id.
     """
 
-    offsets: Mapping[TopicPartition, int]
-    topic_ids: dict[str, UUID]
+    positions: Mapping[TopicPartition, FeedPosition]
+    topic_ids: dict[str, TopicId]
     max_bytes: int
     partition_bytes: int
     max_wait_ms: int
     machine: str = ""
-    """For who takes places of files for what is in them."""
+    """The machine id of a client that accepts file positions instead of batches (local file reads); otherwise empty."""
 
 
 class _Step(NamedTuple):
-    """What one request says of its session, and of partitions: those that are named, and those to be forgotten."""
+    """The session fields of one request: session id, epoch, partitions to fetch and partitions to forget."""
 
     session_id: int
     epoch: int
-    named: Mapping[TopicPartition, int]
+    named: Mapping[TopicPartition, FeedPosition]
     forgotten: Sequence[TopicPartition] = ()
-    forgotten_ids: Mapping[str, UUID] = {}
+    forgotten_ids: Mapping[str, TopicId] = {}
 
 
 class FetchSession:
-    """What one broker remembers of one reader."""
+    """The fetch session of one reader with one broker."""
 
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = _FIRST
-        self._asked: Mapping[TopicPartition, int] = {}
-        self._topic_ids: dict[str, UUID] = {}
+        self._asked: Mapping[TopicPartition, FeedPosition] = {}
+        self._topic_ids: dict[str, TopicId] = {}
         self._partition_bytes = 0
         self._is_polling = False
 
     async def poll(self, poll: Poll, connection: BrokerConnection, timeout_s: float) -> Found:
-        """What there is, or why not, of partitions that have something new; raises as `connection.request` does."""
-        if self._is_polling or len(poll.offsets) < SESSION_PARTITIONS_MIN:
+        """Return batches or an error for each partition that has either; raises like `connection.request`."""
+        if self._is_polling or len(poll.positions) < SESSION_PARTITIONS_MIN:
             return await connection.request(without_session(poll), timeout_s)
         self._is_polling = True
         try:
@@ -95,19 +96,21 @@ class FetchSession:
             self._is_polling = False
 
     def end(self, connection: BrokerConnection) -> None:
-        """Have the broker forget it, without waiting: one that does not hear of it forgets it in time."""
+        """Ask the broker to close the session, without waiting. If the request is lost, the broker evicts it later."""
         if self._id != NO_SESSION:
             farewell = Poll({}, self._topic_ids, max_bytes=1, partition_bytes=1, max_wait_ms=0)
             step = _Step(self._id, _WITHOUT, {})
             connection.post(_request(farewell, step), _FAREWELL_S).add_done_callback(_seen)
             self._id = NO_SESSION
+            self._asked = {}
 
     async def _go_on(self, poll: Poll, connection: BrokerConnection, timeout_s: float) -> Found:
+        assert self._is_polling, "one poll of a session is under way at a time"
         step = self._step(poll)
         self._asked = {}
         session_id, found = await connection.request(_request(poll, step), timeout_s)
         if session_id != NO_SESSION:
-            self._asked = poll.offsets
+            self._asked = poll.positions
             self._topic_ids = poll.topic_ids
             self._partition_bytes = poll.partition_bytes
             self._epoch = step.epoch % _EPOCH_MAX + 1
@@ -115,22 +118,23 @@ class FetchSession:
         return found
 
     def _step(self, poll: Poll) -> _Step:
-        asked, offsets, ids = self._asked, poll.offsets, self._topic_ids
+        asked, positions, ids = self._asked, poll.positions, self._topic_ids
+        assert not asked or self._id != NO_SESSION, "what the broker remembers has a session"
         if not asked or poll.partition_bytes != self._partition_bytes or ids | poll.topic_ids != poll.topic_ids | ids:
-            return _Step(self._id, _FIRST, offsets)
-        named = {where: offset for where, offset in offsets.items() if asked.get(where) != offset}
-        return _Step(self._id, self._epoch, named, sorted(asked.keys() - offsets.keys()), ids)
+            return _Step(self._id, _FIRST, positions)
+        named = {where: position for where, position in positions.items() if asked.get(where) != position}
+        return _Step(self._id, self._epoch, named, sorted(asked.keys() - positions.keys()), ids)
 
 
 def _seen(answer: "asyncio.Future[Any]") -> None:
-    """Nobody waits for it, whatever it is."""
+    """Retrieve the response's exception, so that asyncio does not log it as never retrieved."""
     if not answer.cancelled():
         answer.exception()
 
 
 def without_session(poll: Poll) -> ApiRequest[Found]:
-    """A poll of which the broker keeps nothing."""
-    request = _request(poll, _Step(NO_SESSION, _WITHOUT, poll.offsets))
+    """Build a fetch request that uses no session."""
+    request = _request(poll, _Step(NO_SESSION, _WITHOUT, poll.positions))
 
     def decode(version: int, frame: memoryview, start: int) -> Found | MillstreamError:
         answer = request.decode(version, frame, start)
@@ -140,15 +144,15 @@ def without_session(poll: Poll) -> ApiRequest[Found]:
 
 
 def _request(poll: Poll, step: _Step) -> ApiRequest[tuple[int, Found]]:
-    """A poll, as a step of a session; the answer has the session's id, and what was found."""
+    """Build a fetch request for one step of a session. The response has the session id and the partitions' results."""
     names = {topic_id: name for name, topic_id in poll.topic_ids.items()}
-    has_ids = poll.topic_ids.keys() >= {topic for topic, _ in poll.offsets}
+    has_ids = poll.topic_ids.keys() >= {topic for topic, _ in poll.positions}
 
     def encode(version: int) -> list[Buffer]:
         ids = poll.topic_ids if version >= TOPIC_IDS_FROM else {}
         old_ids = step.forgotten_ids if version >= TOPIC_IDS_FROM else {}
-        # Where there are no sessions there is nothing to go on with.
-        named = step.named if version >= SESSIONS_FROM else poll.offsets
+        # Older versions have no sessions, so the request must name every partition.
+        named = step.named if version >= SESSIONS_FROM else poll.positions
         body = write_fetch_request(
             version,
             _wants(named, ids, poll.partition_bytes),
@@ -165,38 +169,41 @@ def _request(poll: Poll, step: _Step) -> ApiRequest[tuple[int, Found]]:
         answer = parse_fetch_response(version, frame, start)
         if answer.error:
             return refusal(answer.error, "reading")
-        return answer.session_id, _found(answer, names, poll.offsets)
+        return answer.session_id, _found(answer, names, poll.positions)
 
     return ApiRequest(FETCH_BY_ID if has_ids else FETCH, encode, decode)
 
 
 def _wants(
-    named: Mapping[TopicPartition, int], ids: Mapping[str, UUID], partition_bytes: int
+    named: Mapping[TopicPartition, FeedPosition], ids: Mapping[str, TopicId], partition_bytes: int
 ) -> list[tuple[TopicRef, list[FetchPartition]]]:
     rows: dict[str, list[FetchPartition]] = {}
-    for (topic, partition), offset in named.items():
-        rows.setdefault(topic, []).append(FetchPartition(partition, offset, partition_bytes))
+    for (topic, partition), (offset, epoch) in named.items():
+        rows.setdefault(topic, []).append(FetchPartition(partition, offset, partition_bytes, epoch))
     return [(ids.get(topic, topic), wants) for topic, wants in rows.items()]
 
 
-def _numbers(places: Iterable[TopicPartition], ids: Mapping[str, UUID]) -> list[tuple[TopicRef, list[int]]]:
+def _numbers(places: Iterable[TopicPartition], ids: Mapping[str, TopicId]) -> list[tuple[TopicRef, list[int]]]:
     rows: dict[str, list[int]] = {}
     for topic, partition in places:
         rows.setdefault(topic, []).append(partition)
     return [(ids.get(topic, topic), numbers) for topic, numbers in rows.items()]
 
 
-def _found(answer: FetchResponse, names: Mapping[UUID, str], offsets: Mapping[TopicPartition, int]) -> Found:
+def _found(
+    answer: FetchResponse, names: Mapping[TopicId, str], positions: Mapping[TopicPartition, FeedPosition]
+) -> Found:
     found: Found = {}
     for topic, rows in answer.topics:
         name = topic if isinstance(topic, str) else names.get(topic, "")
         for row in rows:
             where = TopicPartition(name, row.partition)
-            if where not in offsets:
+            if where not in positions:
                 raise ValueError("the answer is about other partitions")
+            offset = positions[where].offset
             if row.error:
-                found[where] = refusal(row.error, f"reading {where} at offset {offsets[where]}")
-            elif row.place is not None and row.next_offset <= offsets[where]:
+                found[where] = fetch_refusal(row, f"reading {where} at offset {offset}")
+            elif row.place is not None and row.next_offset <= offset:
                 raise ValueError("the answer leads back")
             else:
                 batches = memoryview(cast(Buffer, row.records))

@@ -1,4 +1,4 @@
-"""What a consumer is doing, and why it waits: for people and for the programs that watch programs."""
+"""Describes a consumer's current activity and the reason why it waits, for people and for monitoring."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,7 +7,7 @@ from millstream.model.names import TopicPartition
 
 
 class ConsumerActivity(Enum):
-    """One thing at a time, the one that explains most."""
+    """The current activity of a consumer. If several apply, the one that best explains a wait is reported."""
 
     STARTING = "not started yet"
     JOINING = "joining the group"
@@ -25,21 +25,21 @@ class ConsumerActivity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """A consumer at this moment."""
+    """A snapshot of a consumer's state."""
 
     doing: ConsumerActivity
     since_s: float
-    """For how long it has been doing that, in seconds."""
+    """Duration of the current activity in seconds."""
     reason: str = ""
-    """The error behind it, or the topics that are not there, where there are such."""
+    """The error that causes the wait, or the names of missing topics; empty if there is none."""
     assignment: tuple[TopicPartition, ...] = ()
-    """The partitions it reads."""
+    """The partitions that the consumer reads."""
     buffered_bytes: int = 0
-    """Fetched, and not handed out yet."""
+    """Bytes fetched and not delivered to the caller yet."""
     heartbeat_age_s: float | None = None
-    """How long ago the group's coordinator was last heard of; None without a group."""
+    """Seconds since the group's coordinator last answered a heartbeat; None without a group."""
     is_given_up: bool = False
-    """Whether the group has gone on without it, because the caller gave no sign of life for too long."""
+    """True if the consumer left its group because the caller or a callback exceeded its timeout."""
 
     def __str__(self) -> str:
         why = f": {self.reason}" if self.reason else ""

@@ -1,4 +1,4 @@
-"""Who decides what a consumer reads: it does itself (`standalone`), or its group does (`membership`)."""
+"""Defines the source of a consumer's partitions: the consumer itself (`standalone`) or its group (`membership`)."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -8,7 +8,7 @@ from millstream.model.names import TopicPartition
 
 
 class ChangeKind(Enum):
-    """What happened to partitions."""
+    """The kind of an assignment change."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"
@@ -16,7 +16,7 @@ class ChangeKind(Enum):
 
 
 class Change(NamedTuple):
-    """Partitions that came or go. Those that are revoked are still the consumer's until it has been told."""
+    """Partitions that were assigned, revoked or lost. The consumer owns revoked ones until its callback returns."""
 
     kind: ChangeKind
     places: tuple[TopicPartition, ...]
@@ -24,46 +24,50 @@ class Change(NamedTuple):
 
 class PartitionSource(Protocol):
     async def start(self, timeout_s: float) -> None:
-        """Begin; what is refused is raised."""
+        """Join the group or look up the partitions; raises if the broker refuses."""
         ...
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is something to follow."""
+        """True if an assignment change must be applied with `follow`."""
         ...
 
     async def follow(self) -> Change | None:
-        """Read what is to be read, and no more; a change that somebody wants to be told of. Called again until None."""
+        """Apply the assignment to the fetcher; return a change that has a callback, or None when nothing is left."""
         ...
 
     def settle(self) -> None:
-        """Begin, in the background, what is due: to commit what is finished, for example. What failed of it before, and
-        will not pass, is raised."""
+        """Start due background work, such as committing finished offsets.
+
+        Raises the error of earlier background work if a retry cannot fix it.
+        """
         ...
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to be read, nor will be."""
+        """True if every partition has been read up to its stop offset."""
         ...
 
     @property
     def due_in_s(self) -> float | None:
-        """When `follow` and `settle` have something to do without being woken; None for never."""
+        """Seconds until `follow` or `settle` must run although nothing wakes the poll; None for never."""
         ...
 
     @property
     def calls_in_s(self) -> float | None:
-        """When the caller should come by, though it has messages left; None for no need."""
+        """Seconds until the caller should poll although it has messages left; None if it need not."""
         ...
 
-    def caller_is_busy(self, told: Change | None) -> None:
-        """The caller has something to do, or is being told of a change, and will come back."""
+    def caller_is_busy(self, change: Change | None) -> None:
+        """Note that a poll returned: the caller handles messages, or runs the callback for this change."""
         ...
 
-    def caller_is_back(self) -> None: ...
+    def caller_is_back(self) -> None:
+        """Note that the caller polls again."""
+        ...
 
     def finish(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """All before these offsets is finished."""
+        """Mark all messages before these offsets as finished."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Messages from a place that the caller knows; nobody keeps it."""
+"""Reads messages from an offset that the caller gives, once and without a consumer."""
 
 from bisect import bisect_left
 from functools import partial
@@ -13,7 +13,7 @@ from millstream.sdk.fetching import get
 from millstream.sdk.responses import FetchedBatches
 
 ANSWER_S = 1.0
-"""So much later the answer may come that says that there was nothing in time."""
+"""Extra time for the answer after the broker's wait has expired."""
 
 
 async def get_messages(
@@ -24,11 +24,19 @@ async def get_messages(
     max_bytes: int,
     timeout_s: float,
 ) -> list[Message]:
-    """Those from `offset` on; waits so long for the first, and for brokers that cannot be reached."""
+    """Return messages from `offset` on. Waits up to `timeout_s` for the first message, also while brokers are down."""
     if max_messages is not None:
-        check_number("max_messages", max_messages, 0, INT64_MAX)
+        check_number("max_messages", max_messages, least=0, most=INT64_MAX)
     read = partial(_messages_of, where)
-    messages = await get(asking, where, offset, read, max_bytes, int(timeout_s * 1000), timeout_s + ANSWER_S)
+    messages = await get(
+        asking,
+        where,
+        offset,
+        read,
+        max_bytes=max_bytes,
+        max_wait_ms=int(timeout_s * 1000),
+        timeout_s=timeout_s + ANSWER_S,
+    )
     return messages if max_messages is None else messages[:max_messages]
 
 

@@ -1,18 +1,18 @@
-"""Where reading begins and where it ends, as a user says it.
+"""Converts a user's start or stop position to an offset for each partition.
 
-==================== =====================================================================================
-said                 meant
-==================== =====================================================================================
-"beginning"          the first message that is there
-"latest"             behind the last message there is now
+==================== =========================================================================================
+position             meaning
+==================== =========================================================================================
+"beginning"          the oldest available message; "earliest" is a synonym
+"latest"             the log end at the time of the lookup; "end" is a synonym
 an int               this offset
-a dict               an offset for each partition (by number, or by topic and number); the others as without
-a datetime           the first message at or after this moment, or behind the last where none is that late
-a timedelta          the same, that long ago
+a dict               an offset for each partition (by number, or by topic and number); the default for others
+a datetime           the first message at or after this time; the log end if there is none
+a timedelta          the same, that long ago; also as text, such as "10m"
 a float              the same, in seconds since 1970
-==================== =====================================================================================
+==================== =========================================================================================
 
-As an end none of it belongs to what is read: reading stops before it.
+A stop position is exclusive: reading ends before it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,30 +20,43 @@ from datetime import datetime, timedelta
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.model.start_words import follow_start
 from millstream.sdk import requests
 from millstream.sdk.arguments import INT64_MAX
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
-from millstream.sdk.requests import BEGINNING, LATEST
-from millstream.sdk.time_arguments import Times
+from millstream.sdk.feed.leader_call import ask_partitions
+from millstream.sdk.requests import LATEST
+from millstream.sdk.time_arguments import Times, not_a_position
 
 Hint = str | int | float | datetime | timedelta | Mapping[int, int] | Mapping[TopicPartition, int]
 
-_NAMED = {"beginning": BEGINNING, "latest": LATEST}
+
+ADDED_FROM = 0
+"""The start offset of a partition that was added to its topic after the reader started."""
+
+
+def reader_start(hint: Hint | None, group: str | None, times: Times) -> "StartPositions":
+    """Return the start of a reader that waits for new messages; None is the default of its kind of reader.
+
+    That default also applies to partitions that a dict leaves out.
+    """
+    default = follow_start(group)
+    return StartPositions(default if hint is None else hint, times, "start", times.lookup_ms(default, "start"))
 
 
 class StartPositions:
-    """A hint that was understood: an offset for some partitions, and for the others a question to their leaders."""
+    """A validated position: fixed offsets for some partitions, and a time to look up at the leaders for the others."""
 
-    def __init__(self, hint: Hint, times: Times, name: str, otherwise: int | None = None) -> None:
-        """INVALID_SETTING, naming the parameter, for what is no place. `otherwise` is what a dict leaves out."""
+    def __init__(self, hint: Hint, times: Times, name: str, default: int | None = None) -> None:
+        """Validate a position; raises INVALID_SETTING, naming the parameter. `default` applies to partitions that a
+        dict leaves out."""
         self._offsets: Mapping[int, int] | Mapping[TopicPartition, int] = {}
         self._offset: int | None = None
-        self._question = otherwise
+        self._time_ms = default
+        """The time that leaders look up for the other partitions, or one of the codes BEGINNING and LATEST."""
         if isinstance(hint, str):
-            if hint not in _NAMED:
-                raise _no_place(name, hint, '"beginning", "latest", an offset, a dict of offsets or a time are')
-            self._question = _NAMED[hint]
+            self._time_ms = times.lookup_ms(hint, name)
         elif isinstance(hint, Mapping):
             for key in hint:
                 _check_partition(key, name)
@@ -51,47 +64,50 @@ class StartPositions:
         elif isinstance(hint, int):
             self._offset = _checked(hint, name)
         elif isinstance(hint, timedelta):
-            self._question = times.moment_ms(-min(abs(hint), abs(timedelta.min)), name)  # `max` has no negative.
+            # `-timedelta.max` overflows, so the span is limited to that of `timedelta.min`.
+            self._time_ms = times.moment_ms(-min(abs(hint), abs(timedelta.min)), name)
+        elif isinstance(hint, float | datetime):
+            self._time_ms = times.moment_ms(hint, name)
         else:
-            self._question = times.moment_ms(hint, name)
+            raise not_a_position(hint, name)
 
     async def find(
         self, asking: RetryingCaller, places: Iterable[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, int]:
-        """The offset of each partition; none where a dict says nothing about it and nothing else was said."""
+        """Return the offset of each partition. A partition that a dict leaves out is omitted if there is no default."""
         found: dict[TopicPartition, int] = {}
-        asked: dict[TopicPartition, int] = {}
+        lookups: dict[TopicPartition, int] = {}
         for where in places:
-            said = self._said(where)
-            if said is not None:
-                found[where] = said
-            elif self._question is not None:
-                asked[where] = self._question
-        if not asked:
+            fixed = self._fixed_offset(where)
+            if fixed is not None:
+                found[where] = fixed
+            elif self._time_ms is not None:
+                lookups[where] = self._time_ms
+        if not lookups:
             return found
-        answers = await asking.leaders(asked, requests.list_offsets, deadline)
+        answers = await ask_partitions(asking, lookups, requests.list_offsets, deadline)
         late = dict.fromkeys((where for where, answer in answers.items() if answer.offset < 0), LATEST)
-        answers |= await asking.leaders(late, requests.list_offsets, deadline)
+        answers |= await ask_partitions(asking, late, requests.list_offsets, deadline)
         return found | {where: answer.offset for where, answer in answers.items()}
 
-    def _said(self, where: TopicPartition) -> int | None:
+    def _fixed_offset(self, where: TopicPartition) -> int | None:
         if self._offset is not None:
             return self._offset
-        by_place: Mapping[object, int] = self._offsets  # type: ignore[assignment]
-        return by_place.get(where, by_place.get(where.partition))
+        by_partition: Mapping[object, int] = self._offsets  # type: ignore[assignment]
+        return by_partition.get(where, by_partition.get(where.partition))
 
 
 def _checked(offset: object, name: str) -> int:
     if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= INT64_MAX:
-        raise _no_place(name, offset, f"offsets are whole numbers from 0 to {INT64_MAX}")
+        raise _invalid(name, offset, f"an offset is an integer from 0 to {INT64_MAX}")
     return offset
 
 
 def _check_partition(key: object, name: str) -> None:
     number = key[1] if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) else key
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise _no_place(name, key, "partitions are given by number, or by topic and number")
+        raise _invalid(name, key, "the key of a partition is its number, or a tuple of topic and number")
 
 
-def _no_place(name: str, given: object, why: str) -> MillstreamError:
-    return MillstreamError(ErrorCode.INVALID_SETTING, f"{name}={given!r} is no place in a topic: {why}")
+def _invalid(name: str, given: object, expected: str) -> MillstreamError:
+    return MillstreamError(ErrorCode.INVALID_SETTING, f"{name}={given!r} is not a position: {expected}")

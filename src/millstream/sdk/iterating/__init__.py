@@ -1,1 +1,1 @@
-"""Reads with iterators: their requests, and the engine below the public class."""
+"""The engine of iterator clients, below the public class, and its requests."""

@@ -1,15 +1,19 @@
-"""Single calls of clients of iterators, each with the names of whoever it is made for; nothing is kept between two.
+"""Makes single iterator calls for any group and client id, and keeps no state between two calls.
 
-All of them go over one connection to each broker, which none of them holds up: who waits has one of its own.
+All calls to a broker share one connection. A read that waits for messages uses a connection of its own, so that it does
+not delay the others.
 """
 
 from typing import NamedTuple, TypeVar
 
-from millstream.model.names import TopicPartition
+from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.sdk.admin.groups import Coordinators
+from millstream.sdk.connection.address import PartitionLeader
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
-from millstream.sdk.consuming.batch_opening import opened
+from millstream.sdk.feed.batch_opening import is_heavy
+from millstream.sdk.feed.leader_call import ask_leader
+from millstream.sdk.feed.partition_feed import NO_EPOCH, FetchAt, PartitionFeed
 from millstream.sdk.iterating import requests
 from millstream.sdk.iterating.requests import (
     GroupIterator,
@@ -25,7 +29,7 @@ T = TypeVar("T")
 
 
 class IteratorRequest(NamedTuple):
-    """What an iterator is to be like that is asked for."""
+    """The parameters of a requested iterator."""
 
     max_messages: int
     in_flight_ms: int
@@ -38,7 +42,7 @@ class IteratorCallEngine:
         self._coordinators = Coordinators(asking)
 
     async def close(self) -> None:
-        """There is nothing to end but connections, which go with the client's."""
+        """Do nothing: the connections belong to the client, which closes them."""
 
     async def join(self, group_id: str, client_id: str, timeout_s: float) -> IteratorMembership:
         return await self._ask(group_id, requests.join(group_id, client_id), timeout_s)
@@ -52,7 +56,7 @@ class IteratorCallEngine:
     async def get(
         self, group_id: str, client_id: str, where: TopicPartition, wanted: IteratorRequest, timeout_s: float
     ) -> GroupIterator:
-        return await self._ask(group_id, requests.get(group_id, client_id, where, *wanted), timeout_s)
+        return await self._ask(group_id, requests.get(group_id, client_id, where, **wanted._asdict()), timeout_s)
 
     async def in_flight(self, group_id: str, client_id: str | None, timeout_s: float) -> list[ListedIterator]:
         return await self._ask(group_id, requests.in_flight(group_id, client_id), timeout_s)
@@ -60,26 +64,30 @@ class IteratorCallEngine:
     async def read(
         self, iterator: GroupIterator, max_bytes: int, timeout_s: float, wait_s: float = 0.0
     ) -> IteratorBatch:
-        """From the server that the coordinator named; from the partition's leader, when that one is not, or where the
-        iterator names none. With nothing there it is waited for the first message, on a connection of its own."""
-        cluster, deadline = self._asking.cluster, Deadline(timeout_s + wait_s)
-        request = requests.read(iterator, max_bytes, int(wait_s * 1000))
-        servers = iter((iterator.server,) if iterator.server.port else ())
+        """Read an iterator's messages from the server that it names, waiting up to `wait_s` for the first one.
 
-        async def ask() -> IteratorBatch:
-            server = next(servers, None) or await cluster.leader(iterator.topic, iterator.partition, deadline)
+        If the iterator names no server, or that server fails, the partition's leader is used.
+        """
+        cluster, deadline = self._asking.cluster, Deadline(timeout_s + wait_s)
+        request = requests.read(iterator, max_bytes=max_bytes, max_wait_ms=int(wait_s * 1000))
+        feed = PartitionFeed(TopicPartition(iterator.topic, iterator.partition), iterator.offset)
+        if iterator.server.port:
+            feed.led_by(PartitionLeader(iterator.server, NO_EPOCH), NO_TOPIC_ID)
+
+        async def ask(step: FetchAt) -> IteratorBatch:
             if not wait_s:
-                connection = await cluster.to(server, deadline)
+                connection = await cluster.to(step.leader, deadline)
                 closed = await connection.request(request, cluster.timeout_s(deadline))
             else:
-                async with cluster.polling(server, deadline) as connection:
+                async with cluster.polling(step.leader, deadline) as connection:
                     closed = await connection.request(request, cluster.timeout_s(deadline, wait_s))
-            batch = await opened(self._asking.workers, closed.stored, closed.opened)
-            if batch.messages:
-                count_read(self._asking.metrics, iterator.topic, len(batch.messages), len(closed.stored))
-            return batch
+            chunk = closed.chunk(feed)
+            messages = await self._asking.workers.run(chunk.open) if is_heavy(chunk.stored) else chunk.open()
+            if messages:
+                count_read(self._asking.metrics, iterator.topic, messages=len(messages), size_bytes=chunk.size_bytes)
+            return IteratorBatch(closed.iterator, messages, closed.end_offset, closed.following)
 
-        return await self._asking.retrying(ask, deadline, iterator.topic)
+        return await ask_leader(self._asking, feed, ask, deadline)
 
     async def deliver(
         self, group_id: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float

@@ -1,8 +1,11 @@
-"""One client of iterators: single calls, and a loop over them that reads whatever of its topics is the client's.
+"""Implements an iterator client: single calls, and a loop that reads all partitions that the client owns.
 
-Invariants of the loop: of each partition there is one reader or one batch in hand, never both, so memory is bounded by
-the partitions that the client has. What was handed out is committed before the next is; a commit that no longer counts
-is dropped, and its messages come again, to whoever has the partition then.
+Invariants of the loop:
+
+- Each partition has either one reader task or one fetched batch, never both. So memory is bounded by the number of
+  partitions that the client owns.
+- A delivered batch is committed before the next one is delivered. If its iterator is not valid any more, the commit is
+  dropped, and the messages are delivered again to the new owner of the partition.
 """
 
 import asyncio
@@ -15,6 +18,7 @@ from typing import NamedTuple
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.background_errors import client_failed
+from millstream.sdk.connection.outage import ConnectionHealth
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.iterating.call_engine import IteratorCallEngine, IteratorRequest
@@ -30,10 +34,10 @@ from millstream.sdk.single_flight import SingleFlight
 
 TIMEOUT_S = 30.0
 WAIT_S = 5.0
-"""How long a reader of the loop waits at its partition's server at a time."""
+"""The longest wait of one read request of the loop for the first message."""
 
 UNSETTLED_S = 0.25
-"""How often a client asks what it has while its group is sharing out."""
+"""The heartbeat interval while the group's rebalance is not complete."""
 
 CLOSE_S = 3.0
 _EVER_S = 1e9
@@ -47,10 +51,10 @@ OVER = frozenset(
         ErrorCode.UNKNOWN_MEMBER_ID,
     }
 )
-"""What becomes of iterators in the normal course of things: the client asks for another."""
+"""Errors by which an iterator ends in normal operation; the client requests another one."""
 
 GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""What becomes of them when their topic was deleted. Asking for another tells whether it was made again."""
+"""Errors of iterators whose topic was deleted. A request for another iterator shows whether it was created again."""
 
 log = logging.getLogger("millstream.sdk.iterators")
 
@@ -66,16 +70,16 @@ class IteratorEngineSettings(NamedTuple):
 class IteratorEngine:
     def __init__(self, asking: RetryingCaller, settings: IteratorEngineSettings) -> None:
         self.membership: IteratorMembership | None = None
-        """What the coordinator said last; None before the client has joined."""
+        """The coordinator's last answer; None before the client has joined."""
         self._asking = asking
         self._settings = settings
         self._calls = IteratorCallEngine(asking)
         self._beating: asyncio.Task[None] | None = None
         self._readers: dict[TopicPartition, asyncio.Task[IteratorBatch]] = {}
         self._next: dict[TopicPartition, GroupIterator] = {}
-        self._handed: IteratorBatch | None = None
+        self._delivered: IteratorBatch | None = None
         self._finished: tuple[IteratorBatch, int | None] | None = None
-        """A batch that is being committed, and how many of its messages: None stands for all."""
+        """The batch that is being committed, and the number of its messages to commit (None: all)."""
         self._settling = SingleFlight(self._commit_finished, "commit of a batch")
         self._failure: MillstreamError | None = None
         self._ready: deque[IteratorBatch] = deque()
@@ -84,23 +88,27 @@ class IteratorEngine:
 
     # Single calls.
 
+    def health(self) -> ConnectionHealth:
+        """Return the state of the client's connections."""
+        return self._asking.cluster.outages.health()
+
     @property
     def _names(self) -> tuple[str, str]:
         return self._settings.group_id, self._settings.client_id
 
     async def join(self, timeout_s: float = TIMEOUT_S) -> IteratorMembership:
-        """Become a member, or stay one; heartbeats go by themselves from then on."""
-        self._told(await self._calls.join(*self._names, timeout_s))
+        """Join the group, or confirm the membership; heartbeats then run in the background."""
+        self._set_membership(await self._calls.join(*self._names, timeout_s))
         if self._beating is None:
             self._beating = asyncio.get_running_loop().create_task(self._heartbeat())
         return self._joined
 
     async def heartbeat(self, timeout_s: float = TIMEOUT_S) -> IteratorMembership:
-        self._told(await self._calls.heartbeat(*self._names, timeout_s))
+        self._set_membership(await self._calls.heartbeat(*self._names, timeout_s))
         return self._joined
 
     async def leave(self, timeout_s: float = TIMEOUT_S) -> None:
-        """What the client had goes to the others at once."""
+        """Leave the group; the client's partitions go to the other members at once."""
         await self._stop()
         await self._calls.leave(*self._names, timeout_s)
 
@@ -112,7 +120,7 @@ class IteratorEngine:
         return await self._calls.in_flight(group_id, None if everybody else client_id, timeout_s)
 
     async def read(self, iterator: GroupIterator, wait_s: float) -> IteratorBatch:
-        """From the server that the coordinator named; from the partition's leader, when that one is not."""
+        """Read an iterator's messages from its server or, if that one fails, from the partition's leader."""
         self._raise_failure()
         return await self._calls.read(iterator, self._settings.max_bytes, TIMEOUT_S, wait_s)
 
@@ -123,7 +131,7 @@ class IteratorEngine:
     # The loop.
 
     async def start(self) -> None:
-        """Join, and ask for one iterator of each topic: with that the client is one of its readers."""
+        """Join the group and request one iterator of each topic, which makes the client a reader of the topic."""
         await self._starting.wait()
 
     def _new_start(self) -> SharedStart:
@@ -138,10 +146,11 @@ class IteratorEngine:
         await self.heartbeat()
 
     async def next_batch(self, timeout_s: float | None) -> IteratorBatch | None:
-        """The next messages of whichever partition has some; None when none has come in time. The batch before is
-        committed first, unless that was done. INVALID_REQUEST without topics."""
+        """Return the next messages of any partition; None after the timeout. First commits the previous batch, unless
+        that was done. Raises INVALID_REQUEST if the client has no topics."""
         if not self._settings.topics:
-            raise MillstreamError(ErrorCode.INVALID_REQUEST, "no topics were named to be read; get() works without")
+            text = "this iterator client has no topics to read; without topics only get() works"
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
         deadline = None if timeout_s is None else Deadline(timeout_s)
         if not await self._starting.wait_until(deadline) or not await self.settle(None, deadline):
             return None
@@ -153,19 +162,19 @@ class IteratorEngine:
                     for where in [where for where, reader in self._readers.items() if reader.done()]:
                         self._take(where, self._readers.pop(where))
                     if self._ready:
-                        self._handed = self._ready.popleft()
-                        return self._handed
+                        self._delivered = self._ready.popleft()
+                        return self._delivered
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
             return None
 
     async def settle(self, read: int | None, deadline: Deadline | None = None) -> bool:
-        """Commit so many messages of the batch that was handed out last, or all (None), if that was not done.
+        """Commit the first `read` messages (None: all) of the last delivered batch, unless that was done.
 
-        Whether it is over in time; it goes on when it is not, and the next call takes it up.
+        Returns false if the deadline passes first; the commit then continues, and the next call waits for it.
         """
-        batch, self._handed = self._handed, None
+        batch, self._delivered = self._delivered, None
         if batch is not None:
             self._finished = batch, read
         if self._finished is None:
@@ -185,13 +194,13 @@ class IteratorEngine:
         except MillstreamError as error:
             if error.code not in OVER and error.code not in GONE:
                 raise
-            log.info("what was read of %s does not count: %s", _where(batch), error)
+            log.info('commit dropped, the iterator has ended topic=%s partition=%d error="%s"', *_where(batch), error)
         else:
             if done.following is not None:
                 self._next[_where(batch)] = done.following
 
     def _read_what_is_owned(self) -> None:
-        busy = {_where(batch) for batch in (*self._ready, *filter(None, [self._handed]))}
+        busy = {_where(batch) for batch in (*self._ready, *filter(None, [self._delivered]))}
         for where in self._joined.owned:
             if where.topic in self._settings.topics and where not in self._readers and where not in busy:
                 reader = asyncio.get_running_loop().create_task(self._reader_while_there(where))
@@ -199,18 +208,21 @@ class IteratorEngine:
                 self._readers[where] = reader
 
     async def _reader_while_there(self, where: TopicPartition) -> IteratorBatch:
-        """As `_reader`; a partition that the topic has no longer, since it was made again with fewer, is nobody's."""
+        """Run `_reader`; if the topic was recreated without this partition, raise NOT_OWNER."""
         try:
             return await self._reader(where)
         except MillstreamError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             self._asking.cluster.forget(where.topic)
-            await self._asking.cluster.topic(where.topic, Deadline(TIMEOUT_S))  # Raises when all of it is gone.
-            raise MillstreamError(ErrorCode.NOT_OWNER, f"{where} is gone") from error
+            await self._asking.cluster.topic(where.topic, Deadline(TIMEOUT_S))  # Raises if the whole topic is missing.
+            raise MillstreamError(ErrorCode.NOT_OWNER, f"{where} does not exist any more") from error
 
     async def _reader(self, where: TopicPartition) -> IteratorBatch:
-        """Read one partition until there is a message; raises what does not pass, and that it is not the client's."""
+        """Read one partition until there is a message.
+
+        Raises errors that a retry cannot fix, and those of a partition that the client does not own any more.
+        """
         iterator = self._next.pop(where, None)
         attempts = self._new_attempts()
         while True:
@@ -241,19 +253,19 @@ class IteratorEngine:
         elif not isinstance(error, MillstreamError) or error.code not in OVER:
             raise error
         elif self.membership is not None:
-            # Not the client's any more: it is read again when the coordinator says that it is.
-            owned = tuple(place for place in self.membership.owned if place != where)
+            # The client lost the partition; it is read again once the coordinator assigns it again.
+            owned = tuple(each for each in self.membership.owned if each != where)
             self.membership = self.membership._replace(owned=owned, is_settled=False)
 
     async def _heartbeat(self) -> None:
-        """Stay a member. Whoever was thrown out, for having been cut off say, comes back."""
+        """Send heartbeats; if the coordinator has removed the client, join again."""
         while True:
             membership = self._joined
             await asyncio.sleep(membership.heartbeat_s if membership.is_settled else UNSETTLED_S)
             try:
                 await self._beat_once(membership.session_s)
             except MillstreamError as error:
-                log.info("a heartbeat was not answered: %s", error)  # The next one may be.
+                log.info('heartbeat failed group=%s error="%s"', self._settings.group_id, error)  # Retried.
             except Exception as error:
                 self._failure = client_failed(log, "a heartbeat", error)
                 self._news.set()
@@ -268,7 +280,7 @@ class IteratorEngine:
             await self._start()
 
     def _raise_failure(self) -> None:
-        """What nobody thought of, and nobody was told yet."""
+        """Raise an unexpected error of the heartbeat task, once."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -279,12 +291,12 @@ class IteratorEngine:
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, "join the group first")
         return self.membership
 
-    def _told(self, membership: IteratorMembership) -> None:
+    def _set_membership(self, membership: IteratorMembership) -> None:
         self.membership = membership
         self._news.set()
 
     async def close(self, finish: bool) -> None:
-        """Commit what was handed out, if that is finished, and leave; whoever cannot be reached notices by itself."""
+        """Leave the group; with `finish`, first commit the delivered batch. Errors are ignored: the session expires."""
         deadline = Deadline(CLOSE_S)
         try:
             if finish:
@@ -311,7 +323,7 @@ class IteratorEngine:
 
 @contextmanager
 def suppress_over() -> Iterator[None]:
-    """Pass over what becomes of iterators in the normal course of things."""
+    """Ignore the errors that report the normal end of an iterator."""
     try:
         yield
     except MillstreamError as error:

@@ -1,13 +1,14 @@
-"""The requests of clients of iterators, with answers as plain values."""
+"""Builds the requests of iterator clients, and decodes their answers."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.records.batch import decode_messages
 from millstream.records.message import Message
 from millstream.sdk.connection.address import Address
+from millstream.sdk.feed.fetched_chunk import FetchedChunk
+from millstream.sdk.feed.partition_feed import PartitionFeed
 from millstream.sdk.responses import refusal
 from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.framing import Buffer
@@ -24,39 +25,39 @@ DELIVER = Api(1017, "DeliverIterator", 0, 0)
 
 BEGINNING, END = -2, -1
 HANDED = -1
-"""The count of a commit that covers what was handed on."""
+"""The count of a commit that covers the delivered messages."""
 
 
 class IteratorMembership(NamedTuple):
-    """A client in its group: what it may get iterators of."""
+    """A client's membership of its group, with the partitions that it owns."""
 
     generation: int
     is_settled: bool
-    """Whether it has what it is to have; the group is sharing out otherwise."""
+    """True if the client owns its whole assignment; false while the group rebalances."""
     heartbeat_s: float
     session_s: float
     owned: tuple[TopicPartition, ...]
 
 
 class GroupIterator(NamedTuple):
-    """The right to read some messages of a partition for a group; `token` is what brokers know it by."""
+    """The right to read some messages of a partition for a group; brokers verify it by its `token`."""
 
     topic: str
     partition: int
     offset: int
-    """Where it begins; -2 at the beginning of the log, -1 at its end."""
+    """The first offset; -2 for the log start, -1 for the log end."""
     max_messages: int
     generation: int
     server: Address
     token: bytes
 
     def __repr__(self) -> str:
-        place = {BEGINNING: "the beginning", END: "the end"}.get(self.offset, self.offset)
-        return f"<iterator of {self.topic}-{self.partition} from {place}, generation {self.generation}>"
+        start = {BEGINNING: "the beginning", END: "the end"}.get(self.offset, self.offset)
+        return f"<iterator of {self.topic}-{self.partition} from {start}, generation {self.generation}>"
 
 
 class IteratorBatch(NamedTuple):
-    """What an iterator gave: its messages, what to commit, and the next one, which is None after a rebalance."""
+    """The result of reading an iterator: its messages, and the following iterator, which is None after a rebalance."""
 
     iterator: GroupIterator
     messages: list[Message]
@@ -64,10 +65,13 @@ class IteratorBatch(NamedTuple):
     following: GroupIterator | None
 
     def places(self, read: int | None = None) -> int:
-        """What so many messages count in a commit, or all (None): the places in the log up to the next message, which
-        are more than the messages where some were removed. INVALID_REQUEST for more than there are."""
+        """Return the number of offsets that a commit of the first `read` messages (None: all) covers.
+
+        It counts offsets up to the next message, so it is larger than `read` if compaction removed messages. Raises
+        INVALID_REQUEST if the batch has fewer messages.
+        """
         if read is not None and read > len(self.messages):
-            text = f"{read} messages cannot have been read of a batch of {len(self.messages)}"
+            text = f"cannot commit {read} messages of a batch of {len(self.messages)}"
             raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
         if read is None or read == len(self.messages):
             return self.end_offset - self.iterator.offset
@@ -80,8 +84,11 @@ class IteratorCommit(NamedTuple):
 
 
 class ListedIterator(NamedTuple):
-    """An iterator in flight, as the coordinator tells of it; the iterator itself only to whose it is, to whom it also
-    tells of what was handed on and can still be committed: `left_s` is 0 where its time is over."""
+    """An iterator in flight, as the coordinator lists it.
+
+    Only the owner gets the iterator itself. The owner's list also includes expired iterators (`left_s` is 0) whose
+    delivered messages can still be committed.
+    """
 
     client_id: str
     where: TopicPartition
@@ -89,7 +96,7 @@ class ListedIterator(NamedTuple):
     generation: int
     left_s: float
     handed: int = 0
-    """How many places of the log, from its offset on, were handed on."""
+    """The number of offsets, from the iterator's first on, that were delivered."""
     iterator: GroupIterator | None = None
 
 
@@ -117,7 +124,7 @@ def leave(group_id: str, client_id: str) -> ApiRequest[None]:
 
 
 def get(
-    group_id: str, client_id: str, where: TopicPartition, max_messages: int, in_flight_ms: int, start: int
+    group_id: str, client_id: str, where: TopicPartition, *, max_messages: int, in_flight_ms: int, start: int
 ) -> ApiRequest[GroupIterator]:
     fields = {
         "group_id": group_id,
@@ -150,22 +157,19 @@ def in_flight(group_id: str, client_id: str | None) -> ApiRequest[list[ListedIte
 
 
 class ClosedBatch(NamedTuple):
-    """What an iterator gave, with its messages as they are stored; some of them may lie before or behind it."""
+    """The result of reading an iterator, as stored batches; these may hold messages outside of the iterator's range."""
 
     stored: Buffer
     iterator: GroupIterator
     end_offset: int
     following: GroupIterator | None
 
-    def opened(self, stored: Buffer) -> IteratorBatch:
-        """With its messages; CORRUPT_MESSAGE when they are damaged. In any thread."""
-        iterator, end = self.iterator, self.end_offset
-        messages = decode_messages(stored, iterator.topic, iterator.partition)
-        meant = [message for message in messages if iterator.offset <= message.offset < end]
-        return IteratorBatch(iterator, meant, end, self.following)
+    def chunk(self, feed: PartitionFeed) -> FetchedChunk:
+        """Make the chunk of the records in the iterator's range."""
+        return FetchedChunk(feed, self.iterator.offset, next_offset=self.end_offset, stored=memoryview(self.stored))
 
 
-def read(iterator: GroupIterator, max_bytes: int, max_wait_ms: int) -> ApiRequest[ClosedBatch]:
+def read(iterator: GroupIterator, *, max_bytes: int, max_wait_ms: int) -> ApiRequest[ClosedBatch]:
     fields = {"iterator": iterator.token, "max_bytes": max_bytes, "max_wait_ms": max_wait_ms}
 
     def decode(answer: dict[str, Any]) -> ClosedBatch:
@@ -192,7 +196,7 @@ def commit(group_id: str, client_id: str, iterator: GroupIterator, count: int) -
 
 def deliver(group_id: str, client_id: str, iterator: GroupIterator, count: int) -> ApiRequest[float]:
     fields = {"group_id": group_id, "client_id": client_id, "iterator": iterator.token, "count": count}
-    return _request(DELIVER, fields, f"handing on {iterator!r}", lambda answer: answer["left_ms"] / 1000)
+    return _request(DELIVER, fields, f"delivering {iterator!r}", lambda answer: answer["left_ms"] / 1000)
 
 
 def _membership(answer: dict[str, Any]) -> IteratorMembership | MillstreamError:

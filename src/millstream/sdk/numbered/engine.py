@@ -1,8 +1,8 @@
-"""Takes Arrow record batches, numbers their rows in each partition, and sees them stored once.
+"""Runs a numbered writer: takes Arrow record batches, numbers their rows per partition, and stores each row once.
 
-The rows' order and the columns decide where each goes and which number it has there, never chance or time: a writer of
-the same name and epoch that is given the same rows gives them the same numbers, and stores what is missing. Rows that
-nothing else decides for go to one partition for `BLOCK_ROWS` rows, then to the next.
+Partition and number of a row depend only on the order of the rows and on their columns, not on chance or time. A writer
+with the same name and epoch that gets the same rows therefore numbers them equally, and stores only the missing ones.
+Rows without key and partition go to one partition in blocks of `BLOCK_ROWS` rows, then to the next.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.numbered.numbered_partition import NumberedPartition
 from millstream.sdk.numbered.options import NumberedOptions, producer_id_of
 from millstream.sdk.numbered.row_packing import Packer
-from millstream.sdk.producing.leader_route import ask_identity
+from millstream.sdk.producing.leader_route import request_identity
 from millstream.sdk.responses import ProducerIdentity
 from millstream.seams.clock import Clock
 
@@ -28,97 +28,97 @@ if TYPE_CHECKING:
 
 BLOCK_ROWS = 65_536
 PIECE_BYTES = 8 * 1024 * 1024
-"""About so much is gathered before it is divided among partitions, so that each gets batches worth sending."""
+"""Approximate number of bytes that are buffered before they are split by partition, so that batches are large."""
 HELD_BYTES_MAX = 32 * 1024 * 1024
-"""While so much is under way, no more is taken."""
+"""Maximum number of bytes in flight; `write` waits beyond it."""
 
 _log = logging.getLogger("millstream.sdk.numbered")
 
 
 class NumberedEngine:
-    """One writer, used by one caller at a time."""
+    """The engine of one numbered writer, for one caller at a time."""
 
-    def __init__(self, asking: RetryingCaller, clock: Clock, topic: str, options: NumberedOptions) -> None:
-        self._asking = asking
+    def __init__(self, caller: RetryingCaller, clock: Clock, topic: str, options: NumberedOptions) -> None:
+        self._caller = caller
         self._clock = clock
         self._topic = topic
         self._options = options
         self._packer: Packer | None = None
-        self._lanes: list[NumberedPartition] = []
+        self._partitions: list[NumberedPartition] = []
         self._rows = 0
         self._parts: list[pa.RecordBatch] = []
-        self._gathered_rows = 0
-        self._gathered_bytes = 0
+        self._buffered_rows = 0
+        self._buffered_bytes = 0
         self._changed = asyncio.Event()
 
     async def write(self, batch: "pa.RecordBatch") -> None:
-        """Take these rows; waits while too much is under way. Raises what an earlier batch failed with, too."""
+        """Add rows. Waits while too many bytes are in flight. Raises the error of a failed earlier batch."""
         step = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
         at = 0
         while at < batch.num_rows:
-            part = batch.slice(at, min(step, BLOCK_ROWS - (self._rows + self._gathered_rows) % BLOCK_ROWS))
+            part = batch.slice(at, min(step, BLOCK_ROWS - (self._rows + self._buffered_rows) % BLOCK_ROWS))
             self._parts.append(part)
-            self._gathered_rows += part.num_rows
-            self._gathered_bytes += part.nbytes
+            self._buffered_rows += part.num_rows
+            self._buffered_bytes += part.nbytes
             at += part.num_rows
-            if self._gathered_bytes >= PIECE_BYTES or (self._rows + self._gathered_rows) % BLOCK_ROWS == 0:
+            if self._buffered_bytes >= PIECE_BYTES or (self._rows + self._buffered_rows) % BLOCK_ROWS == 0:
                 await self._send()
 
     async def finish(self) -> int:
-        """Wait until all rows are stored; how many they are."""
+        """Wait until all rows are stored; returns their number."""
         if self._parts:
             await self._send()
-        await self._until(lambda: all(lane.is_idle for lane in self._lanes))
-        surplus = sum(lane.surplus for lane in self._lanes)
+        await self._until(lambda: all(partition.is_idle for partition in self._partitions))
+        surplus = sum(partition.surplus for partition in self._partitions)
         if surplus:
             _log.warning(
-                "%s: %d more rows are stored under this name and epoch than were given now; a repeated writer must be "
-                "given the same rows in the same order",
+                "numbered writer has fewer rows than stored under its name and epoch topic=%s surplus_rows=%d; "
+                "a repeated writer must get the same rows in the same order",
                 self._topic,
                 surplus,
             )
         return self._rows
 
     async def close(self) -> None:
-        """Give up what is under way; what was sent may be stored."""
-        for lane in self._lanes:
-            lane.cancel()
+        """Stop sending. Rows that were already sent may still be stored."""
+        for partition in self._partitions:
+            partition.cancel()
 
     async def _send(self) -> None:
-        """Number what was gathered, and hand it to the lanes."""
-        if not self._lanes:
+        """Number the buffered rows, queue them for sending as batches, and wait while too much is in flight."""
+        if not self._partitions:
             await self._open()
-        turn = (self._options.turn + self._rows // BLOCK_ROWS) % len(self._lanes)
-        numbers = [lane.numbers for lane in self._lanes]
+        turn = (self._options.turn + self._rows // BLOCK_ROWS) % len(self._partitions)
+        numbers = [partition.numbers for partition in self._partitions]
         assert self._packer is not None
-        work = partial(self._packer.pack, self._parts, numbers, turn, self._clock.wall_ms())
-        packed, counts = await self._asking.workers.run(work)
-        for lane, count in zip(self._lanes, counts, strict=True):
-            lane.next_number += count
-        self._rows += self._gathered_rows
-        self._parts, self._gathered_rows, self._gathered_bytes = [], 0, 0
+        work = partial(self._packer.pack, self._parts, numbers, turn=turn, time_ms=self._clock.wall_ms())
+        packed, counts = await self._caller.workers.run(work)
+        for partition, count in zip(self._partitions, counts, strict=True):
+            partition.next_number += count
+        self._rows += self._buffered_rows
+        self._parts, self._buffered_rows, self._buffered_bytes = [], 0, 0
         for each in packed:
-            self._lanes[each.partition].add(each)
-        await self._until(lambda: sum(lane.held_bytes for lane in self._lanes) < HELD_BYTES_MAX)
+            self._partitions[each.partition].add(each)
+        await self._until(lambda: sum(partition.held_bytes for partition in self._partitions) < HELD_BYTES_MAX)
 
     async def _open(self) -> None:
         deadline = Deadline(self._options.timeout_s)
         name, count = self._options.name, self._options.partitions
         if name is None:
-            identity = await ask_identity(self._asking, deadline)
+            identity = await request_identity(self._caller, deadline)
         else:
             identity = ProducerIdentity(producer_id_of(name), self._options.epoch)
         packer = self._packer = Packer(identity, self._options)
         if count is None:
 
             async def ask() -> int:
-                view = await self._asking.cluster.topic(self._topic, deadline, auto_create=True)
+                view = await self._caller.cluster.topic(self._topic, deadline, auto_create=True)
                 return len(view.partitions)
 
-            count = await self._asking.retrying(ask, deadline, self._topic)
-        self._lanes = [
+            count = await self._caller.retrying(ask, deadline, self._topic)
+        self._partitions = [
             NumberedPartition(
-                TopicPartition(self._topic, number), self._asking, packer, self._options, self._changed.set
+                TopicPartition(self._topic, number), self._caller, packer, self._options, self._changed.set
             )
             for number in range(count)
         ]
@@ -126,7 +126,7 @@ class NumberedEngine:
     async def _until(self, is_reached: Callable[[], bool]) -> None:
         while True:
             self._changed.clear()
-            failed = next((lane.error for lane in self._lanes if lane.error is not None), None)
+            failed = next((partition.error for partition in self._partitions if partition.error is not None), None)
             if isinstance(failed, MillstreamError):
                 raise MillstreamError(failed.code, failed.detail) from failed
             if failed is not None:

@@ -1,6 +1,6 @@
-"""Rows as encoded batches, each with the number of its first row; and such batches anew, with fewer rows.
+"""Encodes numbered rows as batches, and encodes batches again with fewer rows.
 
-What is done here holds an event loop, and is done in workers.
+This is CPU work that would block the event loop, so it runs in worker threads.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from millstream.sdk.responses import ProducerIdentity
 
 
 class Packed(NamedTuple):
-    """A batch of the rows from number `first` on, before `end`, of its partition."""
+    """An encoded batch with rows `first` to `end` (exclusive) of its partition."""
 
     partition: int
     first: int
@@ -32,14 +32,14 @@ class Packed(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Of one partition: what number its next row has, and how many rows it is known to have stored already."""
+    """For one partition: the number of the next row, and the number of rows that are known to be stored."""
 
     next: int
     stored: int
 
 
 class Packer:
-    """One writer's; used in any thread."""
+    """Encodes the rows of one writer, in any thread."""
 
     def __init__(self, identity: ProducerIdentity, options: NumberedOptions) -> None:
         self.identity = identity
@@ -47,41 +47,47 @@ class Packer:
         self._attributes = batch_attributes(options.compression)
 
     def pack(
-        self, parts: Sequence[pa.RecordBatch], numbers: Sequence[Numbers], turn: int, time_ms: int
+        self, parts: Sequence[pa.RecordBatch], numbers: Sequence[Numbers], *, turn: int, time_ms: int
     ) -> tuple[list[Packed], list[int]]:
-        """The batches of these rows but for those that are stored, and how many rows each partition was given.
+        """Encode the rows that are not stored yet; returns the batches and the number of rows of each partition.
 
-        INVALID_REQUEST when they cannot be encoded.
+        Raises INVALID_REQUEST if the rows cannot be encoded.
         """
         try:
             whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
             rows = TableRows(whole, time_ms)
-            order, ends = place(whole, rows.keys, len(numbers), turn)
+            order, ends = place(whole, rows.keys, count=len(numbers), turn=turn)
             packed = []
             for partition, (start, end) in enumerate(pairwise([0, *ends])):
                 first, stored = numbers[partition]
                 skipped = max(0, min(stored - first, end - start))
-                packed += self._encode(rows, order, partition, start + skipped, end, first + skipped)
+                packed += self._encode(
+                    rows, order, partition=partition, start=start + skipped, end=end, number=first + skipped
+                )
         except (TypeError, ValueError, pa.ArrowException) as error:
-            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"the rows cannot be written: {error}") from None
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"the rows cannot be encoded: {error}") from None
         return packed, [end - start for start, end in pairwise([0, *ends])]
 
-    def behind(self, packed: Packed, first: int) -> list[Packed]:
-        """What is left of a batch without its rows before number `first`."""
+    def rest_of(self, packed: Packed, first: int) -> list[Packed]:
+        """Encode the rows of a batch from number `first` on."""
         rows = TableRows(decode_to_arrow(packed.encoded), None)
-        return self._encode(rows, None, packed.partition, first - packed.first, packed.rows, first)
+        return self._encode(
+            rows, None, partition=packed.partition, start=first - packed.first, end=packed.rows, number=first
+        )
 
     def halves(self, packed: Packed) -> list[Packed]:
-        """The same rows in two batches."""
+        """Encode the rows of a batch as two batches."""
         rows = TableRows(decode_to_arrow(packed.encoded), None)
         middle = packed.rows // 2
         return [
-            *self._encode(rows, None, packed.partition, 0, middle, packed.first),
-            *self._encode(rows, None, packed.partition, middle, packed.rows, packed.first + middle),
+            *self._encode(rows, None, partition=packed.partition, start=0, end=middle, number=packed.first),
+            *self._encode(
+                rows, None, partition=packed.partition, start=middle, end=packed.rows, number=packed.first + middle
+            ),
         ]
 
     def _encode(
-        self, rows: TableRows, order: Bytes | None, partition: int, start: int, end: int, number: int
+        self, rows: TableRows, order: Bytes | None, *, partition: int, start: int, end: int, number: int
     ) -> list[Packed]:
         options = self._options
         if number + (end - start) > SEQUENCE_MASK:
@@ -89,8 +95,15 @@ class Packer:
             raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
         made = []
         while start < end:
-            header = rows.header(self._attributes, *self.identity, number)
-            encoded, count = rows.encode(start, end, header, options.batch_bytes, options.level, order)
+            header = rows.header(
+                self._attributes,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.epoch,
+                base_sequence=number,
+            )
+            encoded, count = rows.encode(
+                start, end=end, header=header, batch_bytes=options.batch_bytes, level=options.level, order=order
+            )
             made.append(Packed(partition, number, number + count, encoded))
             start += count
             number += count

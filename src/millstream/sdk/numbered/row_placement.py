@@ -1,7 +1,7 @@
-"""Which partition each row of an Arrow record batch goes to, decided by the row alone and never by chance.
+"""Chooses the partition of each row of an Arrow record batch, from the row alone and not by chance.
 
-A row goes where its column `partition` says; else by its key, as the Java client does it; else to the partition whose
-turn it is. Imports PyArrow, as all of this package's that touches rows.
+The column `partition` decides first, then the key, as in Kafka's Java client. Rows without both go to partition `turn`.
+Like `row_packing`, this module imports PyArrow.
 """
 
 from itertools import accumulate, pairwise
@@ -15,18 +15,18 @@ from millstream.records.header import Bytes
 from millstream.sdk.producing.row_partitioning import sorted_by_key
 
 Placed = tuple[Bytes | None, list[int]]
-"""The rows, those of partition 0 first and each partition's in order (None: as they are), and where each one's end."""
+"""Row indexes sorted by partition (None: already sorted), and the end of each partition's share."""
 
 
-def place(batch: pa.RecordBatch, keys: Keys | None, count: int, turn: int) -> Placed:
-    """The rows by partition, `count` of them; INVALID_REQUEST for a partition that is not there."""
+def place(batch: pa.RecordBatch, keys: Keys | None, *, count: int, turn: int) -> Placed:
+    """Sort rows by partition, for `count` partitions; raises INVALID_REQUEST for a partition out of range."""
     chosen = _chosen(batch, count)
     if chosen is None:
-        return _by_key(batch.num_rows, keys, count, turn)
+        return _by_key(batch.num_rows, keys, count=count, turn=turn)
     if chosen.null_count:
-        chosen = pc.coalesce(chosen, _column(*_by_key(batch.num_rows, keys, count, turn)))
+        chosen = pc.coalesce(chosen, _column(*_by_key(batch.num_rows, keys, count=count, turn=turn)))
     sizes = {row["values"]: row["counts"] for row in pc.value_counts(chosen).to_pylist()}
-    order = pc.sort_indices(chosen)  # A stable sort, as PyArrow says: rows of one partition keep their order.
+    order = pc.sort_indices(chosen)  # PyArrow's sort is stable, so rows of one partition keep their order.
     return _int64(order), list(accumulate(sizes.get(partition, 0) for partition in range(count)))
 
 
@@ -39,12 +39,12 @@ def _chosen(batch: pa.RecordBatch, count: int) -> "pa.Array | None":
     bounds = pc.min_max(chosen).as_py()
     for partition in bounds.values():
         if not 0 <= partition < count:
-            text = f"a row is for partition {partition}; there are 0 to {count - 1}"
+            text = f"a row has partition {partition}; the partitions are 0 to {count - 1}"
             raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
     return chosen
 
 
-def _by_key(rows: int, keys: Keys | None, count: int, turn: int) -> Placed:
+def _by_key(rows: int, keys: Keys | None, *, count: int, turn: int) -> Placed:
     if keys is None or count == 1:
         return None, [0] * turn + [rows] * (count - turn)
     order, ends = sorted_by_key(*keys, 0, rows, count, turn)
@@ -52,7 +52,7 @@ def _by_key(rows: int, keys: Keys | None, count: int, turn: int) -> Placed:
 
 
 def _column(order: Bytes | None, ends: list[int]) -> pa.Array:
-    """Each row's partition, in the order of rows."""
+    """Return the partition of each row, in row order."""
     sizes = [end - start for start, end in pairwise([0, *ends])]
     in_order = pa.concat_arrays(
         [pa.repeat(pa.scalar(partition, pa.int64()), size) for partition, size in enumerate(sizes)]

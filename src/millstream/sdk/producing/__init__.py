@@ -8,6 +8,7 @@ Ordered from work per message to work per producer:
 - `message_ids`: checks the ids that callers pass;
 - `batches`, `batch_compression`: encode a batch once, in a worker when it is compressed;
 - `partition_queue`: stores the batches of one partition once and in order;
+- `producer_identities`: keeps the producer id and epoch that the partitions share;
 - `request_batching`, `leader_route`: send the batches for one broker in one request;
 - `engine`: the part that runs on the event loop: takes chunks, distributes them, flushes, closes.
 

@@ -1,7 +1,8 @@
-"""Batches that are to be compressed, made in workers: that takes milliseconds, for which an event loop is not held.
+"""Encodes and compresses large batches in worker threads, because that takes milliseconds.
 
-A batch is begun when it joins its line and stays in its place there, so the order is that of the lines; several are
-made at once. What is not compressed, or small, takes less time to make than to hand over, and is made in its turn.
+Encoding starts when a batch joins its partition's queue. The batch keeps its place in the queue, so the order does not
+change; several batches are encoded at once. Small and uncompressed batches are encoded on the event loop when they are
+sent, which is faster than passing them to a worker.
 """
 
 import asyncio
@@ -17,18 +18,18 @@ from millstream.seams.workers import Workers
 T = TypeVar("T")
 
 HEAVY_BYTES = 8 * 1024
-"""From so many on, as the producer counts them, a batch is compressed in a worker."""
+"""Minimum size (`held_bytes`) of a batch that is compressed in a worker."""
 
 
 class BatchCompressor:
-    """One producer's; used on its event loop."""
+    """Encodes the batches of one producer. Used on its event loop."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
         self._under_way: set[ProducerBatch] = set()
 
     def begin(self, batch: ProducerBatch, then: Callable[[], None]) -> None:
-        """Make the batch's bytes, and call `then`; nothing for one that is made when its turn comes."""
+        """Start to encode a large batch, and call `then` afterwards. Other batches are left for later."""
         if not _is_heavy(batch):
             return
         claim_ids(batch)
@@ -37,31 +38,31 @@ class BatchCompressor:
         made.add_done_callback(partial(self._made, batch, then))
 
     def holds(self, batch: ProducerBatch) -> bool:
-        """Whether its bytes are being made."""
+        """Return True while the batch is being encoded."""
         return batch in self._under_way
 
     def _made(self, batch: ProducerBatch, then: Callable[[], None], made: "asyncio.Future[bytearray]") -> None:
         self._under_way.remove(batch)
         if made.exception() is None and not batch.is_settled:
             keep(batch, made.result())
-        then()  # What cannot be encoded fails in its turn, when that is tried again.
+        then()  # A batch that cannot be encoded fails when it is sent, where encoding is tried again.
 
     async def add_ids(self, batch: ProducerBatch) -> None:
-        """Have the ids in the bytes that were asked for since those were made."""
+        """Encode a large batch again if ids of its messages were read since it was encoded."""
         if _is_heavy(batch) and batch.encoded is not None and claim_ids(batch):
             batch.encoded = await self._workers.run(partial(with_own_ids, batch))
 
     async def halves(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """Two batches in the place of one that its topic finds too large."""
+        """Replace a batch that is too large for its topic by two halves."""
         middle = batch.count // 2
         return await self.parts(batch, [range(middle), range(middle, batch.count)])
 
     async def parts(self, batch: ProducerBatch, positions: Sequence[Sequence[int]]) -> list[ProducerBatch]:
-        """As `batches.parts`, where the batch went."""
+        """Replace a batch by parts for the same partition; see `batches.parts`."""
         return parts(batch, positions, await self.run(batch, partial(encoded_parts, batch, positions)))
 
     async def run(self, batch: ProducerBatch, work: Callable[[], T]) -> T:
-        """Work that opens the batch, or makes it: in a worker if that takes long."""
+        """Run work that decodes or encodes the batch: in a worker for a large batch, otherwise here."""
         return await self._workers.run(work) if _is_heavy(batch) else work()
 
 

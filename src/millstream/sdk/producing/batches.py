@@ -1,4 +1,4 @@
-"""A batch's bytes: encoded once, numbered without being opened, and taken apart if need be."""
+"""Encodes batches, writes sequence numbers into encoded batches, and splits batches."""
 
 import struct
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ _unpack_attributes, _pack_attributes = _ATTRIBUTES.unpack_from, _ATTRIBUTES.pack
 
 
 def has_ids(batch: ProducerBatch) -> bool:
-    """Whether messages of the batch have ids of their own, so that it goes under those and not under a number.
+    """Return True if messages of the batch have ids of their own, which then replace the sequence number.
 
-    Without an answer (acks=0) none has: brokers refuse ids then, of which nobody would be told.
+    With acks=0 it is always false: brokers refuse ids without an acknowledgement.
     """
     if batch.chunk.options.acks == 0:
         return False
@@ -40,10 +40,10 @@ def has_ids(batch: ProducerBatch) -> bool:
 
 
 def number(batch: ProducerBatch, identity: ProducerIdentity, sequence: int) -> None:
-    """Give the batch this number, in its bytes too, which are made now if they are not there.
+    """Give the batch a producer id and a sequence number, also in its bytes. Encodes the batch if necessary.
 
-    A batch whose messages have ids gets none: it is known by them. One whose number somebody was told of keeps that.
-    INVALID_RECORD when they cannot be encoded.
+    A batch whose messages have ids gets none. A batch whose number is part of an id that the caller has read keeps its
+    number. Raises INVALID_RECORD if the messages cannot be encoded.
     """
     chunk: ProducerChunk = batch.chunk
     with chunk.receipt_waiters.lock:
@@ -66,7 +66,7 @@ def number(batch: ProducerBatch, identity: ProducerIdentity, sequence: int) -> N
 
 
 def claim_ids(batch: ProducerBatch) -> bool:
-    """Whether the batch, whose messages have ids and which had none yet, has them from now on."""
+    """Switch the batch to message ids if its messages have some; returns whether the batch has changed."""
     chunk: ProducerChunk = batch.chunk
     with chunk.receipt_waiters.lock:
         if batch.ids is not None or not has_ids(batch):
@@ -77,7 +77,7 @@ def claim_ids(batch: ProducerBatch) -> bool:
 
 
 def keep(batch: ProducerBatch, encoded: bytearray) -> None:
-    """These are its bytes: the rows are needed no longer once all of a chunk have them."""
+    """Store the encoded bytes of a batch. The chunk drops its rows after its last batch."""
     batch.encoded = encoded
     batch.chunk.unencoded -= 1
     if batch.chunk.unencoded == 0:
@@ -85,13 +85,15 @@ def keep(batch: ProducerBatch, encoded: bytearray) -> None:
 
 
 def with_own_ids(batch: ProducerBatch) -> bytearray:
-    """Its bytes again, with the ids that it has now."""
+    """Encode the batch again, with its current ids."""
     return _encode_records(batch.chunk, decode_batch(batch.encoded), batch.ids)
 
 
 def mark(batch: ProducerBatch, *, made_ids: bool) -> bool:
-    """Have the batch say that its messages have made ids, which saves the broker the work; other brokers know no such
-    mark. It has it from when it has a number. Whether that was new to it, and the checksum is made again."""
+    """Set or clear the attribute bit for made ids, which saves Millstream brokers work; other brokers ignore it.
+
+    Returns whether the bit has changed; then the checksum is updated too.
+    """
     (attributes,) = _unpack_attributes(batch.encoded, CRC_START)
     if bool(attributes & MADE_IDS) == made_ids:
         return False
@@ -105,9 +107,9 @@ def _write_crc(encoded: bytearray) -> None:
 
 
 def take_back(batch: ProducerBatch) -> bool:
-    """The number of a batch that was not stored is free for another; False where somebody was told of it.
+    """Remove the sequence number of a batch that was not stored, so that the next batch can use it.
 
-    Whoever asks for the ids of its messages afterwards gets others: those would be the next batch's.
+    Returns False if the caller has read an id with this number. Ids that are read afterwards do not contain it.
     """
     with batch.chunk.receipt_waiters.lock:
         if batch.is_shown:
@@ -117,10 +119,13 @@ def take_back(batch: ProducerBatch) -> bool:
 
 
 def encode(batch: ProducerBatch) -> bytearray:
-    """Its bytes, as of nobody where it has no number yet; INVALID_RECORD. In any thread, on rows that stay."""
+    """Encode a batch, in any thread; raises INVALID_RECORD. A batch without a number gets producer id -1.
+
+    The rows must not be dropped meanwhile.
+    """
     try:
         return _encode_columns(batch) if batch.chunk.table is None else _encode_table(batch)
-    except (TypeError, ValueError, OverflowError) as error:  # Times too far apart, for example.
+    except (TypeError, ValueError, OverflowError) as error:  # For example timestamps too far apart.
         raise MillstreamError(ErrorCode.INVALID_RECORD, f"the messages cannot be encoded: {error}") from error
 
 
@@ -129,13 +134,21 @@ def _encode_table(batch: ProducerBatch) -> bytearray:
     table: TableRows = chunk.table
     producer_id, epoch = batch.identity or NOBODY
     attributes = batch_attributes(chunk.options.compression, made_ids=batch.base_sequence >= 0)
-    header = table.header(attributes, producer_id, epoch, batch.base_sequence)
+    header = table.header(attributes, producer_id=producer_id, producer_epoch=epoch, base_sequence=batch.base_sequence)
     start = chunk.start if batch.start < 0 else batch.start
     limit_bytes = HEADER_BYTES + chunk.size_bytes
     order = None if batch.start < 0 else chunk.order
     end, level = start + batch.count, chunk.options.level
-    encoded, count = table.encode(start, end, header, limit_bytes, level, order, chunk.receipt_waiters.used_buffer())
-    assert count == batch.count, "a piece of a table was measured too small"
+    encoded, count = table.encode(
+        start,
+        end=end,
+        header=header,
+        batch_bytes=limit_bytes,
+        level=level,
+        order=order,
+        used=chunk.receipt_waiters.used_buffer(),
+    )
+    assert count == batch.count, "the estimated size of a table piece was too small"
     return encoded if batch.ids is None else _encode_records(chunk, decode_batch(encoded), batch.ids)
 
 
@@ -162,7 +175,7 @@ def _encode_columns(batch: ProducerBatch) -> bytearray:
 
 
 def encoded_parts(batch: ProducerBatch, positions: Sequence[Sequence[int]]) -> list[bytearray]:
-    """The bytes of its parts: each has the messages at some of its positions."""
+    """Encode parts of a batch. Each part has the messages at the given positions."""
     records = decode_batch(batch.encoded)
     return [_encode_records(batch.chunk, [records[at] for at in share]) for share in positions]
 
@@ -173,12 +186,12 @@ def parts(
     encoded: Sequence[bytearray],
     partitions: Sequence[int] | None = None,
 ) -> list[ProducerBatch]:
-    """Batches in the place of one, with the bytes that `encoded_parts` made of all its messages.
+    """Replace a batch by parts, with the bytes from `encoded_parts`. Each message is in one part.
 
-    The batch has ids, or no number any more: a message whose id is asked for meanwhile gets one of its own, and its
-    part goes under that. `partitions` has where each goes, if not where the batch went.
+    The batch has ids, or no number any more. A message whose id is read meanwhile gets its own id, and its part is sent
+    with ids. `partitions` has the partition of each part; by default it is that of the batch.
     """
-    assert batch.base_sequence < 0, "a number that somebody may be told of is not taken apart"
+    assert batch.base_sequence < 0, "a batch with a sequence number must not be split"
     rows = batch.places()
     made: list[ProducerBatch] = []
     for at_part, share in enumerate(positions):
@@ -198,7 +211,7 @@ def parts(
 
 
 def _encode_records(chunk: ProducerChunk, records: Sequence[Record], ids: Sequence[bytes] | None = None) -> bytearray:
-    """Records anew, as a batch without a number; with these ids if there are some."""
+    """Encode records as a batch without a sequence number, with these ids if given."""
     headers = [record.headers for record in records]
     return encode_batch(
         [record.value for record in records],
@@ -211,5 +224,5 @@ def _encode_records(chunk: ProducerChunk, records: Sequence[Record], ids: Sequen
 
 
 def with_ids(headers: Sequence[Any], ids: Sequence[bytes]) -> list[list[RecordHeader]]:
-    """Each row's headers, if it has any, and its id behind them."""
+    """Return each row's headers with the id header appended."""
     return [[*(pairs or ()), (ID_HEADER, own)] for pairs, own in zip(headers, ids, strict=True)]

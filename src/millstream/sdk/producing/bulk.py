@@ -1,4 +1,4 @@
-"""Many messages at once: cut into chunks that are full already, with one receipt for all of them."""
+"""Implements put_many: splits many messages into sealed chunks, with one receipt for all of them."""
 
 from array import array
 from bisect import bisect_right
@@ -41,9 +41,9 @@ def chunks_of(
     hashes: Sequence[int | None] | None,
     ids: Sequence[bytes | None] | None,
 ) -> list[ProducerChunk]:
-    """These messages as sealed chunks; INVALID_REQUEST for columns of unequal length, TypeError for one value."""
+    """Return messages as sealed chunks; raises INVALID_REQUEST for unequal columns, TypeError for a single value."""
     if isinstance(values, str | bytes | bytearray | memoryview):
-        raise TypeError("put_many takes many values, a list for example; put takes one")
+        raise TypeError("put_many needs a sequence of values, for example a list; use put for one value")
     column = as_column(values, "values")
     count = len(column)
     key_column = None if keys is None else as_column(keys, "keys")
@@ -72,12 +72,12 @@ def chunks_of(
         chunk = ProducerChunk(topic, receipt_waiters, options)
         chunk.fill(
             column if end - start == count else column[start:end],
-            _part(key_column, start, end),
-            _part(header_column, start, end),
+            _part(key_column, start=start, end=end),
+            _part(header_column, start=start, end=end),
             timestamps_ms if isinstance(timestamps_ms, int) else list(timestamps_ms[start:end]),
-            _part(partitions, start, end),
-            _part(hash_column, start, end),
-            _part(ids, start, end),
+            _part(partitions, start=start, end=end),
+            _part(hash_column, start=start, end=end),
+            _part(ids, start=start, end=end),
             size_bytes,
         )
         chunks.append(chunk)
@@ -85,7 +85,7 @@ def chunks_of(
 
 
 def is_table(values: object) -> bool:
-    """Whether that is Arrow's, which is not imported to find out."""
+    """Return True if `values` is an Arrow table or record batch. Does not import PyArrow."""
     return type(values).__module__.partition(".")[0] == "pyarrow" and hasattr(values, "num_rows")
 
 
@@ -99,19 +99,19 @@ def table_chunks(
     partition: Any,
     **columns: Any,
 ) -> list[ProducerChunk]:
-    """The rows of a table as sealed chunks; INVALID_REQUEST for columns beside it, or when it cannot be encoded."""
+    """Return the rows of a table as sealed chunks; raises INVALID_REQUEST for extra columns and unsuitable tables."""
     from millstream.records.arrow import TableRows
 
     given = [name for name, column in columns.items() if column is not None]
     if given or not isinstance(timestamps_ms, int) or not (partition is None or isinstance(partition, int)):
-        text = "a table has its own columns (key, value, headers, timestamp); no others can be given beside it"
+        text = "a table has its own columns (key, value, headers, timestamp); do not pass them as arguments too"
         raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
     try:
         rows = TableRows(table, timestamps_ms)
     except (TypeError, ValueError) as error:
         raise MillstreamError(ErrorCode.INVALID_REQUEST, f"the table cannot be put: {error}") from None
     chunks = []
-    for start, end, size_bytes in rows.cut(options.batch_bytes, options.batch_count):
+    for start, end, size_bytes in rows.cut(options.batch_bytes, limit_rows=options.batch_count):
         chunk = ProducerChunk(topic, receipt_waiters, options)
         chunk.fill_table(rows, start, end, size_bytes, partition)
         chunks.append(chunk)
@@ -134,12 +134,12 @@ def _hash(given: Any) -> int | None:
     return None if given is None else as_number(given, "hash")
 
 
-def _part(column: Sequence[Any] | None, start: int, end: int) -> list[Any] | None:
+def _part(column: Sequence[Any] | None, *, start: int, end: int) -> list[Any] | None:
     return None if column is None else list(column[start:end])
 
 
 class PutResults(Sequence[PutResult]):
-    """Where many messages were stored, in the order in which they were put; `partitions` and `offsets` as arrays."""
+    """The results of a `put_many`, in the order of its messages. `partitions` and `offsets` are arrays."""
 
     def __init__(self, receipts: "Receipts") -> None:
         self._receipts = receipts
@@ -158,7 +158,7 @@ class PutResults(Sequence[PutResult]):
 
     @property
     def partitions(self) -> "array[int]":
-        """Each message's partition."""
+        """The partition of each message."""
         found = array("i")
         for batch, position, count in self._receipts.runs():
             found.extend([batch.partition] * count)
@@ -167,7 +167,7 @@ class PutResults(Sequence[PutResult]):
 
     @property
     def offsets(self) -> "array[int]":
-        """Each message's offset; -1 where the broker could not say."""
+        """The offset of each message; -1 if the broker does not report it."""
         found = array("q")
         for batch, position, count in self._receipts.runs():
             base = batch.base_offset
@@ -175,8 +175,17 @@ class PutResults(Sequence[PutResult]):
         return found
 
     @property
+    def duplicates(self) -> list[bool]:
+        """For each message, True if it was already stored under its id; see `PutResult.duplicate`."""
+        found: list[bool] = []
+        for batch, position, count in self._receipts.runs():
+            found += [batch.is_duplicate] * count
+            del position
+        return found
+
+    @property
     def message_ids(self) -> list[bytes]:
-        """Each message's id."""
+        """The id of each message."""
         found: list[bytes] = []
         for batch, position, count in self._receipts.runs():
             if batch.ids is not None:
@@ -190,11 +199,11 @@ class PutResults(Sequence[PutResult]):
         return found
 
     def __repr__(self) -> str:
-        return f"<Places of {len(self)} messages>"
+        return f"<PutResults of {len(self)} messages>"
 
 
 class Receipts:
-    """Stands for many messages that were put at once, as a `Receipt` for one; indexing gives the receipt of one."""
+    """The pending outcomes of a `put_many`. It works like a `Receipt`; indexing returns the receipt of one message."""
 
     def __init__(self, topic: str, receipt_waiters: ReceiptWaiters, chunks: Sequence[ProducerChunk]) -> None:
         self.topic = topic
@@ -217,18 +226,21 @@ class Receipts:
         return (Receipt(chunk, row) for chunk in self._chunks for row in range(chunk.count))
 
     def done(self) -> bool:
-        """Whether the fate of all of them is known."""
+        """Return True once the outcomes of all messages are final."""
         return all(chunk.is_settled for chunk in self._chunks)
 
     def result(self, timeout: Time | None = None) -> PutResults:
-        """Where they were stored, once all are; UnstoredError, saying how many were not, and as `Receipt.result`."""
+        """Wait until all messages are stored and return their results; see `Receipt.result`.
+
+        Raises UnstoredError, with the number of unconfirmed messages, unless all are stored.
+        """
         left = [chunk for chunk in self._chunks if not chunk.is_settled]
         if left:
             self._receipt_waiters.block_for_all(left, timeout)
-        return self._told()
+        return self._outcome()
 
     def exception(self, timeout: Time | None = None) -> BaseException | None:
-        """The error `result` would raise; None when all are stored."""
+        """Wait like `result`, and return its UnstoredError; None if all messages are stored."""
         try:
             self.result(timeout)
         except UnstoredError as error:
@@ -236,33 +248,34 @@ class Receipts:
         return None
 
     def __await__(self) -> Generator[Any, None, PutResults]:
+        """Wait for all outcomes on any event loop, without a timeout."""
         for chunk in self._chunks:
             if not chunk.is_settled:
                 yield from self._receipt_waiters.wait(chunk, partial(getattr, chunk, "is_settled")).__await__()
-        return self._told()
+        return self._outcome()
 
     def add_done_callback(self, callback: "Callable[[Receipts], object]") -> None:
-        """Have `callback(receipts)` called once, on the producer's event loop, when all of them are done."""
+        """Call `callback(receipts)` once, on the producer's event loop, when all outcomes are final."""
         check_callback("callback", callback)
         left = len(self._chunks)
 
-        def one_less() -> None:
+        def count_down() -> None:
             nonlocal left
             left -= 1
             if left <= 0:
                 call(callback, self)
 
         if not left:
-            self._receipt_waiters.call_soon(one_less)
+            self._receipt_waiters.call_soon(count_down)
         for chunk in self._chunks:
-            self._receipt_waiters.call_when_settled(chunk, one_less)
+            self._receipt_waiters.call_when_settled(chunk, count_down)
 
     def runs(self) -> Iterator[tuple[ProducerBatch, int, int]]:
-        """Neighbours that lie side by side in one batch: the batch, the first one's position there, and how many."""
+        """Return runs of consecutive messages that are consecutive in one batch: batch, first position, count."""
         for chunk in self._chunks:
             yield from chunk.runs()
 
-    def _told(self) -> PutResults:
+    def _outcome(self) -> PutResults:
         failed = [batch for chunk in self._chunks for batch in chunk.batches() if batch.error is not None]
         if failed:
             for batch in failed:

@@ -1,19 +1,18 @@
-"""What happens per message: a row joins the open chunk of its topic, and a receipt is a place in that chunk.
+"""Adds each message to the open chunk of its topic; a receipt refers to one row of a chunk.
 
-One source, two lives: compiled where the record codec is, plain Python where not, with the same results.
+One source runs compiled or as plain Python, like the record codec, with the same results. The only object per message
+is its receipt: there is no future, lock or task per message. A chunk belongs to one topic. Any thread adds rows to it,
+under the accumulator's lock. A sealed chunk takes no more rows and belongs to the event loop, which distributes its
+rows over batches. A batch is settled once its outcome is final. Invariants:
 
-Nothing is made for a message but its receipt: no future, no lock, no task. Chunks belong to one topic and are filled by
-any thread, under the intake's one lock; once sealed a chunk takes no more rows and belongs to the event loop, which
-shares its rows out over batches. Invariants:
-
-- every column that is there has as many rows as the chunk;
-- `held_bytes` is what all chunks that are not settled hold, and goes beyond `max_bytes` only by a single `put_many`
-  that is larger than all of it;
-- a row's batch is settled once, and what the row's receipt says does not change after that.
+- every column that exists has as many rows as the chunk;
+- `held_bytes` is the size of all unsettled chunks. Only a single `put_many` that is larger than the whole buffer may
+  exceed `max_bytes`;
+- a row's batch is settled once, and the outcome in the row's receipt does not change afterwards.
 """
 
 # mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
-# Cython's decorators and C types mean nothing to mypy; what other modules call is annotated in its terms.
+# mypy does not know Cython's decorators and C types. Functions that other modules call have Python annotations.
 
 from __future__ import annotations
 
@@ -35,60 +34,60 @@ COMPILED = cython.compiled
 
 PARTITION_MAX = 2**31 - 1
 
-ROW_BYTES = cython.declare(cython.Py_ssize_t, 36)  # More than the fields of a record take beside key, value, headers.
+ROW_BYTES = cython.declare(cython.Py_ssize_t, 36)  # Upper bound of a record's encoding without key, value and headers.
 HEADER_BYTES = cython.declare(cython.Py_ssize_t, 10)
-OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 64)  # What Python needs to hold a row, beside its bytes.
+OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 64)  # Python's memory overhead of a row, in addition to its bytes.
 
 
 def as_bytes(data: Any) -> bytes | None:
-    """Bytes of whatever users call bytes; text as UTF-8."""
+    """Convert a key or value to bytes; text is encoded as UTF-8."""
     if data is None or type(data) is bytes:
         return data
     if isinstance(data, str):
         return data.encode()
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
-    raise TypeError(f"keys, values and those of headers are bytes, str or None, not {type(data).__name__}")
+    raise TypeError(f"keys, values and header values must be bytes, str or None, not {type(data).__name__}")
 
 
 def as_number(given: Any, name: str) -> int:
-    """A number that decides where a message goes; TypeError for what is no whole number."""
+    """Return a partition or hash as an int; raises TypeError for other types."""
     try:
         if type(given) is not bool:
             return index(given)
     except TypeError:
         pass
-    raise TypeError(f"a {name} is a whole number, not {type(given).__name__}")
+    raise TypeError(f"a {name} must be an integer, not {type(given).__name__}")
 
 
 def as_partition(given: Any) -> int:
-    """The number of a partition, which may not be there; ValueError for what cannot be one anywhere."""
+    """Return a partition number, which need not exist; raises ValueError if it is outside the protocol's range."""
     number = as_number(given, "partition")
     if abs(number) > PARTITION_MAX:
-        raise ValueError(f"partitions have numbers up to {PARTITION_MAX}, not {number}")
+        raise ValueError(f"a partition must be at most {PARTITION_MAX}, not {number}")
     return number
 
 
 def as_headers(headers: Any) -> list[tuple[str, bytes | None]]:
-    """Headers as pairs; given as pairs, or as a mapping."""
+    """Convert headers, given as a mapping or as pairs, to pairs of name and bytes."""
     pairs: Any = headers.items() if isinstance(headers, Mapping) else headers
     made = []
     if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
-        raise TypeError(f"headers are a mapping, or pairs of a name and bytes, not {type(pairs).__name__}")
+        raise TypeError(f"headers must be a mapping or pairs of name and bytes, not {type(pairs).__name__}")
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(f"headers are pairs of a name and bytes; one of them is {pair!r}")
+            raise TypeError(f"a header must be a pair of name and bytes, not {pair!r}")
         name, data = pair
         if not isinstance(name, str):
-            raise TypeError(f"a header's name is str, not {type(name).__name__}")
+            raise TypeError(f"a header name must be str, not {type(name).__name__}")
         if name == ID_HEADER:
-            raise ValueError(f"the header {ID_HEADER} is made from the message id; give that")
+            raise ValueError(f"the header {ID_HEADER} is reserved for the message id; use message_id")
         made.append((name, as_bytes(data)))
     return made
 
 
 def headers_size(headers: list) -> int:
-    """About what they take in a record, and not less."""
+    """Return an upper bound of the headers' encoded size."""
     size: cython.Py_ssize_t = 0
     for name, data in headers:
         size += HEADER_BYTES + 4 * len(name) + (0 if data is None else len(data))
@@ -98,11 +97,12 @@ def headers_size(headers: list) -> int:
 @cython.final
 @cython.cclass
 class ProducerBatch:
-    """Rows of one chunk that go to one partition together, and what became of them.
+    """Rows of one chunk that go to one partition together, and their outcome.
 
-    `rows` has their places in the chunk, None for all of it, or for those in the chunk's `order` from `start` on.
-    `base_offset` is -1 where the broker could not say. Once the batch is claimed it has either a number or, in `ids`,
-    an id for each row.
+    `rows` has the row indexes in the chunk. None means the whole chunk, or with `start` >= 0 the rows in the chunk's
+    `order` from `start` on. `base_offset` is -1 if the broker does not report it. The messages of a
+    duplicate batch were stored before, under the same ids. A claimed batch has either a sequence
+    number or an id for each row in `ids`.
     """
 
     chunk = cython.declare(object, visibility="public")
@@ -125,6 +125,7 @@ class ProducerBatch:
     was_sent = cython.declare(cython.bint, visibility="public")
     in_doubt = cython.declare(cython.bint, visibility="public")
     unanswered = cython.declare(cython.bint, visibility="public")
+    is_duplicate = cython.declare(cython.bint, visibility="public")
 
     def __init__(
         self, chunk: ProducerChunk, partition: cython.Py_ssize_t, rows: list[int] | None, held_bytes: cython.Py_ssize_t
@@ -149,9 +150,10 @@ class ProducerBatch:
         self.was_sent = False
         self.in_doubt = False
         self.unanswered = False
+        self.is_duplicate = False
 
     def places(self) -> Sequence[int]:
-        """The places of its rows in the chunk."""
+        """Return the indexes of the batch's rows in the chunk."""
         if self.rows is not None:
             return self.rows
         if self.start < 0:
@@ -163,7 +165,7 @@ class ProducerBatch:
 @cython.final
 @cython.cclass
 class ProducerChunk:
-    """Rows of one topic, column by column; a column that no row needs is None. `table` has them where Arrow does."""
+    """Rows of one topic as columns. An unused column is None. Rows of an Arrow table stay in `table`."""
 
     topic = cython.declare(str, visibility="readonly")
     receipt_waiters = cython.declare(object, visibility="readonly")
@@ -222,7 +224,9 @@ class ProducerChunk:
         ids: list[bytes | None] | None,
         size_bytes: cython.Py_ssize_t,
     ) -> None:
-        """Take whole columns at once, all of the same length, and be sealed."""
+        """Fill the chunk with whole columns of the same length, and seal it."""
+        for column in (keys, headers, partitions, hashes, ids, None if isinstance(timestamps, int) else timestamps):
+            assert column is None or len(column) == len(values), "every column has as many rows as the chunk"
         self.values = values
         self.keys = keys
         self.headers = headers
@@ -244,7 +248,7 @@ class ProducerChunk:
         size_bytes: cython.Py_ssize_t,
         partition: int | None,
     ) -> None:
-        """Take rows of a table, all for this partition if there is one, and be sealed."""
+        """Fill the chunk with rows of a table, all for `partition` if given, and seal it."""
         self.partitions = None if partition is None else [partition]
         self.table = table
         self.start = start
@@ -259,7 +263,7 @@ class ProducerChunk:
         if self._last_ms is None or time_ms != self._last_ms:
             self._last_ms = time_ms
         self.values.append(value)
-        self.timestamps.append(self._last_ms)  # One object for all rows of a millisecond.
+        self.timestamps.append(self._last_ms)  # Rows of one millisecond share one int object.
         if key is not None or self.keys is not None:
             if self.keys is None:
                 self.keys = [None] * self.count
@@ -269,8 +273,8 @@ class ProducerChunk:
         self.held_bytes += size + OBJECT_BYTES
 
     @cython.cfunc
-    def _add_rest(self, headers: list | None, partition: object, hash: object, message_id: object) -> cython.void:
-        """The columns that most chunks do not have, for the row that was added last or would have been."""
+    def _add_optional(self, headers: list | None, partition: object, hash: object, message_id: object) -> cython.void:
+        """Add the last row's values of the columns that most chunks do not have."""
         before: cython.Py_ssize_t = self.count - 1
         if headers is not None or self.headers is not None:
             if self.headers is None:
@@ -293,14 +297,13 @@ class ProducerChunk:
 
     @cython.cfunc
     @cython.inline
-    def _has_rest(self) -> cython.bint:
+    def _has_optional(self) -> cython.bint:
         return (
             self.headers is not None or self.partitions is not None or self.hashes is not None or self.ids is not None
         )
 
     def is_routed(self, index: cython.Py_ssize_t) -> bool:
-        """Whether something else than its id decides the partition of a row; once rows are dropped, that is not known
-        and taken for so."""
+        """Return True if something other than its id decides the partition of a row, and always after `drop_rows`."""
         if self.values is None:
             return True
         if self.table is not None:
@@ -311,9 +314,9 @@ class ProducerChunk:
         return False
 
     def assign(self, batch: ProducerBatch) -> None:
-        """The rows of this batch are its own from now on."""
+        """Assign the rows of this batch to it."""
         if self._ordered is not None:
-            self._find_out()
+            self._map_rows()
         self._assign(batch)
 
     @cython.cfunc
@@ -333,15 +336,15 @@ class ProducerChunk:
         self._whole = None
 
     def assign_ordered(self, order: Any, batches: list[ProducerBatch]) -> None:
-        """The rows, in this order if they are a table's, are these batches': which is whose is found out when asked."""
+        """Assign all rows, in the given order of a table's rows, to these batches; the mapping is computed on use."""
         self.order = order
         self._ordered = batches
 
     @cython.cfunc
-    def _find_out(self) -> cython.void:
+    def _map_rows(self) -> cython.void:
         for batch in self._ordered or []:
             self._assign(batch)
-        self._ordered = None  # At the end: until then others find out for themselves, and find the same.
+        self._ordered = None  # Last: until then other threads compute the same mapping themselves.
 
     @cython.cfunc
     @cython.inline
@@ -349,7 +352,7 @@ class ProducerChunk:
         if self._whole is not None:
             return self._whole
         if self._ordered is not None:
-            self._find_out()
+            self._map_rows()
         if self._batches is None:
             return None
         return self._batches[index]
@@ -361,18 +364,18 @@ class ProducerChunk:
         return index if self._positions is None else self._positions[index]
 
     def place_of(self, index: int) -> tuple[ProducerBatch | None, int]:
-        """The batch of a row, None while it has none, and its position there."""
+        """Return the batch of a row, None while it has none, and its position in the batch."""
         return self._batch_of(index), self._position_of(index)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the fate of all its rows is known."""
+        """True once the outcomes of all rows are final."""
         return self.unsettled == 0 and (
             self._whole is not None or self._ordered is not None or self._batches is not None
         )
 
     def batches(self) -> list[ProducerBatch]:
-        """All that its rows are in, in the order of their first rows."""
+        """Return the batches of the chunk, in the order of their first rows."""
         if self._ordered is not None:
             return list(self._ordered)
         if self._batches is None:
@@ -380,11 +383,11 @@ class ProducerChunk:
         return list({id(each): each for each in self._batches if each is not None}.values())
 
     def runs(self) -> list[tuple[Any, int, int]]:
-        """Neighbouring rows that lie side by side in one batch: the batch, the first one's position, and how many."""
+        """Return runs of consecutive rows that are also consecutive in one batch: batch, first position, count."""
         first: cython.Py_ssize_t = 0
         row: cython.Py_ssize_t
         if self._ordered is not None:
-            self._find_out()
+            self._map_rows()
         if self._batches is None or self._positions is None:
             return [(self._whole, 0, self.count)]
         found: list = []
@@ -399,15 +402,15 @@ class ProducerChunk:
         return found
 
     def time_ms_of(self, index: cython.Py_ssize_t) -> int:
-        """The time the row was given; -1 where only its table knows."""
+        """Return the timestamp of a row; -1 if it is in a table."""
         if self.table is not None:
             return -1
         return self.timestamps if isinstance(self.timestamps, int) else self.timestamps[index]
 
     def drop_rows(self) -> None:
-        """All of it is encoded: receipts need none of this, and may be kept for long.
+        """Drop the rows after all batches are encoded. Receipts may live long and do not need them.
 
-        What decides for a partition may be needed again, until all of it is settled.
+        Partitions and hashes are kept until all batches are settled, because rows may be distributed again.
         """
         self.values = self.keys = self.headers = None
         if self.unsettled == 0:
@@ -416,34 +419,51 @@ class ProducerChunk:
             self.table = True
 
 
-# The two below are made in great numbers, and live in no cycle that outlasts a message's way: the collector need not
-# know them.
+# PutResult and Receipt exist per message and in no lasting reference cycle, so the garbage collector ignores them.
 @cython.final
 @cython.no_gc
 @cython.freelist(64)
 @cython.cclass
 class PutResult:
-    """Where a message was stored. `offset` is -1 where the broker could not say: a retry came very late."""
+    """The topic, partition and offset of a stored message; `offset` is -1 if a late retry finds it stored before."""
 
     topic = cython.declare(str, visibility="readonly")
     partition = cython.declare(cython.Py_ssize_t, visibility="readonly")
     offset = cython.declare(cython.longlong, visibility="readonly")
+    _is_duplicate: cython.bint
     _receipt: Receipt
 
-    def __init__(self, topic: str, partition: cython.Py_ssize_t, offset: cython.longlong, receipt: Receipt) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: cython.Py_ssize_t,
+        offset: cython.longlong,
+        receipt: Receipt,
+        duplicate: cython.bint = False,
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.offset = offset
+        self._is_duplicate = duplicate
         self._receipt = receipt
 
     @property
+    def duplicate(self) -> bool:
+        """True if a message with this id was already stored, so that this put stored nothing.
+
+        The first copy may come from an earlier put, or from an attempt of this put whose response was lost. `offset` is
+        the offset of the first copy. Always false for puts without a `message_id`.
+        """
+        return self._is_duplicate
+
+    @property
     def message_id(self) -> bytes:
-        """The message's id: with it a retry is known as one."""
+        """The id of the message. A put with the same id stores nothing and returns the stored message."""
         return self._receipt.message_id
 
     @property
     def timestamp_ms(self) -> int:
-        """The message's time in milliseconds since the epoch: its broker's, where the topic says so, or its own."""
+        """The timestamp in milliseconds since 1970: the message's own, or the broker's (LogAppendTime topics)."""
         return self._receipt.timestamp_ms
 
     def __eq__(self, other: object) -> bool:
@@ -457,7 +477,8 @@ class PutResult:
         return hash((self.topic, self.partition, self.offset))
 
     def __repr__(self) -> str:
-        return f"PutResult(topic={self.topic!r}, partition={self.partition}, offset={self.offset})"
+        duplicate = ", duplicate=True" if self._is_duplicate else ""
+        return f"PutResult(topic={self.topic!r}, partition={self.partition}, offset={self.offset}{duplicate})"
 
 
 @cython.final
@@ -465,7 +486,7 @@ class PutResult:
 @cython.freelist(64)
 @cython.cclass
 class Receipt:
-    """Stands for one message that was put: whether it is stored, and where. Any thread may ask, and any event loop."""
+    """The pending outcome of one put: a PutResult or an error. Usable from any thread and any event loop."""
 
     _chunk: ProducerChunk
     _index: cython.Py_ssize_t
@@ -478,92 +499,95 @@ class Receipt:
 
     @property
     def topic(self) -> str:
+        """The topic of the message."""
         return self._chunk.topic
 
     def done(self) -> bool:
-        """Whether its fate is known, or known to stay unknown."""
+        """True once the broker has answered, or the producer gave up and the outcome is unknown."""
         batch: ProducerBatch | None = self._chunk._batch_of(self._index)
         return batch is not None and batch.is_settled
 
     def result(self, timeout: Time | None = None) -> PutResult:
-        """Where the message was stored, once it is; blocks, but never on the producer's own event loop: await there.
+        """Wait until the message is stored and return its partition and offset.
 
-        TimeoutError when that takes longer than `timeout`; the message goes on its way all the same. The
-        error of a message that was not stored is raised: OutcomeUnknownError where it may have been.
+        Raises TimeoutError after `timeout`; the producer continues to send the message. Raises the error of a message
+        that was not stored, and OutcomeUnknownError if it may have been stored. The call blocks, so it raises
+        CLIENT_MISUSED on the producer's own event loop: `await` the receipt there.
         """
         batch: ProducerBatch | None = self._chunk._batch_of(self._index)
         if batch is None or not batch.is_settled:
             self._chunk.receipt_waiters.block(self._chunk, self.done, timeout)
             batch = self._chunk._batch_of(self._index)
-        return self._told(batch)
+        return self._outcome(batch)
 
     def exception(self, timeout: Time | None = None) -> BaseException | None:
-        """The error of a message that was not stored, None for one that was; waits, or may not, as `result` does."""
+        """Wait like `result`, and return the error of the message; None if it is stored."""
         if not self.done():
             self._chunk.receipt_waiters.block(self._chunk, self.done, timeout)
         try:
-            self._told(self._chunk._batch_of(self._index))
+            self._outcome(self._chunk._batch_of(self._index))
         except Exception as error:
             return error
         return None
 
     def __await__(self) -> Generator[Any, None, PutResult]:
-        """As `result`, on any event loop and for as long as it takes; whoever is cancelled cancels no message."""
+        """Wait for the outcome on any event loop, without a timeout. Cancelling the wait does not cancel the put."""
         if not self.done():
             yield from self._chunk.receipt_waiters.wait(self._chunk, self.done).__await__()
-        return self._told(self._chunk._batch_of(self._index))
+        return self._outcome(self._chunk._batch_of(self._index))
 
     @property
     def message_id(self) -> bytes:
-        """The message's id, whatever became of it: `put(..., message_id=receipt.message_id)` stores it once.
+        """The id of the message, whatever its outcome. `put(..., message_id=receipt.message_id)` stores it once.
 
-        Asked for before the message is on its way, it is one made for it alone, which costs an entry in the broker's
-        index; otherwise it names the message's place in its batch, and costs nothing.
+        If it is read before the message is sent, the message gets an id of its own, which takes an entry in the
+        broker's index. Later it is derived from the message's position in its batch and costs nothing.
         """
         return self._chunk.receipt_waiters.message_id(self._chunk, self._index)
 
     @property
     def timestamp_ms(self) -> int:
-        """The message's time in milliseconds since the epoch; -1 where only a table knows it."""
+        """The timestamp of the message in milliseconds since 1970; -1 if it is only in an Arrow table."""
         batch: ProducerBatch | None = self._chunk._batch_of(self._index)
         if batch is not None and batch.append_time_ms >= 0:
             return batch.append_time_ms
         return self._chunk.time_ms_of(self._index)
 
     def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
-        """Have `callback(receipt)` called on the producer's event loop once the receipt is done; at once if it is."""
+        """Call `callback(receipt)` on the producer's event loop once the receipt is done."""
         self._chunk.receipt_waiters.call_when_done(self, callback)
 
     @cython.cfunc
-    def _told(self, batch: ProducerBatch) -> PutResult:
+    def _outcome(self, batch: ProducerBatch) -> PutResult:
         if batch.error is not None:
             if not self._seen:
                 self._seen = True
                 batch.unseen -= 1
-            raise batch.error.with_traceback(None)  # It is that of many receipts, and would remember all who asked.
+            raise batch.error.with_traceback(None)  # Many receipts share the error; a traceback would grow with each.
         offset: cython.longlong = batch.base_offset
         if offset >= 0:
             offset += self._chunk._position_of(self._index)
-        return PutResult(self._chunk.topic, batch.partition, offset, self)
+        return PutResult(self._chunk.topic, batch.partition, offset, self, batch.is_duplicate)
 
     def in_chunk(self) -> tuple[ProducerChunk, int]:
-        """Its chunk, and its row there."""
+        """Return the chunk and the row index of the message."""
         return self._chunk, self._index
 
     def __repr__(self) -> str:
         batch: ProducerBatch | None = self._chunk._batch_of(self._index)
-        state = "on its way"
+        state = "pending"
         if batch is not None and batch.is_settled:
-            state = f"failed: {batch.error}" if batch.error is not None else repr(self._told(batch))
+            state = f"failed: {batch.error}" if batch.error is not None else repr(self._outcome(batch))
         return f"<Receipt of a message to {self._chunk.topic!r}: {state}>"
 
 
 @cython.final
 @cython.cclass
 class Accumulator:
-    """Takes messages from any thread. `signal` is called, outside the lock, when the event loop should look.
+    """Collects messages from any thread into chunks.
 
-    A put beyond `max_bytes` is handed to `make_room`, which waits or raises, without the lock.
+    `signal` is called outside the lock when the event loop has new work. A put beyond `max_bytes` calls `make_room`
+    without the lock; `make_room` waits or raises.
     """
 
     lock = cython.declare(object, visibility="readonly")
@@ -620,11 +644,11 @@ class Accumulator:
         message_id: bytes | None,
         on_done: Callable[[Receipt], object] | None,
     ) -> Receipt:
-        """Add a message to its topic's open chunk; MESSAGE_TOO_LARGE for one that there can never be room for."""
+        """Add a message to its topic's open chunk; raises MESSAGE_TOO_LARGE if it exceeds `max_bytes` alone."""
         size: cython.Py_ssize_t = ROW_BYTES
         index: cython.Py_ssize_t
         wake: cython.bint = False
-        has_rest: cython.bint = False
+        has_optional: cython.bint = False
         data: bytes | None = value if type(value) is bytes else as_bytes(value)
         name: bytes | None = None
         pairs: list | None = None
@@ -643,7 +667,7 @@ class Accumulator:
         if hash is not None:
             hash = as_number(hash, "hash")
         if pairs is not None or partition is not None or hash is not None or message_id is not None:
-            has_rest = True
+            has_optional = True
         if on_done is not None:
             check_callback("on_done", on_done)
         if time_ms is None:
@@ -658,8 +682,8 @@ class Accumulator:
             chunk = self._begin(topic) if found is None else found
             index = chunk.count
             chunk._add(data, name, time_ms, size)
-            if has_rest or chunk._has_rest():
-                chunk._add_rest(pairs, partition, hash, message_id)
+            if has_optional or chunk._has_optional():
+                chunk._add_optional(pairs, partition, hash, message_id)
             if on_done is not None:
                 if chunk.callbacks is None:
                     chunk.callbacks = {}
@@ -676,7 +700,7 @@ class Accumulator:
         return Receipt(chunk, index)
 
     def put_chunks(self, chunks: list[ProducerChunk]) -> None:
-        """Take chunks that are full already, behind what their topics have open."""
+        """Add chunks that are sealed already, after the open chunks of their topics."""
         size: cython.Py_ssize_t = 0
         chunk: ProducerChunk
         for chunk in chunks:
@@ -699,7 +723,7 @@ class Accumulator:
         self._signal()
 
     def take(self, topics: Iterable[str] | None) -> list[ProducerChunk]:
-        """The chunks that are sealed, and those of `topics` (None: of all) sealed now; a signal follows the next."""
+        """Seal the open chunks of `topics` (None: all) and return all sealed chunks. The next put signals again."""
         with self.lock:
             self._signalled = False
             for topic in list(self._open) if topics is None else list(topics):
@@ -711,14 +735,15 @@ class Accumulator:
             return taken
 
     def open_chunks(self) -> list[ProducerChunk]:
-        """Those that are still being filled."""
+        """Return the chunks that still take rows."""
         with self.lock:
             return list(self._open.values())
 
     def release(self, size_bytes: cython.Py_ssize_t) -> None:
-        """So many bytes are no longer held."""
+        """Free this many bytes of the buffer."""
         with self.lock:
             self.held_bytes -= size_bytes
+            assert self.held_bytes >= 0, "no more is released than was held"
 
     @cython.cfunc
     @cython.inline
@@ -737,7 +762,7 @@ class Accumulator:
 
     @cython.cfunc
     def _too_large(self, size: cython.Py_ssize_t) -> object:
-        text = f"a message of {size} bytes, as the producer counts them, is larger than its max_bytes={self.max_bytes}"
+        text = f"a message of {size} bytes with overhead exceeds the producer's max_bytes={self.max_bytes}"
         return MillstreamError(ErrorCode.MESSAGE_TOO_LARGE, text)
 
     @cython.cfunc
@@ -749,7 +774,7 @@ class Accumulator:
 
     @cython.cfunc
     def _close(self, chunk: ProducerChunk) -> cython.void:
-        """Seal a chunk, which is its topic's open one, for the event loop to take."""
+        """Seal the open chunk of a topic, for the event loop to take."""
         chunk.is_sealed = True
         del self._open[chunk.topic]
         self._sealed.append(chunk)
@@ -762,9 +787,9 @@ def cut(
     limit_bytes: cython.Py_ssize_t,
     limit_rows: cython.Py_ssize_t,
 ) -> list[tuple[int, int, int]]:
-    """Where to cut columns so that each piece stays below both limits, unless a row alone is larger: start, end, bytes.
+    """Return pieces (start, end, bytes) of columns within both limits. A larger row becomes a piece of its own.
 
-    TypeError unless keys and values are bytes or None.
+    Raises TypeError unless keys and values are bytes or None.
     """
     pieces = []
     start: cython.Py_ssize_t = 0

@@ -1,4 +1,4 @@
-"""Chunks shared out over partitions. Under the lock, since receipts may be asked meanwhile."""
+"""Distributes the rows of a chunk over partitions. Callers hold the lock, because receipts may be read meanwhile."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,15 +13,15 @@ from millstream.sdk.producing.chunk import ProducerBatch, ProducerChunk
 from millstream.sdk.producing.row_partitioning import shares, sorted_by_key
 
 
-def whole(chunk: ProducerChunk, partition: int) -> ProducerBatch:
-    """All of the chunk in one batch."""
+def whole_batch(chunk: ProducerChunk, partition: int) -> ProducerBatch:
+    """Put the whole chunk into one batch."""
     batch = ProducerBatch(chunk, partition, None, chunk.held_bytes)
     chunk.assign(batch)
     return batch
 
 
-def share_columns(chunk: ProducerChunk, turn: int) -> list[ProducerBatch]:
-    """The batches of a chunk; rows that nothing decides for go to partition `turn`."""
+def split_columns(chunk: ProducerChunk, turn: int) -> list[ProducerBatch]:
+    """Split a chunk of columns into batches. Rows without partition, hash, key and id go to partition `turn`."""
     found: dict[int, list[int]] | dict[int, range] = {turn: range(chunk.count)}
     if chunk.partitions or chunk.hashes or chunk.keys or chunk.ids:
         columns = (chunk.partitions, chunk.hashes, chunk.keys, chunk.ids)
@@ -32,19 +32,19 @@ def share_columns(chunk: ProducerChunk, turn: int) -> list[ProducerBatch]:
         for run in ([rows] if chunk.ids is None else runs(rows, chunk.ids))
     ]
     if len(pieces) == 1:
-        return [whole(chunk, pieces[0][0])]
+        return [whole_batch(chunk, pieces[0][0])]
     batches = [ProducerBatch(chunk, partition, list(rows), 0) for partition, rows in pieces]
     chunk.assign_ordered(None, batches)
     return _with_bytes(chunk, batches)
 
 
-def share_table(chunk: ProducerChunk, turn: int) -> list[ProducerBatch]:
-    """The batches of a chunk of a table's rows."""
+def split_table(chunk: ProducerChunk, turn: int) -> list[ProducerBatch]:
+    """Split a chunk of table rows into batches. Rows without a key go to partition `turn`."""
     count = chunk.partition_count
     if chunk.partitions is not None:
-        return [whole(chunk, chunk.partitions[0])]
+        return [whole_batch(chunk, chunk.partitions[0])]
     if chunk.table.keys is None or count == 1:
-        return [whole(chunk, turn)]
+        return [whole_batch(chunk, turn)]
     offsets, validity, first, data = chunk.table.keys
     end = chunk.start + chunk.count
     order, ends = sorted_by_key(offsets, validity, first, data, chunk.start, end, count, turn)
@@ -58,29 +58,29 @@ def share_table(chunk: ProducerChunk, turn: int) -> list[ProducerBatch]:
     return _with_bytes(chunk, batches)
 
 
-def is_placed(batch: ProducerBatch) -> bool:
-    """Whether the user has chosen a partition for all of its messages."""
+def has_chosen_partition(batch: ProducerBatch) -> bool:
+    """Return True if the caller chose the partitions of all messages of the batch."""
     chunk: ProducerChunk = batch.chunk
     if chunk.partitions is None or chunk.table is not None:
         return chunk.partitions is not None
     return all(chunk.partitions[row] is not None for row in batch.places())
 
 
-async def share_anew(
-    batch: ProducerBatch, partition_count: int, turn: int, packing: BatchCompressor
+async def redistribute(
+    batch: ProducerBatch, *, partition_count: int, turn: int, compressor: BatchCompressor
 ) -> list[ProducerBatch]:
-    """The batches in the place of one that was encoded, for so many partitions."""
+    """Distribute an encoded batch over a new number of partitions; returns the batches that replace it."""
     chunk: ProducerChunk = batch.chunk
-    keys = await packing.run(batch, partial(_keys, batch.encoded))
+    keys = await compressor.run(batch, partial(_keys, batch.encoded))
     while True:
         with chunk.receipt_waiters.lock:
             chunk.partition_count = partition_count
-            decided = partitions, hashes, ids = _deciding(batch)
+            decided = partitions, hashes, ids = _deciding_columns(batch)
         found = shares(batch.count, partitions, hashes, keys, ids, partition_count, turn)
         positions = list(found.values())
-        encoded = await packing.run(batch, partial(encoded_parts, batch, positions))
+        encoded = await compressor.run(batch, partial(encoded_parts, batch, positions))
         with chunk.receipt_waiters.lock:
-            if _deciding(batch) == decided:  # Who asked for an id meanwhile was told one that decides, too.
+            if _deciding_columns(batch) == decided:  # An id read meanwhile would also decide.
                 return parts(batch, positions, encoded, list(found))
 
 
@@ -88,8 +88,8 @@ def _keys(encoded: bytearray) -> list[bytes | None]:
     return [record.key for record in decode_batch(encoded)]
 
 
-def _deciding(batch: ProducerBatch) -> tuple[list[Any] | None, ...]:
-    """What beside keys decides where its rows go: partitions, hashes, ids."""
+def _deciding_columns(batch: ProducerBatch) -> tuple[list[Any] | None, ...]:
+    """Return the partitions, hashes and ids of the batch's rows, which decide their partition as the key does."""
     chunk: ProducerChunk = batch.chunk
     rows = batch.places()
     return tuple(
@@ -99,7 +99,7 @@ def _deciding(batch: ProducerBatch) -> tuple[list[Any] | None, ...]:
 
 
 def _with_bytes(chunk: ProducerChunk, batches: list[ProducerBatch]) -> list[ProducerBatch]:
-    """Each one with its part of what the chunk holds."""
+    """Divide the chunk's `held_bytes` among its batches."""
     for batch in batches:
         batch.held_bytes = chunk.held_bytes * batch.count // chunk.count
     batches[-1].held_bytes += chunk.held_bytes - sum(batch.held_bytes for batch in batches)
@@ -107,8 +107,11 @@ def _with_bytes(chunk: ProducerChunk, batches: list[ProducerBatch]) -> list[Prod
 
 
 def runs(rows: Sequence[int], ids: Sequence[bytes | None]) -> list[Sequence[int]]:
-    """Rows cut where one batch must end: those with ids of their own go apart from the others, each id once in a batch,
-    and each made id, being that of a retry, alone."""
+    """Split rows into runs that may share a batch.
+
+    Rows with and without ids go into separate batches. A batch has each id once. A made id belongs to a retry and goes
+    into a batch alone.
+    """
     cuts = [0]
     seen: set[bytes] = set()
     for at, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""How writes fail, and which failures leave open whether something was stored."""
+"""Defines the errors of writes, and classifies which errors leave the outcome unknown."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,6 +13,7 @@ IDENTITY_REFUSED: Final = frozenset(
 )
 _PERHAPS_STORED = frozenset(
     (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,  # A leader may append a batch, lose its leadership and then return this.
         ErrorCode.UNKNOWN_SERVER_ERROR,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -23,32 +24,33 @@ _PERHAPS_STORED = frozenset(
 
 
 class OutcomeUnknownError(MillstreamError):
-    """The write may or may not have been stored: nobody has answered for it within the time, or not conclusively.
+    """The outcome of a write is unknown: no conclusive answer arrived in time, so it may or may not be stored.
 
-    A broker's disk error is inconclusive: the same number says that nothing was written, and that what was written
-    could not be flushed. Its name is kept then; otherwise the name is REQUEST_TIMED_OUT.
+    To settle it, put the message again with `message_id=receipt.message_id`. The code is REQUEST_TIMED_OUT, or
+    KAFKA_STORAGE_ERROR after a disk error of the broker. A disk error is inconclusive: the broker returns it if nothing
+    was written, and also if the written data could not be flushed.
     """
 
     def __init__(self, where: TopicPartition, error: MillstreamError, *, unanswered: bool) -> None:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR and not unanswered:
-            text = f"{where}: the broker's disk refused it; it is not known whether an attempt was stored all the same"
+            text = f"{where}: the broker reported a disk error; it is not known whether an attempt was stored"
             super().__init__(error.code, f"{text}: {error.detail}")
         else:
             super().__init__(ErrorCode.REQUEST_TIMED_OUT, f"{where}: it is not known whether it was stored: {error}")
 
 
 def perhaps_stored(error: MillstreamError) -> bool:
-    """Whether what was answered with this error may have been stored."""
+    """Return True if a batch that was sent and failed with this error may have been stored."""
     return isinstance(error, ConnectionLostError) or error.code in _PERHAPS_STORED
 
 
 def unconfirmed(count: int) -> str:
-    """That so many messages were not, as a sentence."""
+    """Return the text that `count` messages were not confirmed."""
     return "1 message was not confirmed" if count == 1 else f"{count} messages were not confirmed"
 
 
 class UnstoredError(MillstreamError):
-    """Messages that nobody has asked after were not confirmed. `count` of them; `in_doubt` of these may be stored."""
+    """Messages whose receipts were not read are not confirmed: `count` in all, of which `in_doubt` may be stored."""
 
     def __init__(self, failures: Sequence[tuple[int, MillstreamError]]) -> None:
         self.count = sum(count for count, _ in failures)

@@ -1,6 +1,7 @@
-"""The way of a batch to its partition's leader, and the one place that knows in which request it travels."""
+"""Sends batches to the leader of a partition, in the request that the broker supports."""
 
 from collections.abc import Callable
+from functools import partial
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
@@ -17,14 +18,14 @@ from millstream.wire.client_connection import ApiRequest
 
 
 class LeaderRoute:
-    """To one partition's leader, whoever that is by then."""
+    """Sends the batches of one partition to its current leader."""
 
-    def __init__(self, asking: RetryingCaller, where: TopicPartition, posting: RequestBatcher) -> None:
-        self._asking = asking
-        self._posting = posting
-        self._cluster = asking.cluster
+    def __init__(self, caller: RetryingCaller, where: TopicPartition, batcher: RequestBatcher) -> None:
+        self._caller = caller
+        self._batcher = batcher
+        self._cluster = caller.cluster
         self._where = where
-        self.keeps_ids = True
+        self.supports_ids = True
 
     async def find(self, deadline: Deadline) -> BrokerConnection:
         topic, partition = self._where
@@ -35,11 +36,15 @@ class LeaderRoute:
             self._cluster.forget(topic)
             raise
 
+    @property
+    def leader_epoch(self) -> int:
+        return self._cluster.leader_epoch(self._where)
+
     async def send(self, connection: BrokerConnection, batch: ProducerBatch, deadline: Deadline) -> Produced:
         try:
             produced = await connection.request(self._request(connection, batch), self._cluster.timeout_s(deadline))
-        except MillstreamError:
-            self._cluster.forget(self._where.topic)
+        except MillstreamError as error:
+            self._cluster.leader_failed(self._where, connection.address, error)
             raise
         return produced if batch.chunk.options.acks else Produced(-1, -1, -1)
 
@@ -53,39 +58,42 @@ class LeaderRoute:
             connection.room.add_done_callback(lambda _: when_room())
             return None
         answer = self._answer(connection, batch)
-        answer.add_done_callback(self._forget_if_failed)
+        answer.add_done_callback(partial(self._note_failure, connection.address))
         return InFlightBatch(connection, answer)
 
     def _answer(self, connection: BrokerConnection, batch: ProducerBatch) -> Answer:
         deadline: Deadline = batch.chunk.deadline
         timeout_s, request = self._cluster.timeout_s(deadline), self._request(connection, batch)
-        if not self.keeps_ids:
+        if not self.supports_ids:
             return connection.post(request, timeout_s)
         timeout_ms = self._cluster.broker_timeout_ms(deadline)
-        return self._posting.post(connection, self._where, batch.encoded, timeout_s, timeout_ms)
+        return self._batcher.post(connection, self._where, batch.encoded, timeout_s, timeout_ms)
 
-    def _forget_if_failed(self, answer: Answer) -> None:
-        if answer.exception() is not None or isinstance(answer.result(), MillstreamError):
+    def _note_failure(self, asked: str, answer: Answer) -> None:
+        error = answer.exception() or answer.result()
+        if isinstance(error, MillstreamError):
+            self._cluster.leader_failed(self._where, asked, error)
+        elif isinstance(error, BaseException):
             self._cluster.forget(self._where.topic)
 
     def _request(self, connection: BrokerConnection, batch: ProducerBatch) -> ApiRequest[Produced]:
-        """Puts, which message ids travel in; Produce for brokers that have nothing else, and keep no ids."""
+        """Return a Puts request, which carries message ids, or Produce for brokers without Puts and message ids."""
         timeout_ms = self._cluster.broker_timeout_ms(batch.chunk.deadline)
         acks = batch.chunk.options.acks
-        self.keeps_ids = connection.serves(requests.PUTS)
-        mark(batch, made_ids=self.keeps_ids and batch.base_sequence >= 0)
-        if self.keeps_ids:
+        self.supports_ids = connection.serves(requests.PUTS)
+        mark(batch, made_ids=self.supports_ids and batch.base_sequence >= 0)
+        if self.supports_ids:
             return requests.puts(self._where, batch.encoded, batch.ids, acks=acks, timeout_ms=timeout_ms)
         if batch.ids is not None and batch.chunk.has_given_ids:
-            text = f"{connection.address} keeps no message ids, so that nothing can be stored under one there"
+            text = f"the broker {connection.address} does not support message ids (a Millstream broker is required)"
             raise MillstreamError(ErrorCode.UNSUPPORTED_VERSION, text)
         return requests.produce(self._where, batch.encoded, acks=acks, timeout_ms=timeout_ms)
 
 
-async def ask_identity(asking: RetryingCaller, deadline: Deadline) -> ProducerIdentity:
-    """A new identity from whichever broker answers."""
+async def request_identity(caller: RetryingCaller, deadline: Deadline) -> ProducerIdentity:
+    """Request a new producer id from any broker."""
     try:
-        return await asking.anyone(requests.init_producer_id(), deadline)
+        return await caller.anyone(requests.init_producer_id(), deadline)
     except ConnectionLostError as error:
-        # An id that never arrived puts no message in doubt.
+        # No message was sent under the lost id, so no outcome is unknown.
         raise MillstreamError(error.code, error.detail) from error

@@ -1,13 +1,15 @@
-"""How a producer works, as its user sets it."""
+"""Defines the options of a producer, their defaults and their checks."""
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from millstream.records.compression import LEVELS, Compression
 from millstream.sdk.arguments import INT64_MAX, check_number, wrong
+from millstream.sdk.time_arguments import Time
 
 ALL = -1
 BATCH_BYTES = 1_000_000
-"""Where a batch is closed: what is counted is more than what the batch takes, and topics take a mebibyte by default."""
+"""Default size of a batch. Batches encode to less than this estimate, and topics accept 1 MiB by default."""
 
 BATCH_COUNT = 100_000
 LINGER_S = 0.005
@@ -16,9 +18,24 @@ TIMEOUT_S = 120.0
 ROOM_TIMEOUT_S = 60.0
 
 
+class ProducerKeywords(TypedDict, total=False):
+    """The options of `client.producer`, which describes them, except the one that decides the type of its values."""
+
+    group: str | None
+    linger: Time
+    batch_bytes: int
+    batch_count: int
+    compression: str
+    compression_level: int | None
+    acks: int
+    max_bytes: int
+    timeout: Time
+    room_timeout: Time
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """Checked when they are made: INVALID_SETTING names the one that cannot be."""
+    """The options of a producer. Creating them raises INVALID_SETTING, which names an invalid option."""
 
     batch_bytes: int = BATCH_BYTES
     batch_count: int = BATCH_COUNT
@@ -28,22 +45,22 @@ class ProducerOptions:
     acks: int = ALL
     max_bytes: int = MAX_BYTES
     timeout_s: float = TIMEOUT_S
-    """By when a message is stored, or has failed."""
+    """Delivery timeout: each message is stored or has failed by then."""
     room_timeout_s: float = ROOM_TIMEOUT_S
-    """How long a put waits, in threads, while the producer holds as much as it may."""
+    """Timeout of a put in a thread while the buffer is full."""
 
     in_order: bool = False
-    """Whether nothing more goes to a partition once a message to it failed, so that no later one is stored instead."""
+    """Whether a partition gets no further messages after one failed, so that no later message is stored."""
 
     def __post_init__(self) -> None:
         for name in ("batch_bytes", "batch_count", "max_bytes"):
-            check_number(name, getattr(self, name), 1, INT64_MAX)
+            check_number(name, getattr(self, name), least=1, most=INT64_MAX)
         for name in ("linger_s", "timeout_s", "room_timeout_s"):
             if getattr(self, name) < 0:
                 raise wrong(name, getattr(self, name), "it must not be negative")
-        check_number("acks", self.acks, ALL, 1)
+        check_number("acks", self.acks, least=ALL, most=1)
         if not isinstance(self.compression, str):
-            raise wrong("compression", self.compression, "it must be str; 'none' is for none")
+            raise wrong("compression", self.compression, "it must be str ('none' disables compression)")
         try:
             Compression.named(self.compression)
         except ValueError as error:

@@ -1,19 +1,18 @@
-"""Batches of one partition, each stored once and in order: sequence numbers, and what is known when no answer comes.
+"""Stores the batches of one partition once and in order, by sequence numbers and retries.
 
-Batches go under an identity (producer id and epoch) that the broker gave, with sequence numbers that follow one
-another. The broker stores a sequence number once, so the same batch can be sent again until its fate is known. As long
-as all goes well, some batches are under way at once on one connection, which keeps their order; at the first answer
-that is not good, all that are under way are waited for, and then seen through one by one. Invariants:
+Batches are sent under an identity (producer id and epoch) from the broker, with consecutive sequence numbers. The
+broker stores a sequence number once, so a batch can be sent again until its outcome is known. Without errors, several
+batches are in flight on one connection, which keeps their order. After the first error the queue waits for the answers
+of all batches in flight, and then settles them one by one. Invariants:
 
-- A batch keeps its identity and sequence numbers through all its attempts once one of them may have been stored.
-- An identity is never used on a partition again after a batch under it was given up with its fate unknown: the next
-  batch would carry the same numbers, and would be taken for the lost one.
-- The first batch under an identity goes alone: to a broker that does not know it yet, any number would be the first.
-- A batch whose messages have ids of their own has no number: it goes alone, and the broker knows a retry by the ids.
-- Where order is to be kept (`in_order`), batches go one by one, and none after one that failed.
-- A number that somebody was told of, as part of a message id, is not taken back: the batch fails instead, and no other
-  batch gets that number.
-- A batch that is taken apart, or goes to another partition, has its number taken back before.
+- A batch keeps its identity and sequence number through all attempts once one attempt may have been stored.
+- An identity is not used on a partition again after a batch under it was given up with an unknown outcome. Otherwise
+  the next batch would have the same number, and the broker would take it for the lost one.
+- The first batch under an identity is sent alone, because a broker that does not know the identity accepts any number.
+- A batch whose messages have ids has no number. It is sent alone, and the broker recognises a retry by the ids.
+- With `in_order`, batches are sent one by one, and none after a failed one.
+- A number that the caller has read as part of a message id is not reused: its batch fails, and no other gets it.
+- A batch loses its number before it is split or moved to another partition.
 """
 
 import asyncio
@@ -30,16 +29,17 @@ from millstream.sdk.producing.batches import NOBODY, has_ids, number, take_back
 from millstream.sdk.producing.chunk import ProducerBatch
 from millstream.sdk.producing.failures import IDENTITY_REFUSED, TOO_LARGE, OutcomeUnknownError, perhaps_stored
 from millstream.sdk.producing.options import ALL
+from millstream.sdk.producing.producer_identities import ProducerIdentities
 from millstream.sdk.producing.receipt_waiters import log
 from millstream.sdk.requests import KnownIdsError
 from millstream.sdk.responses import Produced, ProducerIdentity
 from millstream.seams.entropy import Entropy
 
 IN_FLIGHT_MAX = 5
-"""Brokers remember the last five batches of a producer, so that a retry of any of them is known as one."""
+"""Maximum number of batches in flight. Brokers recognise retries of a producer's last five batches."""
 
 IDS_MAX = 10_000
-"""Messages with ids of their own in a batch; brokers bound how many one request may have."""
+"""Maximum number of messages with ids in a batch; brokers limit it per request."""
 
 SEQUENCE_MODULUS = 2**31
 
@@ -47,64 +47,50 @@ Answer = asyncio.Future[Produced | MillstreamError]
 
 
 class BatchRoute(Protocol):
-    """The way to a partition's leader. `keeps_ids` says whether that knows a message by its id, as far as is known."""
+    """Sends batches to a partition's leader. `supports_ids` is whether the last known leader supports message ids."""
 
-    keeps_ids: bool
+    supports_ids: bool
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the cached leader; -1 if `find` would request metadata first."""
+        ...
 
     async def find(self, deadline: Deadline) -> BrokerConnection:
-        """A connection to the leader; an error means that nothing was sent."""
+        """Return a connection to the leader. After an error nothing was sent."""
         ...
 
     async def send(self, connection: BrokerConnection, batch: ProducerBatch, deadline: Deadline) -> Produced:
-        """Send, and give the answer."""
+        """Send a batch and wait for the answer."""
         ...
 
     def post(
         self, batch: ProducerBatch, same: BrokerConnection | None, when_room: Callable[[], None]
     ) -> "InFlightBatch | None":
-        """Send at once, and on the connection `same` if anything is under way there; None if that cannot be.
+        """Send a batch without waiting; returns None if that is impossible now.
 
-        `when_room` is called later where it cannot be for want of room.
+        `same` is the connection of the batches in flight, which must be used to keep the order. `when_room` is called
+        later if the send buffer was full.
         """
         ...
 
 
 class InFlightBatch(NamedTuple):
-    """A batch under way."""
+    """The connection and the future answer of a batch that was sent."""
 
     connection: BrokerConnection
     answer: Answer
 
 
-class ProducerIdentities:
-    """The identity that a producer's partitions share, until one of them has reason not to."""
-
-    def __init__(self, ask: Callable[[Deadline], Awaitable[ProducerIdentity]]) -> None:
-        self._ask = ask
-        self._asking = asyncio.Lock()
-        self._current: ProducerIdentity | None = None
-
-    async def current(self, deadline: Deadline) -> ProducerIdentity:
-        async with self._asking:
-            if self._current is None:
-                self._current = await self._ask(deadline)
-        return self._current
-
-    def retire(self, identity: ProducerIdentity) -> None:
-        """Whoever needs an identity from now on gets another."""
-        if identity == self._current:
-            self._current = None
-
-
-class _Flying(NamedTuple):
+class _SentBatch(NamedTuple):
     batch: ProducerBatch
     answer: Answer
 
 
 class PartitionQueue:
-    """The queue in front of one partition. `settled` is told of each batch when its fate is known.
+    """Queues and sends the batches of one partition. `settled` is called with each batch once its outcome is final.
 
-    `move` is asked to take a batch whose partition is gone elsewhere; False where it must not.
+    `move` distributes a batch to other partitions if its partition no longer exists; it returns False if it must not.
     """
 
     def __init__(
@@ -115,7 +101,7 @@ class PartitionQueue:
         entropy: Entropy,
         settled: Callable[[ProducerBatch, MillstreamError | None], None],
         move: Callable[[ProducerBatch], Awaitable[bool]],
-        packing: BatchCompressor,
+        compressor: BatchCompressor,
     ) -> None:
         self.where = where
         self._route = route
@@ -123,188 +109,191 @@ class PartitionQueue:
         self._entropy = entropy
         self._settled = settled
         self._move = move
-        self._packing = packing
+        self._compressor = compressor
         self._waiting: deque[ProducerBatch] = deque()
-        self._flying: deque[_Flying] = deque()
-        self._alone: list[ProducerBatch] = []
+        self._in_flight: deque[_SentBatch] = deque()
+        self._single: list[ProducerBatch] = []
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
-        self._is_proven = False
+        self._is_accepted = False
         self._is_stopped = False
         self._connection: BrokerConnection | None = None
         self._task: asyncio.Task[None] | None = None
 
     def add(self, batch: ProducerBatch) -> None:
-        """Queue a batch behind the others."""
+        """Append a batch to the queue."""
         self._waiting.append(batch)
-        self._packing.begin(batch, self.pump)
+        self._compressor.begin(batch, self.pump)
         self.pump()
 
     def pump(self) -> None:
-        """Send what may be sent."""
+        """Send as many batches as may be in flight."""
         while self._waiting and self._task is None:
-            if len(self._flying) >= IN_FLIGHT_MAX or self._packing.holds(self._waiting[0]):
+            if len(self._in_flight) >= IN_FLIGHT_MAX or self._compressor.holds(self._waiting[0]):
                 return
             if not self._post(self._waiting[0]):
-                if not self._flying:
+                if not self._in_flight:
                     self._begin(self._take_one())
                 return
             self._waiting.popleft()
 
     def give_up(self) -> None:
-        """The producer ends: nothing is tried any more, and all that is left is settled by what is known of it."""
+        """Stop sending, because the producer is closed. Unsent batches fail; sent ones have an unknown outcome."""
         if self._task is not None:
             self._task.cancel()
         self._settle_all("the producer was closed", ErrorCode.REQUEST_TIMED_OUT)
 
     def _settle_all(self, why: str, unsent: ErrorCode) -> None:
-        left = [*self._alone, *(each.batch for each in self._flying), *self._waiting]
-        self._alone.clear()
-        self._flying.clear()
+        left = [*self._single, *(each.batch for each in self._in_flight), *self._waiting]
+        self._single.clear()
+        self._in_flight.clear()
         self._waiting.clear()
         for batch in left:
             if not batch.is_settled:
-                error = MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"{why} before an answer came")
+                error = MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"{why} before an answer arrived")
                 if batch.was_sent:
                     self._settled(batch, OutcomeUnknownError(self.where, error, unanswered=True))
                 else:
                     self._settled(batch, MillstreamError(unsent, f"{self.where}: nothing was sent; {why} first"))
 
-    # While all goes well.
+    # Several batches in flight, without errors.
 
     def _post(self, batch: ProducerBatch) -> bool:
-        """Send a batch behind those under way; False when it must wait, or go alone."""
-        if self._identity is None or not self._is_proven:
+        """Send a batch after those in flight; returns False if it must wait or be sent alone."""
+        if self._identity is None or not self._is_accepted:
             return False
         options = batch.chunk.options
         if options.acks != ALL or options.in_order or batch.chunk.deadline.is_over or has_ids(batch):
             return False
         sequence = self._next_sequence
-        if self._flying:
-            last = self._flying[-1].batch
+        if self._in_flight:
+            last = self._in_flight[-1].batch
             sequence = (last.base_sequence + last.count) % SEQUENCE_MODULUS
         try:
             number(batch, self._identity, sequence)
-            if (batch.identity, batch.base_sequence) != (self._identity, sequence):  # Somebody was told of an id.
+            if (batch.identity, batch.base_sequence) != (self._identity, sequence):  # The caller has read an id.
                 return False
-            posted = self._route.post(batch, self._connection if self._flying else None, self.pump)
+            posted = self._route.post(batch, self._connection if self._in_flight else None, self.pump)
         except Exception:
-            return False  # Nothing was sent: whatever it is, it comes again when the batch has its turn alone.
+            return False  # Nothing was sent. The error comes again when the batch is sent alone.
         if posted is None:
             return False
         self._connection = posted.connection
         batch.was_sent = True
-        self._flying.append(_Flying(batch, posted.answer))
+        self._in_flight.append(_SentBatch(batch, posted.answer))
         posted.answer.add_done_callback(self._answered)
         return True
 
     def _answered(self, answer: Answer) -> None:
-        answer.exception()  # Marks it as seen: whoever gave up does not look.
-        while self._task is None and self._flying and self._flying[0].answer.done():
-            outcome = _outcome(self._flying[0].answer)
+        answer.exception()  # Marks it as retrieved, also after the batch was given up.
+        while self._task is None and self._in_flight and self._in_flight[0].answer.done():
+            outcome = _outcome(self._in_flight[0].answer)
             if isinstance(outcome, MillstreamError):
                 self._begin(self._recover())
                 return
-            self._confirm(self._flying.popleft().batch, outcome)
+            self._confirm(self._in_flight.popleft().batch, outcome)
         self.pump()
 
-    # One by one.
+    # One batch at a time.
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._see_to(work))
+        assert self._task is None, "only one task works on the queue"
+        self._task = asyncio.get_running_loop().create_task(self._run_alone(work))
 
-    async def _see_to(self, work: Coroutine[Any, Any, None]) -> None:
-        """Nothing else is sent meanwhile. A fault of ours fails all that waits here, and holds up nothing after it."""
+    async def _run_alone(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` while nothing else is sent. An unexpected exception fails all queued batches, not later ones."""
         try:
             await work
         except Exception as error:
-            log.exception("sending to %s failed unexpectedly", self.where)
+            log.exception("sending failed unexpectedly partition=%s", self.where)
             self._retire(self._identity)
             self._settle_all(f"the producer failed ({error!r})", ErrorCode.CLIENT_FAILED)
         self._task = None
         self.pump()
 
     async def _take_one(self) -> None:
-        """See the first batch through alone."""
-        self._alone = [self._waiting.popleft()]
-        await self._see_all_through([None])
+        """Send the first batch alone until it is settled."""
+        self._single = [self._waiting.popleft()]
+        await self._settle_each([None])
 
     async def _recover(self) -> None:
-        """Something under way was not stored, or nobody knows: see all of it through, in order."""
-        flying = list(self._flying)
-        await asyncio.wait([each.answer for each in flying])
-        self._alone = [each.batch for each in flying]
-        self._flying.clear()
-        await self._see_all_through([_outcome(each.answer) for each in flying])
+        """Settle all batches in flight one by one, in order, after one of them failed."""
+        sent = list(self._in_flight)
+        await asyncio.wait([each.answer for each in sent])
+        self._single = [each.batch for each in sent]
+        self._in_flight.clear()
+        await self._settle_each([_outcome(each.answer) for each in sent])
 
-    async def _see_all_through(self, outcomes: "list[Produced | MillstreamError | None]") -> None:
-        for batch, outcome in zip(list(self._alone), outcomes, strict=True):
+    async def _settle_each(self, outcomes: "list[Produced | MillstreamError | None]") -> None:
+        for batch, outcome in zip(list(self._single), outcomes, strict=True):
             await self._settle_one(batch, outcome)
 
     async def _settle_one(self, batch: ProducerBatch, outcome: Produced | MillstreamError | None) -> None:
         try:
-            produced = await self._see_through(batch, outcome)
+            produced = await self._store(batch, outcome)
         except KnownIdsError as error:
             await self._settle_known(batch, error.known)
         except OutcomeUnknownError as error:
             self._retire(batch.identity)
-            self._alone.remove(batch)
+            self._single.remove(batch)
             self._fail(batch, error)
         except MillstreamError as error:
             await self._settle_refused(batch, error)
         else:
-            self._alone.remove(batch)
+            self._single.remove(batch)
             self._confirm(batch, produced)
 
     async def _settle_refused(self, batch: ProducerBatch, error: MillstreamError) -> None:
-        """It is not stored. What its topic can take in another form or place is given that, the rest fails.
+        """Handle a batch that is certainly not stored: split it if it is too large, move it if its partition is gone.
 
-        First its number is taken back: whoever asks for an id from then on is told none that could change.
+        Otherwise the batch fails. Its number is removed first, so that no id that is read later contains it.
         """
         is_free = take_back(batch)
         if is_free and error.code in TOO_LARGE and batch.count > 1:
-            made = await self._packing.halves(batch)
-            self._alone.remove(batch)
-            self._alone += made
+            made = await self._compressor.halves(batch)
+            self._single.remove(batch)
+            self._single += made
             for part in made:
                 await self._settle_one(part, None)
         elif is_free and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and await self._move(batch):
-            self._alone.remove(batch)
-            self._is_proven = False  # Should the partition ever be there again, its broker knows no number of ours.
+            self._single.remove(batch)
+            self._is_accepted = False  # A recreated partition does not know the identity.
         else:
-            self._alone.remove(batch)
+            self._single.remove(batch)
             if not is_free:
                 self._retire(batch.identity)
             self._fail(batch, error)
 
     async def _settle_known(self, batch: ProducerBatch, known: Mapping[int, int]) -> None:
-        """Some of its messages were stored before, and none now: those have their first places, the rest is sent."""
+        """Handle a batch of which some messages were stored before: confirm those, and send the others."""
         left = [position for position in range(batch.count) if position not in known]
         shares = [[position] for position in known] + ([left] if left else [])
-        made = await self._packing.parts(batch, shares)
-        self._alone.remove(batch)
+        made = await self._compressor.parts(batch, shares)
+        self._single.remove(batch)
         for part, offset in zip(made, known.values(), strict=False):
+            part.is_duplicate = True
             self._confirm(part, Produced(offset, -1, -1))
         if left:
-            self._alone.append(made[-1])
+            self._single.append(made[-1])
             await self._settle_one(made[-1], None)
 
-    async def _see_through(self, batch: ProducerBatch, outcome: Produced | MillstreamError | None) -> Produced:
-        """Store the batch, once. `outcome` is what its first attempt brought, if there was one.
+    async def _store(self, batch: ProducerBatch, outcome: Produced | MillstreamError | None) -> Produced:
+        """Send the batch until it is stored once. `outcome` is the outcome of its first attempt, if there was one.
 
-        OutcomeUnknownError when the deadline comes first and the batch may be there; any other error means it is not.
-        What the broker would not know again, having neither numbers nor ids, is not sent again when in doubt.
+        Raises OutcomeUnknownError if the deadline passes and the batch may be stored. After any other error it is not
+        stored. A batch with neither number nor ids is not retried after a lost answer, because the broker would not
+        recognise the retry.
         """
         deadline: Deadline = batch.chunk.deadline
         if self._is_stopped:
             text = f"{self.where}: nothing was sent; a message before it was not stored"
             raise MillstreamError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
         if outcome is None and deadline.is_over:
-            text = f"{self.where}: nothing was sent; the time was over before its turn came"
+            text = f"{self.where}: nothing was sent; the delivery timeout passed while the batch was queued"
             raise MillstreamError(ErrorCode.REQUEST_TIMED_OUT, text)
         attempts = Attempts(self._entropy, deadline)
         if isinstance(outcome, MillstreamError):
-            _note(batch, outcome)
+            _record_failure(batch, outcome)
         while True:
             if outcome is None:
                 outcome = await self._attempt(batch, deadline)
@@ -317,29 +306,33 @@ class PartitionQueue:
             if error.code in IDENTITY_REFUSED and is_numbered and not batch.in_doubt and not batch.is_shown:
                 again = await self._renumber(batch, attempts)
             else:
-                is_known = is_numbered or (batch.ids is not None and self._route.keeps_ids)
-                again = (is_known or not batch.in_doubt) and await attempts.again(error)
+                is_known = is_numbered or (batch.ids is not None and self._route.supports_ids)
+                again = is_known or not batch.in_doubt
+                if again and not attempts.follows(error, self._route.leader_epoch):
+                    again = await attempts.again(error)
             if not again:
-                account = attempts.account(error)
+                cause = attempts.root_cause(error)
                 if batch.in_doubt and not isinstance(error, KnownIdsError):
-                    raise OutcomeUnknownError(self.where, account, unanswered=batch.unanswered) from error
-                if account is not error:
-                    raise account from error
+                    raise OutcomeUnknownError(self.where, cause, unanswered=batch.unanswered) from error
+                if cause is not error:
+                    raise cause from error
                 raise error
 
     async def _attempt(self, batch: ProducerBatch, deadline: Deadline) -> Produced | MillstreamError:
+        assert not self._in_flight, "a batch in single mode is the only one in flight"
+        assert not self._is_stopped, "with in_order, no batch is sent after a failed one"
         try:
-            await self._packing.add_ids(batch)
+            await self._compressor.add_ids(batch)
             if batch.chunk.options.acks != ALL or has_ids(batch):
                 number(batch, NOBODY, -1)
             elif not batch.in_doubt:
                 if self._identity is None:
                     self._identity = await self._identities.current(deadline)
                     self._next_sequence = 0
-                    self._is_proven = False
+                    self._is_accepted = False
                 number(batch, self._identity, self._next_sequence)
             if batch.ids is not None and batch.count > IDS_MAX:
-                text = f"{self.where}: {batch.count} messages with ids of their own are too many for a batch"
+                text = f"{self.where}: a batch of {batch.count} messages with ids exceeds the limit of {IDS_MAX}"
                 raise MillstreamError(ErrorCode.MESSAGE_TOO_LARGE, text)
             connection = await self._route.find(deadline)
         except MillstreamError as error:
@@ -348,13 +341,13 @@ class PartitionQueue:
         try:
             return await self._route.send(connection, batch, deadline)
         except MillstreamError as error:
-            _note(batch, error)
+            _record_failure(batch, error)
             return error
 
     async def _renumber(self, batch: ProducerBatch, attempts: Attempts) -> bool:
-        """The broker has not stored it and did not expect its number: it gets another.
+        """Prepare a new number for a batch that the broker refused because of its number; returns whether to retry.
 
-        A gap is ours where a batch before it was refused. Otherwise the broker does not know our identity any more.
+        Either an earlier batch was refused, which left a gap, or the broker no longer knows the identity.
         """
         is_ours = batch.identity == self._identity and batch.base_sequence != self._next_sequence
         if is_ours or batch.identity != self._identity:
@@ -365,7 +358,7 @@ class PartitionQueue:
     def _confirm(self, batch: ProducerBatch, produced: Produced) -> None:
         if batch.identity is not None and batch.identity == self._identity:
             self._next_sequence = (batch.base_sequence + batch.count) % SEQUENCE_MODULUS
-            self._is_proven = True
+            self._is_accepted = True
         batch.base_offset = produced.base_offset
         batch.append_time_ms = produced.log_append_time_ms
         self._settled(batch, None)
@@ -375,7 +368,7 @@ class PartitionQueue:
         self._settled(batch, error)
 
     def _retire(self, identity: ProducerIdentity | None) -> None:
-        """No new batch of this partition goes under this identity; other partitions keep theirs."""
+        """Send no new batch of this partition under this identity. Other partitions keep using it."""
         if identity is None or identity is NOBODY:
             return
         self._identities.retire(identity)
@@ -383,8 +376,8 @@ class PartitionQueue:
             self._identity = None
 
 
-def _note(batch: ProducerBatch, error: MillstreamError) -> None:
-    """Remember what an attempt that was sent leaves open."""
+def _record_failure(batch: ProducerBatch, error: MillstreamError) -> None:
+    """Record whether a failed attempt leaves the outcome of the batch unknown."""
     batch.in_doubt = batch.in_doubt or perhaps_stored(error)
     batch.unanswered = batch.unanswered or isinstance(error, ConnectionLostError)
 

@@ -1,7 +1,7 @@
-"""Where receipts are asked for: waiting, in threads and on event loops, callbacks, and message ids.
+"""Implements receipts: waiting in threads and on event loops, callbacks, and message ids.
 
-Everything a wait needs is made when somebody waits. A waiter is called, on the producer's event loop, whenever a batch
-of its chunk is settled, and asks again whether it was the right one.
+The objects for waiting are created only when a caller waits. A waiter is called on the producer's event loop whenever a
+batch of its chunk is settled; it then checks whether its own condition holds.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ OnDone = Callable[[Receipt], object]
 
 
 class ReceiptWaiters:
-    """One producer's. `hurry` is called, from any thread, when somebody waits for a chunk that may still be open."""
+    """Holds the waiters of one producer. `hurry` is called, from any thread, for a chunk that a caller waits for."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Clock, entropy: Entropy, hurry: Callable[[ProducerChunk], object]
@@ -49,7 +49,7 @@ class ReceiptWaiters:
         self._used: list[bytearray] = []
 
     def used_buffer(self) -> bytearray | None:
-        """The bytes of a batch that was stored, for the next one: fresh memory costs about as much as filling it."""
+        """Return the buffer of a stored batch for reuse, or None. Allocating memory costs as much as filling it."""
         try:
             return self._used.pop()
         except IndexError:
@@ -58,12 +58,12 @@ class ReceiptWaiters:
     # Waiting.
 
     def block(self, chunk: ProducerChunk, is_done: Callable[[], bool], timeout: Time | None) -> None:
-        """Wait in this thread until it is done; TimeoutError when the time is over first."""
+        """Block this thread until `is_done` is true; raises TimeoutError after `timeout`."""
         self.refuse_to_block()
         self._block_until(chunk, is_done, self._end_s(timeout))
 
     def block_for_all(self, chunks: Iterable[ProducerChunk], timeout: Time | None) -> None:
-        """As `block`, until all of the chunks are settled."""
+        """Block this thread until all chunks are settled; raises TimeoutError after `timeout`."""
         self.refuse_to_block()
         end_s = self._end_s(timeout)
         for chunk in chunks:
@@ -81,10 +81,10 @@ class ReceiptWaiters:
             left_s = None if end_s is None else max(0.0, end_s - self._clock.monotonic_s())
             if not event.wait(left_s if left_s is None else min(left_s, threading.TIMEOUT_MAX)):
                 self._forget(chunk, event.set)
-                raise TimeoutError(f"messages to {chunk.topic!r} are still on their way")
+                raise TimeoutError(f"messages to topic {chunk.topic!r} are still in flight")
 
     def refuse_to_block(self) -> None:
-        """CLIENT_MISUSED where nothing would ever be done: on the event loop that does the work, and after a fork."""
+        """Raise CLIENT_MISUSED where blocking would deadlock: on the producer's event loop, and after a fork."""
         self._refuse_after_fork()
         try:
             running = asyncio.get_running_loop()
@@ -95,7 +95,7 @@ class ReceiptWaiters:
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, text)
 
     async def wait(self, chunk: ProducerChunk, is_done: Callable[[], bool]) -> None:
-        """Wait on the running event loop, which need not be the producer's, until it is done."""
+        """Wait on the running event loop, which need not be the producer's, until `is_done` is true."""
         self._refuse_after_fork()
         loop = asyncio.get_running_loop()
         while True:
@@ -112,13 +112,13 @@ class ReceiptWaiters:
 
     def _refuse_after_fork(self) -> None:
         if os.getpid() != self._process:
-            text = "this message was put in another process (before a fork); what becomes of it is known only there"
+            text = "this message was put before a fork; only the parent process knows its outcome"
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, text)
 
     def _register(self, chunk: ProducerChunk, is_done: Callable[[], bool], waiter: Callable[[], object]) -> bool:
-        """Have `waiter` called when the next batch of the chunk is settled; False when what it waits for is done.
+        """Register `waiter` for the next settled batch of the chunk; returns False if `is_done` is already true.
 
-        CLIENT_CLOSED when nobody is there any more to do it.
+        Raises CLIENT_CLOSED if the producer's event loop has ended.
         """
         with self.lock:
             if is_done():
@@ -131,13 +131,13 @@ class ReceiptWaiters:
             return True
 
     def _forget(self, chunk: ProducerChunk, waiter: Callable[[], object]) -> None:
-        """Whoever waited does so no longer."""
+        """Remove a waiter."""
         with self.lock:
             if chunk.waiters and waiter in chunk.waiters:
                 chunk.waiters.remove(waiter)
 
     def call_when_settled(self, chunk: ProducerChunk, callback: Callable[[], object]) -> None:
-        """Call it on the event loop once all of the chunk is settled."""
+        """Call `callback` on the event loop once the whole chunk is settled."""
 
         def look() -> None:
             if not self._register(chunk, lambda: chunk.is_settled, look):
@@ -149,7 +149,7 @@ class ReceiptWaiters:
     # Callbacks.
 
     def call_soon(self, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
-        """Call it on the event loop, from any thread; CLIENT_CLOSED when that has ended."""
+        """Call `callback` on the event loop, from any thread; raises CLIENT_CLOSED if the loop has ended."""
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
@@ -167,12 +167,12 @@ class ReceiptWaiters:
         self.call_soon(call, callback, receipt)
 
     def settle(self, batch: ProducerBatch, error: MillstreamError | None) -> None:
-        """The batch's fate is known, on the event loop: everybody who waits for it is told."""
+        """Set the final outcome of a batch, on the event loop; wakes its waiters and runs its callbacks."""
         chunk: ProducerChunk = batch.chunk
         callbacks: list[tuple[int, list[OnDone]]] = []
         encoded, batch.encoded = batch.encoded, None
         if error is None and encoded is not None and len(self._used) < _USED_KEPT and len(encoded) >= _USED_BYTES_MIN:
-            self._used.append(encoded)  # An answer means that it was sent, so nobody needs it any more.
+            self._used.append(encoded)  # The broker has answered, so the transport no longer uses the buffer.
         with self.lock:
             batch.error = error
             batch.is_settled = True
@@ -191,7 +191,7 @@ class ReceiptWaiters:
     # Ids.
 
     def message_id(self, chunk: ProducerChunk, index: int) -> bytes:
-        """The id of a row: what it was given, its place in its batch, or one made for it alone."""
+        """Return the id of a row: the caller's, one derived from its position in the batch, or a new random one."""
         with self.lock:
             batch, position = chunk.place_of(index)
             if batch is not None and batch.is_claimed and batch.base_sequence >= 0:
@@ -201,7 +201,7 @@ class ReceiptWaiters:
             return self.own_id(chunk, index)
 
     def own_id(self, chunk: ProducerChunk, index: int) -> bytes:
-        """The row's own id, made now if it has none. Held under the lock."""
+        """Return the row's own id; creates a random one if it has none. The caller holds the lock."""
         if chunk.ids is None:
             chunk.ids = [None] * chunk.count
         own: bytes | None = chunk.ids[index]
@@ -210,7 +210,7 @@ class ReceiptWaiters:
         return own
 
     def _random_id(self, chunk: ProducerChunk, index: int) -> bytes:
-        """An id that nobody else has; where it decides the partition of a retry, one that decides for the right one."""
+        """Create a random id. If the id decides the partition of a retry, it hashes to the batch's partition."""
         batch, _ = chunk.place_of(index)
         while True:
             made = self._entropy.token(_RANDOM_ID_BYTES).hex().encode()
@@ -228,20 +228,20 @@ def _waker(future: asyncio.Future[None], loop: asyncio.AbstractEventLoop, is_our
     def wake_elsewhere() -> None:
         try:
             loop.call_soon_threadsafe(wake)
-        except RuntimeError:  # That loop is closed, and nobody waits on it any more.
+        except RuntimeError:  # The waiter's loop is closed, so nothing waits there.
             pass
 
     return wake if is_ours else wake_elsewhere
 
 
 def call(callback: Callable[[T], object], receipt: T) -> None:
-    """A user's callback, whose failure is nobody else's."""
+    """Run a callback of the application; its exceptions are logged."""
     try:
         callback(receipt)
-    except BaseException:  # The thread may be the producer's, and nobody else asked to end.
-        log.exception("a callback of a receipt failed")
+    except BaseException:  # Even SystemExit, which would stop the event loop that all callers share.
+        log.exception("receipt callback failed")
 
 
 def _ended() -> MillstreamError:
-    text = "the event loop that this producer works on has ended; what it held was not sent, or is in doubt"
+    text = "the producer's event loop has ended; its buffered messages were not sent or have an unknown outcome"
     return MillstreamError(ErrorCode.CLIENT_CLOSED, text)

@@ -1,8 +1,10 @@
-"""Batches that go to one broker in the same turn of the event loop travel in one request.
+"""Sends all batches for one broker that arrive in the same event loop iteration in one request.
 
-A producer that writes to many partitions has a batch for each of them at once, and a request costs both ends more than
-a small batch does. Invariants: requests go out in the order in which their batches came, at the end of the turn at the
-latest; a request has no more than one batch of a partition, which is what its answer tells them apart by.
+A producer that writes to many partitions has a batch for each of them at once, and a request costs client and broker
+more than a small batch. Invariants:
+
+- requests are sent in the order of their batches, at the latest at the end of the iteration;
+- a request has at most one batch per partition, because its response identifies batches by partition.
 """
 
 import asyncio
@@ -18,14 +20,14 @@ from millstream.sdk.responses import Produced
 from millstream.wire.client_connection import ApiRequest
 from millstream.wire.framing import Buffer
 
-TOGETHER_BYTES = 1024 * 1024
-"""As much as clients mostly send at a time: brokers have more room for requests of that size than for larger ones."""
+REQUEST_BYTES_MAX = 1024 * 1024
+"""Maximum size of a shared request. Brokers have more memory for requests up to this size than for larger ones."""
 
-TOGETHER_MAX = 1_000
-"""Batches of one request: others at the broker have their turn after as many."""
+REQUEST_BATCHES_MAX = 1_000
+"""Maximum number of batches in a request, so that the broker can serve other connections in between."""
 
-_ALIKE_S = 0.05
-"""How far the times may be apart by which batches of one request are to be answered."""
+_TIMEOUT_DIFFERENCE_S = 0.05
+"""Maximum difference between the timeouts of batches in one request."""
 
 log = logging.getLogger("millstream.sdk.producer")
 
@@ -33,8 +35,8 @@ Answer = asyncio.Future[Produced | MillstreamError]
 
 
 @dataclass(slots=True, eq=False)
-class _Letter:
-    """What is to be sent to one broker: batches by their partitions, and where their answers go."""
+class _PendingRequest:
+    """A request that is being filled: its batches by partition, and the futures of their answers."""
 
     timeout_s: float
     timeout_ms: int
@@ -42,66 +44,69 @@ class _Letter:
     batches: dict[TopicPartition, Buffer] = field(default_factory=dict)
     answers: dict[TopicPartition, Answer] = field(default_factory=dict)
 
-    def takes(self, where: TopicPartition, batch: Buffer, timeout_s: float) -> bool:
-        """Whether a batch may travel with those that are in it."""
+    def fits(self, where: TopicPartition, batch: Buffer, timeout_s: float) -> bool:
+        """Return True if the batch fits into this request."""
         return (
             where not in self.batches
-            and len(self.batches) < TOGETHER_MAX
-            and self.size_bytes + len(batch) <= TOGETHER_BYTES
-            and abs(self.timeout_s - timeout_s) <= _ALIKE_S
+            and len(self.batches) < REQUEST_BATCHES_MAX
+            and self.size_bytes + len(batch) <= REQUEST_BYTES_MAX
+            and abs(self.timeout_s - timeout_s) <= _TIMEOUT_DIFFERENCE_S
         )
 
 
 class RequestBatcher:
-    """One producer's; used on its event loop."""
+    """Collects batches into requests, for one producer on its event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._open: dict[BrokerConnection, _Letter] = {}
+        self._pending: dict[BrokerConnection, _PendingRequest] = {}
 
     def post(
         self, connection: BrokerConnection, where: TopicPartition, batch: Buffer, timeout_s: float, timeout_ms: int
     ) -> Answer:
-        """Send a batch, which has no ids and of which an answer is wanted (acks=all), within this turn."""
-        letter = self._open.get(connection)
-        if letter is not None and not letter.takes(where, batch, timeout_s):
-            self._send(connection, letter)
-            letter = None
-        if letter is None:
-            letter = self._open[connection] = _Letter(timeout_s, timeout_ms)
-            self._loop.call_soon(self._send, connection, letter)
-        letter.size_bytes += len(batch)
-        letter.batches[where] = batch
-        answer = letter.answers[where] = self._loop.create_future()
+        """Send a batch without ids, with acks=all, in this event loop iteration."""
+        pending = self._pending.get(connection)
+        if pending is not None and not pending.fits(where, batch, timeout_s):
+            self._send(connection, pending)
+            pending = None
+        if pending is None:
+            pending = self._pending[connection] = _PendingRequest(timeout_s, timeout_ms)
+            self._loop.call_soon(self._send, connection, pending)
+        assert where not in pending.batches, "a request has one batch per partition"
+        pending.size_bytes += len(batch)
+        pending.batches[where] = batch
+        answer = pending.answers[where] = self._loop.create_future()
         return answer
 
-    def _send(self, connection: BrokerConnection, letter: _Letter) -> None:
-        if self._open.get(connection) is not letter:
+    def _send(self, connection: BrokerConnection, pending: _PendingRequest) -> None:
+        if self._pending.get(connection) is not pending:
             return
-        del self._open[connection]
+        del self._pending[connection]
         try:
-            posted = connection.post(_request(letter), letter.timeout_s)
+            posted = connection.post(_request(pending), pending.timeout_s)
         except MillstreamError as error:
-            _answer(letter, error)
+            _fail(pending, error)
         except Exception as error:
-            _answer(letter, client_failed(log, "sending", error))
+            _fail(pending, client_failed(log, "sending batches", error))
         else:
-            posted.add_done_callback(lambda answer: _pass_on(letter, answer))
+            posted.add_done_callback(lambda answer: _distribute_answers(pending, answer))
 
 
-def _request(letter: _Letter) -> ApiRequest[requests.PutResults]:
-    return requests.puts_together(letter.batches, timeout_ms=letter.timeout_ms)
+def _request(pending: _PendingRequest) -> ApiRequest[requests.PutResults]:
+    return requests.puts_together(pending.batches, timeout_ms=pending.timeout_ms)
 
 
-def _answer(letter: _Letter, error: MillstreamError) -> None:
-    for answer in letter.answers.values():
+def _fail(pending: _PendingRequest, error: MillstreamError) -> None:
+    for answer in pending.answers.values():
         if not answer.done():
             answer.set_result(error)
 
 
-def _pass_on(letter: _Letter, posted: "asyncio.Future[requests.PutResults | MillstreamError]") -> None:
+def _distribute_answers(
+    pending: _PendingRequest, posted: "asyncio.Future[requests.PutResults | MillstreamError]"
+) -> None:
     failure = posted.exception()
-    for where, answer in letter.answers.items():
+    for where, answer in pending.answers.items():
         if answer.done():
             continue
         if failure is not None:

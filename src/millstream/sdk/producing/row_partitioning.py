@@ -1,12 +1,12 @@
-"""Which partition each row of a chunk goes to; one source that runs compiled or plain, as `chunk`.
+"""Chooses the partition of each row of a chunk. One source runs compiled or as plain Python, like `chunk`.
 
-A row goes where it was told to; else by the hash it was given; else by its key, as the Java client does it; else by
-its message id, so that a retry meets its first copy; and the rest of a chunk goes to one partition, the next chunk's
-to the next.
+The first of these that a row has decides: its partition; its hash; its key, as in Kafka's Java client; its message id,
+so that a retry reaches the partition of its first copy. The other rows of a chunk go to one partition, and those of the
+next chunk to the next partition.
 """
 
 # mypy: allow-untyped-decorators, allow-any-generics, no-warn-return-any, disable-error-code=valid-type
-# Cython's decorators and C types mean nothing to mypy; what other modules call is annotated in its terms.
+# mypy does not know Cython's decorators and C types. Functions that other modules call have Python annotations.
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POSITIVE = cython.declare(cython.uint, 0x7FFFFFFF)
 @cython.boundscheck(False)
 @cython.exceptval(check=False)
 def _hashed(data: cython.p_const_uchar, length: cython.Py_ssize_t) -> cython.uint:
-    """The 32-bit MurmurHash2 with the Java client's seed."""
+    """Return the 32-bit MurmurHash2 with the Java client's seed."""
     mixed: cython.uint = SEED ^ cython.cast(cython.uint, length & MASK)
     word: cython.uint
     at: cython.Py_ssize_t = 0
@@ -62,12 +62,12 @@ def _by_bytes(data: bytes, count: cython.Py_ssize_t) -> cython.Py_ssize_t:
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit MurmurHash2 of `data` with the Java client's seed, as an unsigned number."""
+    """Return the 32-bit MurmurHash2 of `data` with the Java client's seed, as an unsigned number."""
     return _hashed(data, len(data))
 
 
 def partition_for(key: bytes, count: cython.Py_ssize_t) -> int:
-    """The partition of a message with this key, in a topic of so many partitions."""
+    """Return the partition of a message with this key, in a topic with `count` partitions."""
     return _by_bytes(key, count)
 
 
@@ -80,7 +80,7 @@ def shares(
     count: cython.Py_ssize_t,
     turn: cython.Py_ssize_t,
 ) -> dict[int, list[int]]:
-    """For each partition that gets any, its rows in order; `count` partitions, `turn` for rows that nothing decides."""
+    """Return the rows of each partition, in order. Rows without partition, hash, key and id go to partition `turn`."""
     found: dict = {}
     row: cython.Py_ssize_t
     partition: cython.Py_ssize_t
@@ -90,7 +90,7 @@ def shares(
             partition = partitions[row]
         elif hashes is not None and hashes[row] is not None:
             chosen: Any = hashes[row]
-            partition = chosen % count  # Python's: not negative, however large the hash.
+            partition = chosen % count  # Python's modulo is never negative, and accepts any integer.
         elif keys is not None and keys[row] is not None:
             key: bytes = keys[row]
             partition = _by_bytes(key, count)
@@ -105,7 +105,7 @@ def shares(
 
 
 def picked(column: list[Any] | None, rows: list[int] | None) -> Any:
-    """What the column has for these rows; all of it where there are none."""
+    """Return the column's values of these rows; the whole column if `rows` is None."""
     if column is None or rows is None:
         return column
     row: cython.Py_ssize_t
@@ -127,10 +127,10 @@ def sorted_by_key(
     count: cython.Py_ssize_t,
     turn: cython.Py_ssize_t,
 ) -> tuple[array, list[int]]:
-    """The rows from `start` on, before `end`, of an Arrow column of keys, those of partition 0 first, in order; and
-    where each partition's end. Rows without a key go to `turn`.
+    """Sort rows `start` to `end` (exclusive) of an Arrow key column by partition, keeping their order.
 
-    ValueError when the column has fewer rows, or leads out of its data.
+    Returns the sorted row indexes and the end of each partition's share. Rows without a key go to partition `turn`.
+    Raises ValueError if the column has fewer rows, or if its offsets are outside its data.
     """
     ends: cython.const[cython.longlong][::1] = offsets
     bits: cython.const[cython.uchar][::1] = NO_BITS if validity is None else validity
@@ -156,7 +156,7 @@ def sorted_by_key(
         if validity is None or (bits[at >> 3] >> (at & 7)) & 1:
             low, high = ends[at], ends[at + 1]
             if low < 0 or high < low or high > limit:
-                raise ValueError("an Arrow column's offsets lead out of its data")
+                raise ValueError("an Arrow column's offsets are outside its data")
             partition = (_span(bytes_of, low, high) & POSITIVE) % count
         chosen_at[row] = partition
         place_of[partition + 1] += 1

@@ -1,1 +1,1 @@
-"""Push subscriptions: their requests, and the engine below the public class."""
+"""The engine of push subscriptions, below the public class, and its requests."""

@@ -1,53 +1,43 @@
-"""What can be said to a subscription, and what its engine is told of it."""
+"""Defines the options of subscriptions, and validates them into the settings of the engine."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 
+from millstream.model import start_words
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_choice, check_number, check_partitions, check_text
-from millstream.sdk.consuming.decoding import Values
-from millstream.sdk.consuming.start_positions import Hint, StartPositions
-from millstream.sdk.requests import LATEST
+from millstream.sdk.consuming.start_positions import Hint, StartPositions, reader_start
+from millstream.sdk.reader_defaults import AUTO_COMMIT_S, SHARE_PERCENT, WINDOW_BYTES, WINDOW_MESSAGES
 from millstream.sdk.time_arguments import Time, Times
+from millstream.sdk.value_formats import Values
 from millstream.seams.entropy import Entropy
 from millstream.wire.subscribe import BEGINNING, END, NOWHERE
 
-WINDOW_MESSAGES = 10_000
-WINDOW_BYTES = 4 * 1024 * 1024
-SHARE_PERCENT = 50
-AUTO_COMMIT_S = 5.0
-
 _NUMBERS = ("window_messages", "window_bytes", "share_percent")
-_GONE = {"beginning": BEGINNING, "latest": END, "error": NOWHERE}
+_GONE = {start_words.BEGINNING: BEGINNING, start_words.LATEST: END, "error": NOWHERE}
 
 
-class SubscriptionOptions(TypedDict, total=False):
-    """All of them can be left out."""
+class SubscriptionBaseOptions(TypedDict, total=False):
+    """The options of `client.subscription`, which describes them, except the one that decides the values' type."""
 
     partitions: Sequence[int] | None
-    """Which partitions of its topics are sent; None for all, also those that are added later."""
-    start: Hint
-    """Where it begins: "beginning", "latest" (as without), an offset, a dict of offsets, or a time. With a group only
-    where the group has committed nothing."""
+    start: Hint | None
     group: str | None
-    """Where what is finished is kept, and gone on from; it must have no members."""
     window_messages: int
-    """How many messages each broker may send before they are finished (10000)."""
     window_bytes: int
-    """How many bytes (4 MiB); a larger batch is sent when nothing else is under way."""
     share_percent: int
-    """Once the window is full: how much of it must be finished before more is sent (50)."""
     auto_commit: Time | None
-    """How long finished messages wait, at most, before the group is told (5 s); None leaves all that to `commit()`."""
-    values: Values
-    """What to make of values: nothing, `str`, "json", a msgspec type, a pydantic model, or a function
-    of bytes."""
     when_gone: str
-    """Where to go on when messages are removed before they are sent: "beginning", "latest", or "error" (as without)."""
+
+
+class SubscriptionOptions(SubscriptionBaseOptions, total=False):
+    """The options of a subscription as a dict, for `client.subscription(topics, **options)`. All are optional."""
+
+    values: Values
 
 
 class SubscriptionWindow(NamedTuple):
-    """How much may be under way from each broker, which knows what is allowed."""
+    """The limits of unfinished messages from each broker, which validates the values."""
 
     messages: int = WINDOW_MESSAGES
     size_bytes: int = WINDOW_BYTES
@@ -57,7 +47,7 @@ class SubscriptionWindow(NamedTuple):
 class StreamSettings(NamedTuple):
     window: SubscriptionWindow
     group_id: str | None
-    otherwise: int
+    when_gone: int
     entropy: Entropy
 
 
@@ -67,37 +57,37 @@ class SubscriptionEngineSettings(NamedTuple):
     start: StartPositions
     group_id: str | None
     window: SubscriptionWindow
-    otherwise: int
+    when_gone: int
     auto_commit_s: float | None
-    """How long finished messages of a group wait for more of them; None leaves committing to the caller."""
+    """The longest time until finished messages are committed; None leaves commits to the caller."""
 
 
 def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOptions) -> SubscriptionEngineSettings:
-    """INVALID_SETTING, naming it, for what makes no sense; TypeError for what there is not."""
-    unknown = sorted(set(options) - set(SubscriptionOptions.__annotations__))
-    if unknown:
-        known = ", ".join(SubscriptionOptions.__annotations__)
-        raise TypeError(f"a subscription has no option {unknown[0]!r}; there are {known}")
+    """Validate the options.
+
+    Raises INVALID_SETTING, naming the option, for an invalid value.
+    """
     if not topics:
         raise MillstreamError(ErrorCode.INVALID_SETTING, "a subscription needs a topic")
     gone = options.get("when_gone", "error")
+    gone = start_words.start_word(gone) or gone if isinstance(gone, str) else gone
     check_choice("when_gone", gone, _GONE)
     auto_commit = options.get("auto_commit", AUTO_COMMIT_S)
     group_id = options.get("group")
     if group_id is not None:
-        check_text("group", group_id, 1, NAME_MAX)
+        check_text("group", group_id, least=1, most=NAME_MAX)
     window = SubscriptionWindow(
         options.get("window_messages", WINDOW_MESSAGES),
         options.get("window_bytes", WINDOW_BYTES),
         options.get("share_percent", SHARE_PERCENT),
     )
     for name, number, most in zip(_NUMBERS, window, (INT32_MAX, INT32_MAX, 100), strict=True):
-        check_number(name, number, 0, most)
+        check_number(name, number, least=0, most=most)
     check_partitions(options.get("partitions"))
     return SubscriptionEngineSettings(
         topics,
         options.get("partitions"),
-        StartPositions(options.get("start", "latest"), times, "start", LATEST),
+        reader_start(options.get("start"), group_id, times),
         group_id,
         window,
         _GONE[gone],

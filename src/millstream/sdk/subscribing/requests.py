@@ -1,10 +1,10 @@
-"""The requests of subscribers, with answers as plain values."""
+"""Builds the requests of subscriptions, and decodes their answers."""
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.sdk.responses import refusal
 from millstream.sdk.subscribing.options import SubscriptionWindow
@@ -21,12 +21,13 @@ def subscribe(
     places: Mapping[TopicPartition, int],
     window: SubscriptionWindow,
     group_id: str | None,
-    otherwise: int,
-    topic_ids: Mapping[str, UUID] | None = None,
+    when_gone: int,
+    topic_ids: Mapping[str, TopicId] | None = None,
 ) -> ApiRequest[Delivered]:
-    """Stands. An error of the whole is in its value, as it is in whatever follows the answer.
+    """Build a standing Subscribe request: the broker sends deliveries after its response.
 
-    With the ids of the topics: of these, and of no others that have their names by now.
+    An error of the whole subscription is a field of the response or of a later delivery, not an exception. With
+    `topic_ids` the broker refuses a topic of the same name with another id.
     """
     ids = topic_ids or {}
     fields = {
@@ -34,7 +35,7 @@ def subscribe(
         "window_messages": window.messages,
         "window_bytes": window.size_bytes,
         "share_percent": window.share_percent,
-        "otherwise": otherwise,
+        "otherwise": when_gone,
         "topics": [topic | {"topic_id": ids.get(topic["name"], NO_TOPIC_ID)} for topic in _by_topic(places)],
     }
 
@@ -47,7 +48,7 @@ def subscribe(
 def commit(
     subscription_id: int, offsets: Mapping[TopicPartition, int], metadata: str = ""
 ) -> ApiRequest[dict[TopicPartition, MillstreamError]]:
-    """The refusals, partition by partition; what is not among them is committed."""
+    """Build a commit request; its response maps refused partitions to errors. All other partitions are committed."""
     fields = {"subscription_id": subscription_id, "member_id": "", "topics": _by_topic(offsets, metadata=metadata)}
 
     def decode(version: int, frame: memoryview, start: int) -> dict[TopicPartition, MillstreamError] | MillstreamError:
@@ -66,7 +67,7 @@ def commit(
 
 
 def unsubscribe(subscription_id: int) -> ApiRequest[None]:
-    """Nothing of the subscription comes behind the answer."""
+    """Build an Unsubscribe request; the broker sends no deliveries after its response."""
 
     def decode(version: int, frame: memoryview, start: int) -> MillstreamError | None:
         answer = read_response(UNSUBSCRIBE.name, version, frame, start)

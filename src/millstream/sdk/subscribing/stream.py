@@ -1,18 +1,17 @@
-"""One subscription at one broker: a request that stands, on a connection that nobody else uses.
+"""Implements one subscription at one broker: a standing request on a connection of its own.
 
-A stream ends once, whatever the reason, and tells its owner; what was received of it and not handed out is then asked
-for anew, by another stream. So what a client holds is never more than its window.
+A stream ends once, for any reason, and reports that to its owner. Messages that were received and not delivered are
+then requested again by another stream. So a client never holds more than its window.
 
-Invariants, for each partition: acknowledged <= finished <= handed out <= received, all of them offsets. Of what was
-received and not acknowledged, whatever is finished is committed once it is the share that the broker waits for.
+Invariants, for the offsets of each partition: acknowledged <= finished <= delivered <= received. Finished messages are
+committed once they are the share of the unacknowledged messages that the broker waits for.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
-from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
@@ -21,6 +20,8 @@ from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.cluster import Cluster
 from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
+from millstream.sdk.feed.fetched_chunk import FetchedChunk
+from millstream.sdk.feed.partition_feed import PartitionFeed
 from millstream.sdk.responses import refusal
 from millstream.sdk.subscribing import requests
 from millstream.sdk.subscribing.options import StreamSettings
@@ -32,45 +33,34 @@ CHECK_TIMEOUT_S = 10.0
 log = logging.getLogger("millstream.sdk.subscription")
 
 
-class Arrived(NamedTuple):
-    """Whole batches of one partition, unopened; the first may begin before `position`."""
-
-    stream: "SubscriptionStream"
-    where: TopicPartition
-    position: int
-    next_offset: int
-    stored: memoryview
-
-
 class StreamOwner(NamedTuple):
-    """Whom a stream tells."""
+    """The callbacks by which a stream reports to its owner."""
 
-    arrived: Callable[[Arrived], None]
+    arrived: Callable[[FetchedChunk], None]
     refused: Callable[["SubscriptionStream", TopicPartition, MillstreamError], None]
-    """Nothing more of this partition comes."""
+    """The broker sends nothing more of this partition."""
     ended: Callable[["SubscriptionStream", MillstreamError], None]
-    """Nothing more comes."""
+    """The stream has ended."""
     failed: Callable[[MillstreamError], None]
-    """A commit was refused for good."""
+    """A commit failed with an error that a retry cannot fix."""
 
 
 class SubscriptionStream:
     def __init__(
         self,
         address: Address,
-        places: Mapping[TopicPartition, int],
-        topic_ids: Mapping[str, UUID],
+        feeds: Sequence[PartitionFeed],
         settings: StreamSettings,
         owner: StreamOwner,
     ) -> None:
-        self.places = dict(places)
-        """Where each partition goes on: behind what was received."""
+        self.places = {feed.where: feed.offset for feed in feeds}
+        """The offset after the last received message, for each partition."""
         self._address = address
-        self._topic_ids = topic_ids
+        self._feeds = {feed.where: feed for feed in feeds}
         self._settings = settings
         self._owner = owner
-        self._finished = dict(places)
-        self._acknowledged = dict(places)
+        self._finished = dict(self.places)
+        self._acknowledged = dict(self.places)
         self._held = AsyncExitStack()
         self._connection: BrokerConnection | None = None
         self._id = -1
@@ -79,11 +69,10 @@ class SubscriptionStream:
         self._is_over = False
 
     async def open(self, cluster: Cluster, deadline: Deadline) -> None:
-        """Subscribe; raises when the broker refuses, or is not there."""
+        """Subscribe; raises if the broker refuses or cannot be reached."""
         settings = self._settings
-        request = requests.subscribe(
-            self.places, settings.window, settings.group_id, settings.otherwise, self._topic_ids
-        )
+        topic_ids = {where.topic: feed.topic_id for where, feed in self._feeds.items()}
+        request = requests.subscribe(self.places, settings.window, settings.group_id, settings.when_gone, topic_ids)
         try:
             self._connection = await self._held.enter_async_context(cluster.polling(self._address, deadline))
             timeout_s = cluster.timeout_s(deadline)
@@ -105,14 +94,18 @@ class SubscriptionStream:
         await self._held.aclose()
 
     def end(self, error: MillstreamError) -> None:
-        """It is of no use any longer."""
+        """End the stream with this error, and report that to the owner."""
         if not self._is_over:
             self._is_over = True
             if self._connection is not None:
                 self._connection.close()
             self._owner.ended(self, error)
 
-    # What comes.
+    def release(self, where: TopicPartition) -> None:
+        """Ignore further deliveries of this partition."""
+        del self.places[where]
+
+    # Deliveries.
 
     def _deliver(self, delivered: Delivered | MillstreamError) -> None:
         if self._is_over:
@@ -130,33 +123,42 @@ class SubscriptionStream:
         if where not in self.places:
             return
         if row.error:
-            del self.places[where]
+            self.release(where)
             self._owner.refused(self, where, refusal(row.error, str(where), row.message))
             return
         if row.position > self.places[where]:
             self._pass_over(where, row.position)
         self.places[where] = row.next_offset
         if row.records:
-            assert isinstance(row.records, memoryview), "a frame is read as it came"
-            self._owner.arrived(Arrived(self, where, row.position, row.next_offset, row.records))
+            assert isinstance(row.records, memoryview), "a delivery's records are a view of its frame"
+            feed = self._feeds[where]
+            self._owner.arrived(
+                FetchedChunk(
+                    feed,
+                    row.position,
+                    next_offset=row.next_offset,
+                    stored=row.records,
+                    high_watermark=row.high_watermark,
+                )
+            )
 
     def _pass_over(self, where: TopicPartition, position: int) -> None:
-        """What lies before is gone: nobody will finish it."""
+        """Skip offsets whose messages were removed before the broker sent them: no caller will finish them."""
         if self._finished[where] == self.places[where]:
             self._finished[where] = position
         if self._acknowledged[where] == self.places[where]:
             self._acknowledged[where] = position
 
-    # What is done with.
+    # Commits.
 
     def finish(self, where: TopicPartition, offset: int, *, now: bool = False) -> None:
-        """Everything before `offset` is done with; committed when that is due, or now."""
+        """Mark everything before `offset` as finished; start a commit if one is due, or if `now` is set."""
         if where in self._finished:
             self._finished[where] = max(self._finished[where], offset)
         self.settle(now=now)
 
     def settle(self, *, now: bool = False) -> None:
-        """Begin to commit, where there is something that is due; or anything, now."""
+        """Start a commit if enough is finished; with `now`, if anything is finished."""
         if self._is_over or self._committing is not None:
             return
         due, outstanding = self._due()
@@ -164,7 +166,7 @@ class SubscriptionStream:
             self._committing = asyncio.get_running_loop().create_task(self._commit_finished())
 
     def check(self) -> None:
-        """See whether the broker still knows of it: a connection that nobody sends on may have died in silence."""
+        """Send an empty commit to check that the broker still serves the stream: an idle connection may be dead."""
         if not self._is_over and self._checking is None:
             self._checking = asyncio.get_running_loop().create_task(self._check())
 
@@ -174,11 +176,11 @@ class SubscriptionStream:
         except MillstreamError as error:
             self.end(error)
         except Exception as error:
-            self.end(client_failed(log, "asking whether the broker is there", error))
+            self.end(client_failed(log, "liveness check of a broker", error))
         self._checking = None
 
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float, metadata: str = "") -> None:
-        """Commit these; raises the first refusal, or the end of the stream."""
+        """Commit these offsets; raises the first refusal, or NETWORK_EXCEPTION if the stream has ended."""
         if self._connection is None or self._is_over:
             raise MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"the subscription at {self._address} is over")
         refused = await self._connection.request(requests.commit(self._id, offsets, metadata), timeout_s)
@@ -190,13 +192,13 @@ class SubscriptionStream:
             raise next(iter(refused.values()))
 
     def _due(self) -> tuple[int, int]:
-        """Messages that are finished and not acknowledged, and all that are not."""
+        """Return the number of finished and of all received offsets that are not acknowledged."""
         due = sum(self._finished[where] - self._acknowledged[where] for where in self.places)
         return due, sum(end - self._acknowledged[where] for where, end in self.places.items())
 
     async def _commit_finished(self) -> None:
         try:
-            await self._commit_until_heard()
+            await self._commit_with_retries()
         except MillstreamError as error:
             failure = error
         except Exception as error:
@@ -208,7 +210,7 @@ class SubscriptionStream:
         self._committing = None
         self._owner.failed(failure)
 
-    async def _commit_until_heard(self) -> None:
+    async def _commit_with_retries(self) -> None:
         attempts = Attempts(self._settings.entropy, Deadline(COMMIT_TIMEOUT_S))
         while not self._is_over:
             try:

@@ -1,4 +1,7 @@
-"""What all public classes that block are made of: `aio/facade.py`, with the waiting done on the client's own thread."""
+"""Defines the base classes of the public blocking classes. Waiting happens on the client's own thread.
+
+`aio/facade.py` has the same classes for asyncio.
+"""
 
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -18,7 +21,7 @@ Make = TypeVar("Make", bound=Callable[..., object])
 
 
 class EngineHandle:
-    """A public class, or a part of one, that lives as long as `lifecycle`."""
+    """Base of public classes and their parts: passes calls to an engine while `lifecycle` is open."""
 
     def __init__(self, portal: Portal, context: ClientContext, lifecycle: Lifecycle) -> None:
         self._portal = portal
@@ -29,14 +32,14 @@ class EngineHandle:
         return f"<{type(self).__name__} of {self._context}, {self._lifecycle}>"
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the engine's work; CLIENT_CLOSED or CLIENT_MISUSED when this may not be used any more."""
+        """Run a coroutine of the engine; raises CLIENT_CLOSED after close and CLIENT_MISUSED after a fork."""
         if self._lifecycle.over is not None:
             work.close()
             raise self._lifecycle.refusal()
         return self._portal.run(work)
 
     def _call(self, make: Callable[[], T]) -> T:
-        """What `make` gives, called on the event loop; for what does not wait."""
+        """Call `make` on the event loop and return its result. `make` must not wait."""
         self._lifecycle.check()
         return self._portal.call(make)
 
@@ -45,18 +48,22 @@ class EngineHandle:
 
     @property
     def closed(self) -> bool:
+        """True after `close()`, and in a forked child process."""
         return self._lifecycle.over is not None
 
 
 class Facade(EngineHandle):
-    """A public class with an end of its own: a client, or something that a client made."""
+    """Base of public classes that can be closed: the client and the objects it creates."""
 
     def close(self) -> None:
-        """End it, and what it made, after what is under way; a second time only waits for the first to be through."""
+        """Finish pending work and close this object and everything it created.
+
+        A second call waits until the first call has finished.
+        """
         if self._lifecycle.over is None:
             self._portal.run(self._lifecycle.close())
         elif not self._lifecycle.has_ended:
-            with suppress(MillstreamError):  # The client may end in the same moment, and with it whoever waits.
+            with suppress(MillstreamError):  # The client may close at the same time, which ends this wait.
                 self._portal.run(self._lifecycle.ended())
 
     def __enter__(self) -> Self:
@@ -73,5 +80,5 @@ class Facade(EngineHandle):
 
 
 def opening(make: Make) -> Make:
-    """What is opened by a call that blocks can be used with `with` as it is."""
+    """Return the function unchanged: the result of a blocking call can be used with `with` directly."""
     return make

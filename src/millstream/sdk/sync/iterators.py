@@ -1,5 +1,5 @@
 # Written by scripts/sync.py from aio/iterators.py: change that, and run it again.
-"""Reads as one of a group with iterators: the coordinator says what is whose, and how far the group is."""
+"""The iterator reader reads topics with iterators, which the group's coordinator issues to each member."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -8,6 +8,7 @@ from typing import Unpack
 from millstream.model.roles import Role
 from millstream.sdk.arguments import INT32_MAX, check_kind, check_number, named_topics, place
 from millstream.sdk.client_context import ClientContext
+from millstream.sdk.connection.outage import ConnectionHealth
 from millstream.sdk.iterating.engine import IteratorEngine
 from millstream.sdk.iterating.options import IteratorOptions, engine_settings
 from millstream.sdk.iterating.requests import (
@@ -23,15 +24,17 @@ from millstream.sdk.time_arguments import Time
 
 
 class Iterators(Reader):
-    """Made by `client.iterators`. Use `with`, or `close()` it, which leaves the group.
+    """Reads topics with iterators, as a member of a group. Create it with `client.iterators`.
+
+    Use `with` or call `close()`, which leaves the group.
 
         with client.iterators("orders", group="reports") as iterators:
             for batch in iterators:
                 for message in batch.messages:
                     ...
 
-    The loop commits a batch when the next is asked for. Who wants to say more than that uses `get`, `read` and
-    `commit`. It is for one task at a time (without `async`: one thread).
+    The loop commits a batch when the caller requests the next one. For full control use `get`, `read` and `commit`
+    instead. Only one task or thread may use the object at a time.
     """
 
     def __init__(
@@ -43,21 +46,21 @@ class Iterators(Reader):
         **options: Unpack[IteratorOptions],
     ) -> None:
         self.group = group
-        """Whose client it is."""
+        """The group that it belongs to."""
         self.topics = named_topics(topics)
-        """What the loop reads."""
-        asking = context.asking(Role.CONSUMER)
-        settings = engine_settings(context.times, asking.entropy, group, self.topics, options)
+        """The topics that the loop reads."""
+        caller = context.new_caller(Role.CONSUMER)
+        settings = engine_settings(context.times, caller.entropy, group, self.topics, options)
         self.client_id = settings.client_id
-        """What the group knows it by."""
+        """The name under which the group knows this client."""
         context.lifecycle.check()
-        self._engine = portal.call(partial(IteratorEngine, asking, settings))
-        lifecycle = context.adopt("client of iterators", asking, lambda: self._engine.close(self._is_done))
+        self._engine = portal.call(partial(IteratorEngine, caller, settings))
+        lifecycle = context.adopt("client of iterators", caller, lambda: self._engine.close(self._is_done))
         super().__init__(portal, context, lifecycle)
 
     @property
     def membership(self) -> IteratorMembership | None:
-        """What the coordinator said last; None before the client has joined."""
+        """The membership in the coordinator's last answer; None before the client has joined."""
         return self._engine.membership
 
     def __repr__(self) -> str:
@@ -66,50 +69,55 @@ class Iterators(Reader):
         owned = "closed" if self.closed else owned
         return f"<Iterators of {self.client_id!r} in group {self.group!r}, {owned}>"
 
+    def health(self) -> ConnectionHealth:
+        """Return whether the brokers are reachable, since when, and the reason if not."""
+        return self._call(self._engine.health)
+
     # The group.
 
     def join(self, *, timeout: Time = 30.0) -> IteratorMembership:
-        """Become a member of the group; `with` does it, and so does the loop.
+        """Join the group. `with` and the loop call it.
 
-        What is read is shared out when an iterator is asked for.
+        Joining assigns no partitions: the first `get` for a topic makes this client a reader of that topic.
         """
         return self._do(self._engine.join(self._span_s(timeout)))
 
     def heartbeat(self, *, timeout: Time = 30.0) -> IteratorMembership:
-        """What the client may get iterators of now. Beats go by themselves: this is for who wants to know."""
+        """Return the partitions that this client owns now. Heartbeats are sent automatically after `join`."""
         return self._do(self._engine.heartbeat(self._span_s(timeout)))
 
     def leave(self, *, timeout: Time = 30.0) -> None:
-        """Be no longer a member; `close()` does it."""
+        """Leave the group; `close()` calls it."""
         self._do(self._engine.leave(self._span_s(timeout)))
 
     # Single iterators.
 
     def get(self, topic: str, partition: int, *, timeout: Time = 30.0) -> GroupIterator:
-        """The iterator of a partition, from where the group is: the one in flight, if there is one.
+        """Return an iterator of a partition from the group's offset; the one in flight, if there is one.
 
-        NOT_OWNER when the partition is another client's, or about to become this one's: the first call for a topic
-        makes the client one of its readers, and `heartbeat` says what it has.
+        The first call for a topic makes this client a reader of the topic and starts a rebalance. Raises NOT_OWNER
+        until the partition is assigned to this client; `heartbeat` returns the assigned partitions.
         """
         return self._do(self._engine.get(place(topic, partition), self._span_s(timeout)))
 
     def list(self, *, everybody: bool = False, timeout: Time = 30.0) -> Sequence[ListedIterator]:
-        """What this client has in flight, or all clients of the group."""
+        """Return the iterators in flight of this client, or of all clients of the group."""
         return self._do(self._engine.in_flight(everybody, self._span_s(timeout)))
 
     def read(self, iterator: GroupIterator, *, wait: Time = 5.0) -> IteratorBatch:
-        """The messages of an iterator, from the server of its partition; waits so long for the first.
+        """Read the messages of an iterator from its partition's broker; waits for the first one for up to `wait`.
 
-        ITERATOR_EXPIRED past its time in flight, FENCED_ITERATOR when somebody else has been given the partition.
+        Raises ITERATOR_EXPIRED after the iterator's time limit, and FENCED_ITERATOR if the partition has been assigned
+        to another client.
         """
         check_kind("iterator", iterator, GroupIterator)
         return self._do(self._engine.read(iterator, self._span_s(wait, "wait")))
 
     def commit(self, batch: IteratorBatch, read: int | None = None, *, timeout: Time = 30.0) -> IteratorCommit:
-        """So many of its messages were read, or all: the group goes on behind them. With the next iterator, if the
-        partition stays the client's.
+        """Commit the first `read` messages of a batch, or all of them.
 
-        NOT_OWNER when it is another client's, ITERATOR_SETTLED when it was committed or issued again since.
+        The result has the next iterator if the partition stays assigned to this client. Raises NOT_OWNER if another
+        client owns the partition, and ITERATOR_SETTLED if the iterator was committed before or issued again.
         """
         check_kind("batch", batch, IteratorBatch)
         _check_count("read", read)
@@ -118,7 +126,7 @@ class Iterators(Reader):
     # The loop.
 
     def __iter__(self) -> Iterator[IteratorBatch]:
-        """Batches of whatever is the client's, for ever; each is committed when the next is asked for."""
+        """Iterate over batches of the assigned partitions, without an end. Requesting a batch commits the last one."""
         return self._each()
 
     def _each(self) -> Iterator[IteratorBatch]:
@@ -128,12 +136,15 @@ class Iterators(Reader):
                 yield batch
 
     def poll(self, timeout: Time | None = 5.0) -> IteratorBatch | None:
-        """The next batch, and the one before is committed; None when none has come in time. None waits for ever."""
+        """Commit the previous batch and return the next one; None if no message arrived within `timeout`.
+
+        `timeout=None` waits without a limit.
+        """
         timeout_s = None if timeout is None else self._span_s(timeout)
         return self._do(self._engine.next_batch(timeout_s))
 
     def finish(self, read: int | None = None) -> None:
-        """Commit so many messages of the batch that `poll` or the loop gave last, or all, without asking for more."""
+        """Commit the first `read` messages of the last batch of `poll` or the loop, or all, without reading more."""
         _check_count("read", read)
         self._do(self._engine.settle(read))
 
@@ -143,4 +154,4 @@ class Iterators(Reader):
 
 def _check_count(name: str, count: int | None) -> None:
     if count is not None:
-        check_number(name, count, 0, INT32_MAX)
+        check_number(name, count, least=0, most=INT32_MAX)

@@ -1,12 +1,14 @@
-"""The thread behind a client that blocks: one event loop, on which everything the client does runs.
+"""Runs the event loop of a blocking client on a thread of its own.
 
-Invariants:
-- The thread is started when it is first needed and ends with the client: closed, garbage, or when the process exits.
-  A client that was not closed is closed then, so that what it holds is sent, as far as a few seconds allow.
-- Nothing that runs on it ends it, whatever it raises: others use it too.
-- Nobody waits for what will not run: what was handed over is done, or given up when the thread ends.
-- It is a daemon, and nothing waits for it without a limit, so that no process hangs in it at its exit.
-- In a forked child the thread does not exist; nobody tries to end it there.
+Guarantees:
+- The thread starts on first use. It ends when the client is closed or garbage collected, or when the process exits. A
+  client that was not closed is closed then, which sends its buffered messages within a few seconds.
+- No exception of a coroutine or callback ends the thread, because other callers use it too.
+- No caller waits for a coroutine that will not run: a submitted coroutine completes, or is cancelled when the thread
+  ends.
+- A coroutine whose caller was interrupted has ended when the caller goes on, unless it takes longer than `CANCEL_S`.
+- The thread is a daemon, and every wait for it has a timeout, so that a process does not hang at exit.
+- The thread does not exist in a forked child process, and the child does not try to stop it.
 """
 
 import asyncio
@@ -21,13 +23,13 @@ from typing import Any, TypeVar
 from millstream.model.errors import ErrorCode, MillstreamError
 
 T = TypeVar("T")
-Farewell = Callable[[], Coroutine[Any, Any, None]]
+CloseClient = Callable[[], Coroutine[Any, Any, None]]
 
-FAREWELL_S = 10.0
-"""How long a client that nobody closed may take to close."""
+CLOSE_TIMEOUT_S = 10.0
+"""Timeout for closing a client that the application did not close."""
 CANCEL_S = 1.0
-JOIN_S = FAREWELL_S + 2 * CANCEL_S
-"""How long the end of the thread is waited for."""
+JOIN_S = CLOSE_TIMEOUT_S + 2 * CANCEL_S
+"""Timeout for joining the thread."""
 
 NAME = "millstream-client"
 
@@ -38,7 +40,7 @@ class Portal:
     """Runs coroutines on the thread's event loop for callers in any other thread."""
 
     callers_wait = True
-    """Whether callers may be held up where they are."""
+    """Whether a call may block its thread."""
 
     def __init__(self) -> None:
         self._starting = threading.Lock()
@@ -46,42 +48,46 @@ class Portal:
         self._thread: threading.Thread | None = None
         self._finalizer: Callable[[], object] | None = None
         self._waiting: set[Future[Any]] = set()
-        self._farewell: Farewell | None = None
+        self._close_client: CloseClient | None = None
 
-    def at_end(self, farewell: Farewell) -> None:
-        """Await this, for a while, before the thread ends, however that comes; it must not hold the portal."""
-        self._farewell = farewell
+    def at_end(self, close_client: CloseClient) -> None:
+        """Await this with a timeout before the thread ends. The function must not hold a reference to the portal."""
+        self._close_client = close_client
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The work's result; when the caller is interrupted, the work is cancelled.
+        """Run a coroutine on the event loop and return its result. An interrupt of the caller cancels the coroutine.
 
-        CLIENT_MISUSED on the portal's own thread, where waiting would never end; CLIENT_CLOSED when it ends meanwhile.
+        Raises CLIENT_MISUSED on the portal's own thread, where waiting would deadlock, and CLIENT_CLOSED if the portal
+        closes meanwhile.
         """
         try:
             loop = self._enter()
         except BaseException:
             work.close()
             raise
-        try:
-            future = asyncio.run_coroutine_threadsafe(work, loop)
-        except RuntimeError:
-            work.close()
-            raise _closed() from None
-        self._waiting.add(future)
-        if loop.is_closed():
-            future.cancel()
-        try:
+        future: Future[T] | None = None
+        try:  # A signal handler may raise at any line.
+            try:
+                future = asyncio.run_coroutine_threadsafe(work, loop)
+            except RuntimeError:
+                work.close()
+                raise _closed() from None
+            self._waiting.add(future)
+            if loop.is_closed():
+                future.cancel()
             return future.result()
         except CancelledError:
             raise _closed() from None
         except BaseException:
-            future.cancel()
+            if future is None or not future.done():
+                _cancel(work, loop)
             raise
         finally:
-            self._waiting.discard(future)
+            if future is not None:
+                self._waiting.discard(future)
 
     def call(self, make: Callable[[], T]) -> T:
-        """What `make` gives, called on the event loop."""
+        """Call `make` on the event loop and return its result."""
 
         async def call() -> T:
             return make()
@@ -89,7 +95,7 @@ class Portal:
         return self.run(call())
 
     def close(self) -> None:
-        """End the thread; what still runs on it is cancelled. Nothing on the thread itself, which would not wait."""
+        """Stop the thread and cancel what still runs on it. On the thread itself this does nothing."""
         if self._finalizer is not None and threading.current_thread() is not self._thread:
             self._finalizer()
 
@@ -100,20 +106,42 @@ class Portal:
                 loop = self._loop or self._start()
         if threading.current_thread() is self._thread:
             text = (
-                "a callback of a client that blocks runs on the client's own thread and must not wait there; "
-                "hand the work to another thread"
+                "a callback of a blocking client runs on the client's own thread and must not block it; "
+                "make this call in another thread"
             )
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, text)
         return loop
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = _new_event_loop()
-        target = threading.Thread(target=_live, args=(loop, self._waiting, self._farewell), name=NAME, daemon=True)
+        target = threading.Thread(
+            target=_run_thread, args=(loop, self._waiting, self._close_client), name=NAME, daemon=True
+        )
         target.start()
         self._finalizer = weakref.finalize(self, _end, loop, target, os.getpid())
         self._thread = target
         self._loop = loop
         return loop
+
+
+def _cancel(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel a coroutine, whether its task has begun or not, and wait until it has ended."""
+    ended = threading.Event()
+
+    def cancel() -> None:
+        task = next((task for task in asyncio.all_tasks(loop) if task.get_coro() is work), None)
+        if task is None:
+            work.close()
+            ended.set()
+            return
+        task.add_done_callback(lambda _: ended.set())
+        task.cancel()
+
+    try:
+        loop.call_soon_threadsafe(cancel)
+    except RuntimeError:
+        return  # The loop is closed, and has cancelled its tasks.
+    ended.wait(CANCEL_S)
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
@@ -124,11 +152,11 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _live(loop: asyncio.AbstractEventLoop, waiting: set[Future[Any]], farewell: Farewell | None) -> None:
+def _run_thread(loop: asyncio.AbstractEventLoop, waiting: set[Future[Any]], close_client: CloseClient | None) -> None:
     try:
         _run(loop)
-        if farewell is not None:
-            loop.run_until_complete(_say(farewell))
+        if close_client is not None:
+            loop.run_until_complete(_close_with_timeout(close_client))
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()
@@ -142,21 +170,21 @@ def _live(loop: asyncio.AbstractEventLoop, waiting: set[Future[Any]], farewell: 
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Until the loop is stopped: SystemExit and its like, which leave it, were raised by one of many who use it."""
+    """Run the loop until it is stopped. SystemExit and similar exceptions of one callback leave it running."""
     while True:
         try:
             loop.run_forever()
             return
         except BaseException:
-            _log.exception("something tried to end the client's thread, which goes on")
+            _log.exception("exception in a callback ignored; the client's thread continues")
 
 
-async def _say(farewell: Farewell) -> None:
+async def _close_with_timeout(close_client: CloseClient) -> None:
     try:
-        async with asyncio.timeout(FAREWELL_S):
-            await farewell()
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await close_client()
     except Exception as error:
-        _log.warning("a client that nobody closed did not end well: %s", error or type(error).__name__)
+        _log.warning('closing an unclosed client failed error="%s"', error or type(error).__name__)
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int) -> None:
@@ -166,8 +194,8 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int
     if threading.current_thread() is not thread:
         thread.join(JOIN_S)
         if thread.is_alive():
-            _log.warning("the thread of a client did not end in %g s; it is left behind", JOIN_S)
+            _log.warning("client thread did not stop; abandoned timeout_s=%g", JOIN_S)
 
 
 def _closed() -> MillstreamError:
-    return MillstreamError(ErrorCode.CLIENT_CLOSED, "this client was closed meanwhile")
+    return MillstreamError(ErrorCode.CLIENT_CLOSED, "this client was closed while a call was waiting")

@@ -1,5 +1,5 @@
 # Written by scripts/sync.py from aio/reader.py: change that, and run it again.
-"""What all who read have in common: `with` starts them, and tells how what they had in work came to its end."""
+"""Defines the base class of all readers: `with` starts them and finishes delivered messages at a clean exit."""
 
 from types import TracebackType
 from typing import Self
@@ -8,13 +8,13 @@ from millstream.sdk.sync.facade import Facade
 
 
 class Reader(Facade):
-    """A public class that reads from the moment it is entered."""
+    """Base of consumers, subscriptions and iterator readers, which `with` starts."""
 
     _is_done = False
-    """Whether everything that was handed out is finished."""
+    """Whether all delivered messages are finished."""
 
     def _begin(self) -> None:
-        """What `with` waits for."""
+        """Start reading; `with` awaits it."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -29,5 +29,5 @@ class Reader(Facade):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._is_done = error is None  # Otherwise what is in work may be half done.
+        self._is_done = error is None  # After an exception the last message may be half processed.
         super().__exit__(kind, error, trace)

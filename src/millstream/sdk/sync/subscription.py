@@ -1,16 +1,17 @@
 # Written by scripts/sync.py from aio/subscription.py: change that, and run it again.
-"""Is sent messages by the brokers, as fast as it finishes them."""
+"""The push subscription receives messages that brokers send as fast as the caller finishes them."""
 
 from collections import deque
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Generic, Unpack
 
 from millstream.model.names import TopicPartition
 from millstream.model.roles import Role
 from millstream.records.message import Message
 from millstream.sdk.arguments import TEXT_MAX, check_text, named_topics, offsets_by_place, place
 from millstream.sdk.client_context import ClientContext
+from millstream.sdk.connection.outage import ConnectionHealth
 from millstream.sdk.consuming.decoding import decode_some, decoder
 from millstream.sdk.consuming.message_batch import MessageBatch
 from millstream.sdk.subscribing.engine import DeliveredMessages, SubscriptionEngine
@@ -18,18 +19,19 @@ from millstream.sdk.subscribing.options import SubscriptionOptions, engine_setti
 from millstream.sdk.sync.facade import Portal
 from millstream.sdk.sync.reader import Reader
 from millstream.sdk.time_arguments import Time
+from millstream.sdk.value_formats import V_co
 
 
-class Subscription(Reader):
-    """Made by `client.subscription`. Use `with`, iterate over it, or `close()` it.
+class Subscription(Reader, Generic[V_co]):
+    """Receives messages that brokers push. Create it with `client.subscription`; use `with` or call `close()`.
 
         with client.subscription("orders", start="beginning") as subscription:
             for message in subscription:
                 ...
 
-    The brokers send without being asked, as long as no more than the window is under way; what was handed out counts
-    as finished when more is asked for, and makes room for more. Messages of one partition come in the order of their
-    offsets, each once, also when connections are lost. It is for one task at a time (without `async`: one thread).
+    Each broker sends messages without requests until the window of unfinished messages is full. Delivered messages
+    count as finished when the caller requests more, which makes room in the window. Messages of one partition arrive in
+    offset order, each once, also across reconnects. Only one task or thread may use a subscription at a time.
     """
 
     def __init__(
@@ -40,19 +42,20 @@ class Subscription(Reader):
         **options: Unpack[SubscriptionOptions],
     ) -> None:
         self.topics = named_topics(topics)
-        """What it is sent."""
+        """The topics that it receives."""
         self.group = options.get("group")
-        """Who keeps its place; None for one that keeps it by itself."""
+        """The group that stores its offsets; None for a subscription that tracks its own position."""
         self._decode = decoder(options.get("values"))
-        self._portion: DeliveredMessages | None = None
-        self._left: deque[Message] = deque()
-        self._handed = 1
-        """How many messages were handed out at once, and are in work until more is asked for."""
+        self._delivery: DeliveredMessages | None = None
+        self._untaken: deque[Message] = deque()
+        self._in_work = 1
+        """Number of messages of the last call; they are in work until the caller requests more."""
         settings = engine_settings(context.times, self.topics, options)
-        asking = context.asking(Role.CONSUMER)
+        caller = context.new_caller(Role.CONSUMER)
         context.lifecycle.check()
-        self._engine = portal.call(partial(SubscriptionEngine, asking, settings))
-        super().__init__(portal, context, context.adopt("subscription", asking, self._end, lambda: self._left.clear()))
+        self._engine = portal.call(partial(SubscriptionEngine, caller, settings))
+        lifecycle = context.adopt("subscription", caller, self._end, lambda: self._untaken.clear())
+        super().__init__(portal, context, lifecycle)
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f" for group {self.group!r}"
@@ -60,65 +63,69 @@ class Subscription(Reader):
         return f"<Subscription to {', '.join(self.topics)}{group}, {state}>"
 
     def start(self) -> None:
-        """Subscribe; `with` does it, and otherwise the first that is asked for."""
+        """Subscribe at the brokers. `with` calls it; without `with` the first read does."""
         self._do(self._engine.start())
 
     # Reading.
 
-    def __iter__(self) -> Iterator[Message]:
-        """Messages one by one, for ever."""
+    def __iter__(self) -> "Iterator[Message[V_co]]":
+        """Iterate over single messages, without an end."""
         return self._each()
 
-    def _each(self) -> Iterator[Message]:
+    def _each(self) -> "Iterator[Message[V_co]]":
         while True:
-            take, decode = self._left.popleft, self._decode
-            self._handed = 1
+            take, decode = self._untaken.popleft, self._decode
+            self._in_work = 1
             try:
                 while True:
                     yield take() if decode is None else decode(take())
             except IndexError:
-                pass  # There are no more here.
-            self._bring(None)
+                pass  # The delivery is used up.
+            self._next_delivery(None)
 
-    def batches(self) -> Iterator[MessageBatch]:
-        """What comes of each partition at a time, for ever."""
+    def batches(self) -> Iterator[MessageBatch[V_co]]:
+        """Iterate over batches, each with messages of one partition, without an end."""
         while True:
             batch = self.poll_batch(None)
             if batch is not None:
                 yield batch
 
-    def poll(self, timeout: Time | None = 5.0) -> list[Message]:
-        """The next messages of whichever partition has some; empty when none has come in time. None waits for ever.
+    def poll(self, timeout: Time | None = 5.0) -> "list[Message[V_co]]":
+        """Return the next messages of one partition; the list is empty if no message arrived within `timeout`.
 
-        Failures that pass are waited out. Raised is what will not: a topic or a group that is refused, messages that
-        were removed before they came (OFFSET_OUT_OF_RANGE, unless `when_gone` says otherwise) or are damaged, a value
-        that cannot be decoded (UNDECODABLE_VALUE; the next call goes on behind it).
+        `timeout=None` waits without a limit. Transient failures are retried. Permanent failures are raised: a refused
+        topic or group, messages removed before they were sent (OFFSET_OUT_OF_RANGE, unless `when_gone` is set), damaged
+        messages, a value that cannot be decoded (UNDECODABLE_VALUE; the next call continues after it).
         """
         self._lifecycle.check()
-        if not self._left:
-            self._bring(timeout)
-        messages = list(self._left)
-        self._left.clear()
+        if not self._untaken:
+            self._next_delivery(timeout)
+        messages = list(self._untaken)
+        self._untaken.clear()
         if self._decode is not None:
-            self._handed = 1
-            messages = decode_some(self._decode, messages, self._left)
-        self._handed = len(messages)
+            self._in_work = 1
+            messages = decode_some(self._decode, messages, self._untaken)
+        self._in_work = len(messages)
         return messages
 
-    def poll_batch(self, timeout: Time | None = 5.0) -> MessageBatch | None:
-        """As `poll`, with where they come from; None when none has come in time."""
+    def poll_batch(self, timeout: Time | None = 5.0) -> MessageBatch[V_co] | None:
+        """Return the messages of `poll` with their partition and the next offset; None if none arrived in time."""
         messages = self.poll(timeout)
-        if not messages or self._portion is None:
+        if not messages or self._delivery is None:
             return None
-        return MessageBatch(*self._portion.where, messages, self._portion.behind(self._taken))
+        return MessageBatch(*self._delivery.where, messages, self._delivery.behind(self._taken))
 
     def position(self, topic: str, partition: int) -> int | None:
-        """Where its next message of this partition begins; None for one that it is not sent."""
+        """Return the offset of the next message of this partition; None if it is not subscribed to."""
         where = place(topic, partition)
-        portion = self._portion
-        if portion is not None and portion.where == where:
-            return portion.behind(self._taken)
+        delivery = self._delivery
+        if delivery is not None and delivery.where == where:
+            return delivery.behind(self._taken)
         return self._engine.positions.get(where)
+
+    def health(self) -> ConnectionHealth:
+        """Return whether the brokers are reachable, since when, the reason if not, and the bytes not delivered yet."""
+        return self._call(self._engine.health)
 
     # Committing.
 
@@ -129,46 +136,47 @@ class Subscription(Reader):
         metadata: str = "",
         timeout: Time = 10.0,
     ) -> None:
-        """Everything up to a message, before these offsets, or that was handed out is done with: more may come.
+        """Mark messages as finished, which makes room in the window; with a group, also store the offsets.
 
-        With a group it is also where the group goes on, and kept when this returns. Needed only with
-        `auto_commit=None`; who commits less than the share of the window is sent no more.
+        `what` is a message (all messages of its partition up to it), a dict of offsets to continue at, or None (all
+        delivered messages). With a group the offsets are durable when this call returns. It is needed only with
+        `auto_commit=None`. Then brokers pause until the configured share of a full window is committed.
         """
         if isinstance(what, Message):
             offsets = {TopicPartition(what.topic, what.partition): what.offset + 1}
         elif what is None:
             offsets = dict(self._engine.positions)
-            if self._portion is not None:
-                offsets[self._portion.where] = self._portion.behind(self._taken)
+            if self._delivery is not None:
+                offsets[self._delivery.where] = self._delivery.behind(self._taken)
         else:
             offsets = offsets_by_place("what", what)
-        check_text("metadata", metadata, 0, TEXT_MAX)
+        check_text("metadata", metadata, least=0, most=TEXT_MAX)
         self._do(self._engine.commit(offsets, metadata, self._span_s(timeout)))
 
-    # How it is done.
+    # Implementation.
 
     @property
     def _taken(self) -> int:
-        """How many messages of its portion were handed out."""
-        return 0 if self._portion is None else len(self._portion.messages) - len(self._left)
+        """Number of messages of the delivery that the caller has taken."""
+        return 0 if self._delivery is None else len(self._delivery.messages) - len(self._untaken)
 
     @property
     def _finished(self) -> int:
-        """How many of them are done with for certain."""
-        return self._taken if self._is_done else max(0, self._taken - self._handed)
+        """Number of taken messages that are certainly finished."""
+        return self._taken if self._is_done else max(0, self._taken - self._in_work)
 
-    def _bring(self, timeout: Time | None) -> None:
-        """Have messages brought to hand; those that were there are finished."""
+    def _next_delivery(self, timeout: Time | None) -> None:
+        """Wait for the next delivery; the messages of the previous one are finished."""
         timeout_s = None if timeout is None else self._span_s(timeout)
-        done, self._portion = self._portion, None
-        portion = self._do(self._engine.next(timeout_s, done))
-        if portion is not None:
-            self._portion = portion
-            self._left = deque(portion.messages)
+        done, self._delivery = self._delivery, None
+        delivery = self._do(self._engine.next(timeout_s, done))
+        if delivery is not None:
+            self._delivery = delivery
+            self._untaken = deque(delivery.messages)
 
     def _end(self) -> Coroutine[Any, Any, None]:
-        end = self._engine.close(self._portion, self._finished)
-        self._left.clear()
+        end = self._engine.close(self._delivery, self._finished)
+        self._untaken.clear()
         return end
 
     def _begin(self) -> None:

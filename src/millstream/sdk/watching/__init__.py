@@ -1,1 +1,1 @@
-"""Reads at offsets that the caller keeps. All waiting reads of one partition share one push subscription."""
+"""Reads at offsets that the caller tracks. All waiting reads of one partition share one push subscription."""

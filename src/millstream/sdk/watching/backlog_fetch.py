@@ -1,54 +1,59 @@
-"""What lies further back is fetched: many questions on one connection to each broker, none of which waits there.
+"""Fetches messages that are older than the recent cache, without waiting, over one connection to each broker.
 
-Who waits may be answered together with others who asked the same: an answer that is a little old does no harm where
-the end is watched afterwards. Who does not wait is answered with what is there now.
+Waiting reads of the same offsets share one request. Its answer may be slightly old, which is harmless because the log
+end is watched afterwards. A read that does not wait sends a request of its own, so that its answer is current.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.records.batch import decode_messages, each_piece, unpacked
 from millstream.records.message import Message
+from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.sdk.connection.retrying_caller import PLACES_PER_REQUEST, RetryingCaller
-from millstream.sdk.consuming.batch_opening import HEAVY_BYTES
+from millstream.sdk.feed.fetched_chunk import FetchedChunk
+from millstream.sdk.feed.leader_call import Answers, ask_leaders
+from millstream.sdk.feed.partition_feed import FeedPosition, PartitionFeed
 from millstream.sdk.fetching import ahead
 from millstream.sdk.responses import FetchedBatches
-from millstream.sdk.watching.read_result import ReadResult, WatchLimits, from_on
+from millstream.sdk.watching.read_result import ReadResult, WatchLimits
 from millstream.sdk.watching.requests import fetch
 
+OPENED_AT_ONCE = 500
+"""Number of partitions whose answers are opened per step; the event loop can run other tasks between steps."""
+
 PIECE_BYTES = 32 * 1024
-"""As much is opened at once, and no more than is wanted: who reads few messages gets large answers all the same."""
+"""Answers are opened in pieces of this size, and only as many as the read needs: small reads get large answers too."""
 
 FETCHES_MAX = 32
-"""So many questions are under way at once; others wait for their turn."""
+"""The most requests in flight; others wait for a slot."""
 
 MORE_S = 1.0
-"""Who has so much more time than whoever asked asks again where that one failed."""
+"""A read retries a shared request that failed if its own deadline is later by more than this."""
 
-Portions = dict[TopicPartition, ReadResult]
+ReadResults = dict[TopicPartition, ReadResult]
 _Places = tuple[tuple[TopicPartition, int], ...]
 
 
 class _Shared(NamedTuple):
-    """A fetch for all who ask the same, and until when whoever began it tries."""
+    """A fetch shared by reads of the same offsets, with the deadline of the read that started it."""
 
-    task: asyncio.Task[Portions]
+    task: asyncio.Task[ReadResults]
     deadline: Deadline
 
     def has_failed_before(self, deadline: Deadline) -> bool:
-        """Whether it failed by what may pass, and somebody with this deadline has time left to see it pass."""
+        """True if it failed with a retriable error, and a read with this deadline has time for a retry."""
         error = None if self.task.cancelled() else self.task.exception()
         may_pass = isinstance(error, MillstreamError) and error.code.retriable
         return may_pass and deadline.left_s > self.deadline.left_s + MORE_S
 
-    def portions(self) -> Portions:
-        """For one of perhaps many: a copy, or an error of its own; CLIENT_CLOSED when it was given up."""
+    def results(self) -> ReadResults:
+        """Return a copy of the results, or raise a copy of the error; CLIENT_CLOSED if the task was cancelled."""
         if self.task.cancelled():
             raise MillstreamError(ErrorCode.CLIENT_CLOSED, "the client was closed")
         try:
@@ -69,10 +74,12 @@ class BacklogFetch:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def fetch(self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline) -> Portions:
-        """What is there now, about as many bytes in all as the limits allow; the first places have them first.
+    async def fetch(
+        self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline
+    ) -> ReadResults:
+        """Fetch what exists now, about as many bytes as the limits allow in all; earlier partitions are served first.
 
-        OFFSET_OUT_OF_RANGE for a place before the beginning; nothing for one that is not reached.
+        Raises OFFSET_OUT_OF_RANGE for an offset before the log start. An offset after the log end gives no messages.
         """
         attempts = Attempts(self._asking.entropy, deadline)
         while True:
@@ -83,49 +90,75 @@ class BacklogFetch:
                 if error.code is not ErrorCode.CORRUPT_MESSAGE or not await attempts.again(error):
                     raise
 
-    async def _fetch(self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline) -> Portions:
-        portions: Portions = {}
-        # Each question may bring as much as the limits allow, so that there are no more of them than there must be.
-        answers = await self._asking.leaders(offsets, partial(fetch, limits), deadline, at_once=PLACES_PER_REQUEST)
-        for where, found in answers.items():
-            if found is None:
-                found = await ahead(self._asking, where, offsets[where], deadline)
-            portions[where] = await self._opened(where, offsets[where], found, limits)
-        return portions
+    async def _fetch(
+        self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline
+    ) -> ReadResults:
+        results: ReadResults = {}
+        feeds = [PartitionFeed(where, offset) for where, offset in offsets.items()]
+        # Each request may return as much as the limits allow, so few requests with many partitions are best.
+        for at in range(0, len(feeds), PLACES_PER_REQUEST):
+            some = feeds[at : at + PLACES_PER_REQUEST]
+            answers = await self._answers(some, limits, deadline)
+            for number, feed in enumerate(some, 1):
+                if number % OPENED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                found = answers[feed.where]
+                if found is None:
+                    found = await ahead(self._asking, feed.where, feed.offset, deadline)
+                results[feed.where] = await self._opened(feed, found, limits)
+        return results
 
-    async def _opened(
-        self, where: TopicPartition, offset: int, found: FetchedBatches, limits: WatchLimits
-    ) -> ReadResult:
-        """No more of it than is wanted; CORRUPT_MESSAGE when it is damaged."""
+    async def _answers(
+        self, feeds: Sequence[PartitionFeed], limits: WatchLimits, deadline: Deadline
+    ) -> dict[TopicPartition, FetchedBatches | None]:
+        """Fetch at the offsets of these feeds from their leaders."""
+        cluster = self._asking.cluster
+
+        async def ask(
+            leader: Address, positions: Mapping[TopicPartition, FeedPosition]
+        ) -> Answers[FetchedBatches | None]:
+            connection = await cluster.to(leader, deadline)
+            return await connection.request(fetch(limits, positions), cluster.timeout_s(deadline))
+
+        return await ask_leaders(self._asking, feeds, ask, deadline)
+
+    async def _opened(self, feed: PartitionFeed, found: FetchedBatches, limits: WatchLimits) -> ReadResult:
+        """Open as much of the response as the limits need; raises CORRUPT_MESSAGE if it is damaged."""
         messages: list[Message] = []
-        size_bytes, next_offset = 0, offset
+        size_bytes, next_offset = 0, feed.offset
         try:
-            for stored, end, is_packed in each_piece(found.batches, offset, PIECE_BYTES):
-                whole = stored
-                if is_packed and len(stored) >= HEAVY_BYTES:
-                    whole = memoryview(await self._asking.workers.run(partial(unpacked, stored)))
-                messages += from_on(decode_messages(whole, *where, packed_bytes=len(stored)), offset)
-                size_bytes, next_offset = size_bytes + len(whole), end
+            for chunk in FetchedChunk.each(feed, found, PIECE_BYTES):
+                parts = [chunk]
+                if chunk.is_packed:
+                    parts = await self._asking.workers.run(
+                        partial(chunk.unpacked, piece_bytes=PIECE_BYTES, read_bytes=PIECE_BYTES)
+                    )
+                for part in parts:
+                    messages += part.open()
+                    size_bytes += part.size_bytes
+                next_offset = chunk.next_offset
                 if len(messages) >= limits.messages or size_bytes >= limits.size_bytes:
                     break
         except MillstreamError as error:
-            raise MillstreamError(error.code, f"{where}: {error.detail}") from error
-        return ReadResult(*where, messages, next_offset, found.log_start_offset, found.high_watermark)
+            raise MillstreamError(error.code, f"{feed.where}: {error.detail}") from error
+        return ReadResult(*feed.where, messages, next_offset, found.log_start_offset, found.high_watermark)
 
-    async def share(self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline) -> Portions:
-        """As `fetch`, together with all who ask the same meanwhile, each for as long as it has time itself."""
+    async def share(
+        self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline
+    ) -> ReadResults:
+        """Fetch like `fetch`, sharing the request with other reads of the same offsets; each keeps its own deadline."""
         key = (tuple(sorted(offsets.items())), limits)
         while (other := self._shared.get(key)) is not None:
             await asyncio.wait([other.task], timeout=deadline.left_s)
             if not other.task.done():
                 raise _late(offsets)
             if not other.has_failed_before(deadline):
-                return other.portions()
+                return other.results()
         task = asyncio.get_running_loop().create_task(self.fetch(offsets, limits, deadline), name="shared fetch")
         task.add_done_callback(partial(self._answered, key))
         own = self._shared[key] = _Shared(task, deadline)
         await asyncio.wait([task])
-        return own.portions()
+        return own.results()
 
     @asynccontextmanager
     async def _slot(self, deadline: Deadline) -> AsyncIterator[None]:
@@ -133,18 +166,20 @@ class BacklogFetch:
             async with asyncio.timeout(deadline.left_s):
                 await self._slots.acquire()
         except TimeoutError:
-            raise MillstreamError(ErrorCode.REQUEST_TIMED_OUT, "too many reads are under way at once") from None
+            raise MillstreamError(
+                ErrorCode.REQUEST_TIMED_OUT, "timed out waiting for other reads of this client"
+            ) from None
         try:
             yield
         finally:
             self._slots.release()
 
-    def _answered(self, key: tuple[_Places, WatchLimits], task: "asyncio.Task[Portions]") -> None:
+    def _answered(self, key: tuple[_Places, WatchLimits], task: "asyncio.Task[ReadResults]") -> None:
         del self._shared[key]
         if not task.cancelled():
-            task.exception()  # Marks it as seen: all who asked may be gone.
+            task.exception()  # Keeps asyncio from logging it: all waiting reads may have been cancelled.
 
 
 def _late(offsets: Mapping[TopicPartition, int]) -> MillstreamError:
     places = ", ".join(map(str, list(offsets)[:3])) + (", ..." if len(offsets) > 3 else "")
-    return MillstreamError(ErrorCode.REQUEST_TIMED_OUT, f"{places}: the brokers have not answered in time")
+    return MillstreamError(ErrorCode.REQUEST_TIMED_OUT, f"{places}: the brokers did not answer in time")

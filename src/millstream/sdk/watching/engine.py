@@ -1,45 +1,49 @@
-"""Reads below the client's public methods: plain asyncio code on one event loop, which keeps nobody's place.
+"""Implements the client's reads, below its public methods, as asyncio code on one event loop; it tracks no positions.
 
-What was delivered a moment ago is taken from memory. What lies further back is fetched (see `backlog_fetch`). Who is at
-the end, or beyond it, waits for a watch (see `partition_watch`): all who wait for a partition share one, and all
-watches at a broker one connection (see `watch_connection`). So whoever waits is a future and an entry in a heap, and
-costs the brokers nothing.
+- Messages that were delivered a moment ago are read from memory (`recent_cache`).
+- Older messages are fetched (`backlog_fetch`).
+- A read at the log end, or after it, waits for a watch (`partition_watch`). All waiting reads of a partition share one
+  watch, and all watches at a broker share one connection (`watch_connection`).
 
-Invariant: a watch of `_watches` is at a link, or in `_homeless` and looked after by the one task that finds out who
-leads its partition. Whoever waits for another is woken.
+So a waiting read is one future and one heap entry, and costs the brokers nothing.
+
+Invariant: each watch in `_watches` has a connection, or it is in `_unopened`, where the one finder task opens it when
+its feed is due. Guarantee: a read that waits for a watch is woken when the watch fails.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.names import TopicPartition
+from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.model.waiters import Cancel
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
+from millstream.sdk.feed.feed_set import FeedSet
+from millstream.sdk.feed.partition_feed import FeedRules
 from millstream.sdk.time_arguments import Times
-from millstream.sdk.watching.backlog_fetch import BacklogFetch, Portions
+from millstream.sdk.watching.backlog_fetch import BacklogFetch, ReadResults
 from millstream.sdk.watching.partition_watch import PartitionWatch
 from millstream.sdk.watching.read_positions import Position, find_offsets
 from millstream.sdk.watching.read_result import WatchLimits, share_out
 from millstream.sdk.watching.recent_cache import RecentCache
-from millstream.sdk.watching.watch_connection import LinkOwner, WatchConnection, is_final
+from millstream.sdk.watching.watch_connection import WatchConnection
 
 LINGER_S = 10.0
-"""How long a partition is watched after the last who wanted it: mostly, there is a next poll."""
+"""The time that a watch is kept after its last use, because a reader usually polls again."""
 
 TICK_S = 1.0
 SETTLE_TICKS = 5
 CHECK_TICKS = 15
-LOOK_UP_S = 10.0
-TOPICS_PER_REQUEST = 1_000
 _STABLE_S = 5.0
-"""What has gone well for so long does not count as a repetition when it fails."""
-_EVER_S = 1e9
+"""A watch that was open for this long resets the backoff: its failure is not a repeated one."""
+
+_RULES = FeedRules(missing_attempts=1)
+"""A missing topic is reported to waiting reads at once."""
 
 _log = logging.getLogger("millstream.sdk.watching")
 
@@ -51,20 +55,18 @@ class WatchEngine:
         self._cluster = asking.cluster
         self._loop = asyncio.get_running_loop()
         self._cache = cache or RecentCache()
-        self._behind = BacklogFetch(asking)
+        self._backlog = BacklogFetch(asking)
         self._watches: OrderedDict[TopicPartition, PartitionWatch] = OrderedDict()
-        """Those that were used last come last."""
+        """The watches in order of their last use, the most recent last."""
         self._links: dict[Address, WatchConnection] = {}
-        self._owner = LinkOwner(self._lost, self._failed)
-        self._homeless: dict[PartitionWatch, None] = {}
+        self._feeds = FeedSet(asking, _RULES)
+        self._unopened: dict[PartitionWatch, None] = {}
         self._finding: asyncio.Task[None] | None = None
-        self._attempts: Attempts | None = None
-        self._stable_at_s = 0.0
         self._ticking: asyncio.TimerHandle | None = None
         self._ticks = 0
 
     async def close(self) -> None:
-        """Who still waits is told that the client was closed."""
+        """End all watches; waiting reads raise CLIENT_CLOSED."""
         for watch in list(self._watches.values()):
             self._failed(watch, MillstreamError(ErrorCode.CLIENT_CLOSED, "the client was closed"))
         if self._ticking is not None:
@@ -72,7 +74,7 @@ class WatchEngine:
         if self._finding is not None:
             self._finding.cancel()
             await asyncio.gather(self._finding, return_exceptions=True)
-        await self._behind.close()
+        await self._backlog.close()
         for link in self._links.values():
             await link.close()
 
@@ -80,12 +82,12 @@ class WatchEngine:
 
     async def read(
         self, places: Mapping[TopicPartition, Position], limits: WatchLimits, wait_s: float, timeout_s: float
-    ) -> Portions:
-        """What is there at these places, or what comes first at any of them within the wait; a portion for each.
+    ) -> ReadResults:
+        """Return a result for each position; if none has messages, wait up to `wait_s` for the first ones.
 
-        Nothing is said twice and nothing left out, whatever becomes of brokers and connections meanwhile: failures
-        that may pass are waited out, for up to `timeout_s` beside the wait. OFFSET_OUT_OF_RANGE for a place before the
-        beginning; one that is not reached is waited for.
+        The results have no gaps and no duplicates, across reconnects and leader changes. Retriable failures are
+        retried for up to `timeout_s` in addition to the wait. Raises OFFSET_OUT_OF_RANGE for an offset before the log
+        start; a read of an offset after the log end waits.
         """
         until, deadline = Deadline(wait_s), Deadline(wait_s + timeout_s)
         offsets = self._turned(await find_offsets(self._asking, self._times, places, deadline))
@@ -94,22 +96,22 @@ class WatchEngine:
             is_over = until.is_over
             found = await self._look(offsets, limits, deadline, waits=wait_s > 0)
             ends = {where: found[where].next_offset for where in offsets}
-            if any(portion.messages for portion in found.values()) or (is_over and ends == offsets):
+            if any(result.messages for result in found.values()) or (is_over and ends == offsets):
                 shared = share_out({where: found[where] for where in offsets}, limits)
                 return {where: shared[where] for where in places}
             if ends != offsets:
-                offsets = ends  # Only removed messages and marks lay there.
+                offsets = ends  # These offsets hold only removed messages and control records.
                 continue
-            del found, ends  # Who waits holds as little as can be.
-            if await self._wait(offsets, until, deadline):
+            del found, ends  # A waiting read holds as little memory as possible.
+            if await self._wait(offsets, until):
                 attempts = None
             elif attempts is None:
                 attempts = Attempts(self._asking.entropy, until)
             else:
-                await attempts.pause()  # Fetches find nothing where a watch has: not for long, one may hope.
+                await attempts.pause()  # The watch knows of messages that the fetch did not return yet.
 
     def _turned(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """In an order of their own for each read: where not all have room, who comes first has the most."""
+        """Rotate the partitions randomly: if the limits do not allow all, the first ones get the most."""
         if len(places) == 1:
             return dict(places)
         rows = list(places.items())
@@ -118,34 +120,34 @@ class WatchEngine:
 
     async def _look(
         self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline, *, waits: bool
-    ) -> Portions:
-        """What is at hand, or is fetched. Who waits need not ask where a watch knows that there is nothing."""
-        found: Portions = {}
+    ) -> ReadResults:
+        """Return results from the cache, or fetch them. A waiting read sends no request if the watch is at the end."""
+        found: ReadResults = {}
         unknown: dict[TopicPartition, int] = {}
         for where, offset in offsets.items():
             watch = self._watches.get(where)
-            portion = None if watch is None else watch.take(offset, limits)
-            if portion is None and waits and watch is not None and watch.is_live and offset >= watch.position:
-                portion = watch.nothing(offset)
-            if portion is None or watch is None:
+            result = None if watch is None else watch.take(offset, limits)
+            if result is None and waits and watch is not None and watch.is_live and offset >= watch.position:
+                result = watch.nothing(offset)
+            if result is None or watch is None:
                 unknown[where] = offset
             else:
-                found[where] = portion
+                found[where] = result
                 self._use(watch)
         if unknown:
-            fetch = self._behind.share if waits else self._behind.fetch
+            fetch = self._backlog.share if waits else self._backlog.fetch
             found |= await fetch(unknown, limits, deadline)
         return found
 
     # Waiting.
 
-    async def _wait(self, offsets: Mapping[TopicPartition, int], until: Deadline, deadline: Deadline) -> bool:
-        """Until there is news of one of the places, or the wait is over; False, at once, where there is some already.
+    async def _wait(self, offsets: Mapping[TopicPartition, int], until: Deadline) -> bool:
+        """Wait until a partition has news or the time is over; return false at once if one has news already.
 
-        Raises why one of them cannot be watched.
+        Raises the error of a watch that failed.
         """
         for where, offset in offsets.items():
-            await self._watch(where, offset, deadline)
+            self._watch(where, offset)
         waits = [(self._watches.get(where), offset) for where, offset in offsets.items()]
         news: asyncio.Future[None] = self._loop.create_future()
         wake = partial(_wake, news)
@@ -154,6 +156,8 @@ class WatchEngine:
             for watch, offset in waits:
                 if watch is None or (watch.is_live and offset < watch.position):
                     return False
+                is_found = watch.source is not None or (watch in self._unopened and self._finding is not None)
+                assert is_found, "a watch has a connection, or the finder opens one"
                 cancels.append(watch.wait(offset, wake))
             timer = self._loop.call_later(until.left_s, wake)
             cancels.append(timer.cancel)
@@ -166,18 +170,17 @@ class WatchEngine:
                 raise MillstreamError(watch.failure.code, watch.failure.detail)
         return True
 
-    async def _watch(self, where: TopicPartition, offset: int, deadline: Deadline) -> None:
-        """Have it watched, for one who waits at this offset."""
+    def _watch(self, where: TopicPartition, offset: int) -> None:
+        """Make sure that a watch for a read at this offset exists."""
         watch = self._watches.get(where)
         if watch is not None and watch.is_overtaken(offset):
-            self._forget(watch)  # Another begins at the end; nobody wants what lies between.
+            self._forget(watch)  # A new watch starts at the log end; no read needs the messages in between.
         if where not in self._watches:
-            address = await self._cluster.leader(*where, deadline)
-            if where not in self._watches:
-                watch = self._watches[where] = PartitionWatch(where, self._cache, self._loop.time())
-                self._link(address).open(watch)
-                if self._ticking is None:
-                    self._ticking = self._loop.call_later(TICK_S, self._tick)
+            feed = self._feeds.add(where, 0, NO_TOPIC_ID)
+            watch = self._watches[where] = PartitionWatch(feed, self._cache, self._loop.time())
+            self._look_for(watch)
+            if self._ticking is None:
+                self._ticking = self._loop.call_later(TICK_S, self._tick)
         self._use(self._watches[where])
 
     def _use(self, watch: PartitionWatch) -> None:
@@ -188,64 +191,62 @@ class WatchEngine:
     def _link(self, address: Address) -> WatchConnection:
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = WatchConnection(self._cluster, address, self._owner)
+            link = self._links[address] = WatchConnection(self._cluster, address, self._lost)
         return link
 
-    # What becomes of watches.
+    # Watches.
 
     def _failed(self, watch: PartitionWatch, error: MillstreamError) -> None:
         self._forget(watch)
         watch.fail(error)
 
     def _lost(self, watch: PartitionWatch, error: MillstreamError) -> None:
-        """Its broker is gone, or leads no longer: whoever waits waits on, and a new one is looked for."""
-        _log.debug("%s is looked for: %s", watch.where, error)
+        """Look for a new broker: the old one is unreachable or not the leader any more. Waiting reads keep waiting."""
+        _log.debug('watch lost topic=%s partition=%d error="%s"', *watch.where, error)
+        if self._loop.time() - watch.opened_s >= _STABLE_S:
+            self._feeds.answered([watch.where], ())
         watch.lose()
-        self._cluster.forget(watch.where.topic)
-        self._homeless[watch] = None
+        self._feeds.failed([watch.feed], error)
+        if watch.feed.gives_up:
+            self._failed(watch, error)
+            return
         if self._finding is None:
-            _log.info("watching again: %s", error)
+            _log.info('watches lost, opening them again error="%s"', error)
+        self._look_for(watch)
+
+    def _look_for(self, watch: PartitionWatch) -> None:
+        self._unopened[watch] = None
+        if self._finding is None:
             self._finding = self._loop.create_task(self._find(), name="finding what is watched")
 
     def _forget(self, watch: PartitionWatch) -> None:
         self._watches.pop(watch.where, None)
-        self._homeless.pop(watch, None)
-        if watch.feed is not None:
-            watch.feed.end()
+        self._unopened.pop(watch, None)
+        self._feeds.remove(watch.where)
+        if watch.source is not None:
+            watch.source.end()
         watch.lose()
 
     async def _find(self) -> None:
-        """Until each of the homeless is at a link."""
+        """Run the finder: look up leaders and open watches until none is left in `_unopened`."""
         try:
-            while self._homeless:
-                if self._attempts is None or self._loop.time() >= self._stable_at_s:
-                    self._attempts = Attempts(self._asking.entropy, Deadline(_EVER_S))
-                await self._attempts.pause()
-                self._stable_at_s = self._loop.time() + _STABLE_S
-                try:
-                    await self._find_leaders(list(self._homeless), Deadline(LOOK_UP_S))
-                except MillstreamError as error:
-                    _log.debug("what is watched cannot be looked for: %s", error)
+            while self._unopened:
+                self._feeds.look()
+                await self._feeds.find_leaders()
+                for watch in list(self._unopened):
+                    feed = watch.feed
+                    if feed.gives_up and feed.error is not None:
+                        self._failed(watch, feed.error)
+                    elif feed.leader is not None:
+                        del self._unopened[watch]
+                        self._link(feed.leader).open(watch)
+                if self._unopened and self._feeds.due_s is not None:
+                    await asyncio.sleep(max(0.0, self._feeds.due_s - self._loop.time()))
         finally:
             self._finding = None
 
-    async def _find_leaders(self, watches: Sequence[PartitionWatch], deadline: Deadline) -> None:
-        topics = list(dict.fromkeys(watch.where.topic for watch in watches))
-        for at in range(0, len(topics), TOPICS_PER_REQUEST):
-            await self._cluster.refresh(topics[at : at + TOPICS_PER_REQUEST], deadline)
-        for watch in watches:
-            try:
-                address = await self._cluster.leader(*watch.where, deadline)
-            except MillstreamError as error:
-                if is_final(error):
-                    self._failed(watch, error)
-            else:
-                if watch in self._homeless:
-                    del self._homeless[watch]
-                    self._link(address).open(watch)
-
     def _tick(self) -> None:
-        """Once a second, while anything is watched."""
+        """Do the periodic work, once a second while there are watches."""
         now_s = self._loop.time()
         self._ticks += 1
         self._cache.expire(now_s)

@@ -1,4 +1,4 @@
-"""Where to read, as callers say it: an offset for each partition, found where it is said otherwise."""
+"""Converts the positions of a read to offsets; positions like "beginning" or a time are looked up."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -18,16 +18,18 @@ Position = int | str | float | datetime | timedelta
 async def find_offsets(
     asking: RetryingCaller, times: Times, places: Mapping[TopicPartition, Position], deadline: Deadline
 ) -> dict[TopicPartition, int]:
-    """INVALID_SETTING for what is no place."""
+    """Return an offset for each partition; raises INVALID_SETTING for an invalid position."""
     if not places:
-        raise MillstreamError(ErrorCode.INVALID_SETTING, "a read needs a place")
+        raise MillstreamError(ErrorCode.INVALID_SETTING, "a read needs at least one partition")
     alike: dict[str, list[TopicPartition]] = {}
-    for where, said in places.items():
-        alike.setdefault(repr(said), []).append(where)
+    for where, given in places.items():
+        alike.setdefault(repr(given), []).append(where)
     found: dict[TopicPartition, int] = {}
     for some in alike.values():
         position: Any = places[some[0]]
         if isinstance(position, Mapping):
-            raise MillstreamError(ErrorCode.INVALID_SETTING, f"offset={position!r}: a partition has one place")
+            raise MillstreamError(
+                ErrorCode.INVALID_SETTING, f"offset={position!r}: a read has one position for a partition"
+            )
         found |= await StartPositions(position, times, "offset").find(asking, some, deadline)
     return {where: found[where] for where in places}

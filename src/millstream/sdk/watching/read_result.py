@@ -1,4 +1,4 @@
-"""What a read gives: messages of a partition from a place that the caller keeps, and where to go on."""
+"""Defines the result of a read, its limits, and how partitions share the limits of one read."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ _offset = attrgetter("offset")
 
 
 class ReadResult(NamedTuple):
-    """Messages of one partition in order, from the place asked for on; none when none came in time.
+    """Messages of one partition in offset order; empty if none arrived in time.
 
-    `next_offset` is where to go on. It may be further than behind the last message: places of removed messages and of
-    marks hold none.
+    `next_offset` is the offset of the next read. It may be greater than the last message's offset plus one, because
+    removed messages and control records take offsets too.
     """
 
     topic: str
@@ -25,27 +25,27 @@ class ReadResult(NamedTuple):
     messages: list[Message]
     next_offset: int
     log_start_offset: int
-    """The first place that is still there, when this was read."""
+    """The partition's log start offset at the time of the read."""
     high_watermark: int
-    """The end of the partition, when this was read."""
+    """The partition's high watermark at the time of the read."""
 
 
 class WatchLimits(NamedTuple):
-    """What one read gives at most; bytes are those of keys, values and headers, and the first message fits always."""
+    """The limits of one read. Bytes count keys, values and headers; the first message is returned in any case."""
 
     messages: int
     size_bytes: int
 
     @classmethod
-    def checked(cls, messages: int, size_bytes: int) -> "WatchLimits":
-        """INVALID_SETTING for what limits nothing sensibly."""
-        check_number("max_messages", messages, 1, INT32_MAX)
-        check_number("max_bytes", size_bytes, 1, INT32_MAX)
+    def checked(cls, *, messages: int, size_bytes: int) -> "WatchLimits":
+        """Make limits; raises INVALID_SETTING if one is out of its range."""
+        check_number("max_messages", messages, least=1, most=INT32_MAX)
+        check_number("max_bytes", size_bytes, least=1, most=INT32_MAX)
         return cls(messages, size_bytes)
 
 
 def from_on(messages: list[Message], offset: int) -> list[Message]:
-    """Those at `offset` and behind."""
+    """Return the messages from `offset` on."""
     if not messages or messages[0].offset >= offset:
         return messages
     return messages[bisect_left(messages, offset, key=_offset) :]
@@ -56,31 +56,31 @@ def size_of(message: Message) -> int:
     return size + sum(len(key) + len(value or b"") for key, value in message.headers)
 
 
-def cut(portion: ReadResult, limits: WatchLimits) -> ReadResult:
-    """As much of it as the limits allow."""
-    messages = portion.messages
+def cut(result: ReadResult, limits: WatchLimits) -> ReadResult:
+    """Cut a result to the limits."""
+    messages = result.messages
     sizes = list(accumulate(map(size_of, messages[: limits.messages])))
     count = max(bisect_right(sizes, limits.size_bytes), min(1, len(sizes)))
     if count == len(messages):
-        return portion
-    return portion._replace(messages=messages[:count], next_offset=messages[count].offset)
+        return result
+    return result._replace(messages=messages[:count], next_offset=messages[count].offset)
 
 
-def share_out(portions: Mapping[TopicPartition, ReadResult], limits: WatchLimits) -> dict[TopicPartition, ReadResult]:
-    """All of them within the limits: one after the other gets an even share of what is left."""
+def share_out(results: Mapping[TopicPartition, ReadResult], limits: WatchLimits) -> dict[TopicPartition, ReadResult]:
+    """Cut the results to the limits in all: each in turn gets an even share of what is left."""
     given: dict[TopicPartition, ReadResult] = {}
-    left, rest = limits, sum(bool(portion.messages) for portion in portions.values())
-    for where, portion in portions.items():
-        given[where] = portion
-        if portion.messages:
-            given[where] = _cut_or_none(portion, WatchLimits(-(-left.messages // rest), -(-left.size_bytes // rest)))
+    left, rest = limits, sum(bool(result.messages) for result in results.values())
+    for where, result in results.items():
+        given[where] = result
+        if result.messages:
+            given[where] = _cut_or_none(result, WatchLimits(-(-left.messages // rest), -(-left.size_bytes // rest)))
             taken = given[where].messages
             left = WatchLimits(left.messages - len(taken), left.size_bytes - sum(map(size_of, taken)))
             rest -= 1
     return given
 
 
-def _cut_or_none(portion: ReadResult, limits: WatchLimits) -> ReadResult:
+def _cut_or_none(result: ReadResult, limits: WatchLimits) -> ReadResult:
     if limits.messages > 0 and limits.size_bytes > 0:
-        return cut(portion, limits)
-    return portion._replace(messages=[], next_offset=portion.messages[0].offset)
+        return cut(result, limits)
+    return result._replace(messages=[], next_offset=result.messages[0].offset)

@@ -1,19 +1,20 @@
-"""The watches of one broker: a connection of their own, and on it a small subscription for each.
+"""Manages the watches of one broker: one connection, with a small push subscription for each watch.
 
-What comes is let in a window at a time. More is asked for only where somebody waits for it: a partition that is written
-to faster than anybody reads sends no more than a window for nothing.
+A subscription accepts one window of messages, and another one only while a read waits. So a partition that is written
+faster than it is read sends at most one window for nothing.
 
-Invariant: a subscription that is not over is in `_queue`, or is being asked for, or stands on the connection. One that
-is over without having been ended has told the link's owner.
+Invariants: each subscription that has not ended is in `_queue`, is being opened, or is open on the connection. One that
+has ended is not in `uncommitted`, and nothing commits on it. Guarantee: a watch whose subscription ends by itself is
+reported to the owner.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
-from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.errors import MillstreamError
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.cluster import Cluster
 from millstream.sdk.connection.connection import BrokerConnection
@@ -28,70 +29,65 @@ from millstream.wire.subscribe import BEGINNING, END, Delivered
 
 WINDOW = SubscriptionWindow(messages=10_000_000, size_bytes=4 * 1024 * 1024, share_percent=50)
 UNCOMMITTED_BYTES = 1024 * 1024
-"""So batches that are far larger than a topic takes by default always find room, where somebody waits for them."""
+"""The subscription is full from this size on, and commits when a read waits. It is far below the window, so that even a
+batch much larger than a topic's default limit finds room."""
 
 AT_ONCE = 64
-"""So many subscriptions are begun with one wait."""
+"""The most subscriptions that are opened concurrently."""
 
 TIMEOUT_S = 10.0
 
-_MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
-
-class LinkOwner(NamedTuple):
-    """Whom a link tells."""
-
-    lost: Callable[[PartitionWatch, MillstreamError], None]
-    """It must be opened again, here or elsewhere."""
-    failed: Callable[[PartitionWatch, MillstreamError], None]
-    """It is refused for good."""
+LinkOwner = Callable[[PartitionWatch, MillstreamError], None]
+"""Called with a watch that lost its subscription, and the error. The owner opens it again, here or elsewhere."""
 
 
 class WatchConnection:
     def __init__(self, cluster: Cluster, address: Address, owner: LinkOwner) -> None:
         self.address = address
         self.owner = owner
-        self.unsettled: dict[WatchFeed, None] = {}
-        """Those of which something came since the last commit."""
+        self.uncommitted: dict[WatchSubscription, None] = {}
+        """The subscriptions that received messages since their last commit."""
         self._cluster = cluster
         self._held = AsyncExitStack()
         self._connection: BrokerConnection | None = None
-        self._queue: deque[WatchFeed] = deque()
+        self._queue: deque[WatchSubscription] = deque()
         self._opening: asyncio.Task[None] | None = None
 
     def open(self, watch: PartitionWatch) -> None:
-        """Have the broker send what is written from now on."""
-        feed = WatchFeed(self, watch)
-        watch.feed = feed
-        self._queue.append(feed)
+        """Subscribe a watch to new messages, from the log end on."""
+        loop = asyncio.get_running_loop()
+        subscription = WatchSubscription(self, watch)
+        watch.open(subscription, loop.time())
+        self._queue.append(subscription)
         if self._opening is None:
-            loop = asyncio.get_running_loop()
             self._opening = loop.create_task(self._open_queued(), name=f"watching at {self.address}")
+        assert not self._opening.done(), "a task opens the queued subscriptions"
 
     def settle(self) -> None:
-        """Now and then: make room for a batch that found too little, where it is waited for."""
-        for feed in list(self.unsettled):
-            if feed.watch.waiting:
-                feed.commit()
+        """Commit for waiting reads, because a large batch may not have found room in the window."""
+        for subscription in list(self.uncommitted):
+            if subscription.watch.waiting:
+                subscription.commit()
 
     def check(self) -> None:
-        """See whether the broker is there: a connection that nobody sends on may have died in silence."""
+        """Send a request to check that the broker is reachable: an idle connection may be dead."""
         self.post(metadata([], auto_create=False))
 
     def rest(self) -> None:
-        """Nothing is watched any more: the connection is not needed either."""
+        """Close the connection: there are no watches."""
         if self._opening is None and self._connection is not None:
             self._connection.close()
 
     async def close(self) -> None:
-        """The watches are over already."""
+        """Close the connection; the owner has ended the watches before."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
         await self._hang_up()
 
     def post(self, request: ApiRequest[Any]) -> "asyncio.Future[Any] | None":
-        """Say it. That a connection is lost is told to those who stand on it, and need not be seen here."""
+        """Send a request without waiting. A lost connection is reported to its subscriptions, not here."""
         connection = self._connection
         if connection is None or connection.closed:
             return None
@@ -109,11 +105,11 @@ class WatchConnection:
                 connection = await self._connected()
                 some = [self._queue.popleft() for _ in range(min(len(self._queue), AT_ONCE))]
                 timeout_s = self._cluster.timeout_s(Deadline(TIMEOUT_S))
-                await asyncio.gather(*(feed.open(connection, timeout_s) for feed in some if not feed.is_over))
+                await asyncio.gather(*(each.open(connection, timeout_s) for each in some if not each.is_over))
         except MillstreamError as error:
             refused, self._queue = self._queue, deque()
-            for feed in refused:
-                feed.over(error)
+            for each in refused:
+                each.over(error)
         finally:
             self._opening = None
 
@@ -130,8 +126,8 @@ class WatchConnection:
         await self._held.aclose()
 
 
-class WatchFeed:
-    """One subscription."""
+class WatchSubscription:
+    """The push subscription of one watch."""
 
     __slots__ = ("_id", "_link", "_uncommitted_bytes", "is_over", "watch")
 
@@ -163,7 +159,8 @@ class WatchFeed:
             self.commit()
 
     def commit(self) -> None:
-        self._link.unsettled.pop(self, None)
+        assert not self.is_over, "a subscription that has ended does not commit"
+        self._link.uncommitted.pop(self, None)
         if self._id >= 0:
             self._uncommitted_bytes = 0
             self._link.post(requests.commit(self._id, {self.watch.where: self.watch.position}))
@@ -191,26 +188,23 @@ class WatchFeed:
             self._link.forget(self._id)
             self.over(refusal(error, str(self.watch.where), message))
         elif self._uncommitted_bytes:
-            self._link.unsettled[self] = None
+            self._link.uncommitted[self] = None
             if is_wanted:
                 self.want()
 
     def over(self, error: MillstreamError) -> None:
-        """It is over without anybody's wish."""
+        """End the subscription with an error, and report that to the owner."""
         if self.is_over:
             return
         self._close()
-        if not is_final(error):
-            self._link.owner.lost(self.watch, error)
-        else:
-            self._link.owner.failed(self.watch, error)
+        self._link.owner(self.watch, error)
 
     def _close(self) -> None:
         self.is_over = True
-        self._link.unsettled.pop(self, None)
+        self._link.uncommitted.pop(self, None)
 
     def _unsubscribe(self) -> None:
-        """What comes before the answer is nobody's."""
+        """Unsubscribe at the broker; deliveries that arrive before the response are ignored."""
         answer = self._link.post(requests.unsubscribe(self._id)) if self._id >= 0 else None
         if answer is not None:
             answer.add_done_callback(lambda _: self._link.forget(self._id))
@@ -219,8 +213,3 @@ class WatchFeed:
 def _mark_as_seen(answer: "asyncio.Future[Any]") -> None:
     if not answer.cancelled():
         answer.exception()
-
-
-def is_final(error: MillstreamError) -> bool:
-    """Whether looking for another broker is of no use."""
-    return not error.code.retriable or error.code in _MISSING

@@ -1,8 +1,9 @@
-"""An archive and its topic as one: what is archived is read from files, the rest from the log.
+"""Reads an archive and its topic as one: archived messages from files, the others from the log.
 
-Positions and plans know offsets alone, so they are the same however far the archive has got: where the seam is, a
-task decides when it reads, and a task that is repeated gives the same rows in the same order. Invariant: each
-offset of a range is read from one of the two, in order; where it is in neither, the data-loss policy has the word.
+Positions and plans contain only offsets, so they do not depend on how far the archive has got. Each task decides when
+it reads which offsets come from files, and a repeated task yields the same rows in the same order. Guarantee: each
+offset of a range is read from exactly one of the two, in order. The data-loss policy decides about offsets that are in
+neither.
 """
 
 import logging
@@ -35,26 +36,30 @@ _log = logging.getLogger("millstream.spark")
 
 
 class LongSurvey(TopicSurvey):
-    """What the driver knows: topics reach back as far as their archives do."""
+    """A survey in which topics begin where their archives begin."""
 
     def __init__(self, client: "Client", options: SourceOptions) -> None:
         super().__init__(client, options)
         self._path = options.archive or ""
         self._checked: dict[str, UUID] = {}
-        """Ids of topics whose archives are theirs."""
+        """Topic ids by name, for topics whose archive has the same id."""
 
     def find(self, known: "Iterable[str]" = ()) -> SurveyedTopics:
-        """RESOURCE_NOT_FOUND where a topic that was named has no archive; UNKNOWN_TOPIC_ID where it is another's."""
+        """Returns the topics, and checks their archives.
+
+        Raises RESOURCE_NOT_FOUND if a topic named in the options has no archive; UNKNOWN_TOPIC_ID if the archive
+        belongs to another topic of the same name.
+        """
         found = super().find(known)
         for topic, topic_id in found.ids.items():
             if self._checked.get(topic) != topic_id:
-                shelf = TopicArchive(self._path, topic)
-                archived_id = shelf.topic_id()
+                topic_archive = TopicArchive(self._path, topic)
+                archived_id = topic_archive.topic_id()
                 if archived_id is not None:
-                    shelf.check_topic(archived_id, topic_id)
+                    topic_archive.check_topic(archived_id, topic_id)
                     self._checked[topic] = topic_id
                 elif topic in self._options.topics:
-                    text = f"option archive={self._path!r}: there is no archive of topic {topic!r}"
+                    text = f"option archive={self._path!r}: there is no archive of topic {topic!r} in this directory"
                     raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, text)
         return found
 
@@ -72,20 +77,22 @@ class LongSurvey(TopicSurvey):
     def offsets(
         self, said: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], default: OffsetBound
     ) -> dict[TopicPartition, int]:
-        """A time is first looked for in the archive."""
+        """Resolves bounds to offsets. Times are looked up in the archive first."""
         found = super().offsets(said, extents, default)
         for where in extents:
             place = said.of(where, default)
             if place.kind is BoundKind.TIME:
-                found[where] = min(found[where], self._first_at(where, place.number, found[where]))
+                found[where] = min(found[where], self._first_at(where, place.number, before=found[where]))
         return found
 
-    def _first_at(self, where: TopicPartition, time_ms: int, before: int) -> int:
-        """The first archived offset before this one whose message is as late; this one, where there is none."""
-        shelf = TopicArchive(self._path, where.topic)
-        piece = shelf.first_at(where.partition, time_ms, before)
+    def _first_at(self, where: TopicPartition, time_ms: int, *, before: int) -> int:
+        """Returns the first archived offset below `before` whose message is at or after the time; `before` if there is
+        none.
+        """
+        topic_archive = TopicArchive(self._path, where.topic)
+        piece = topic_archive.first_at(where.partition, time_ms=time_ms, before=before)
         if piece is not None:
-            for batch in read_piece(shelf, piece, piece.start, before, ["timestamp"]):
+            for batch in read_piece(topic_archive, piece, piece.start, end=before, names=["timestamp"]):
                 late = batch.filter(pc.greater_equal(batch.column("timestamp").cast(pa.int64()), time_ms))
                 if late.num_rows:
                     offset: int = late.column("offset")[0].as_py()
@@ -93,7 +100,7 @@ class LongSurvey(TopicSurvey):
         return before
 
     def bytes_each(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, float]:
-        """Where the log has nothing any more, the archive knows."""
+        """Returns the estimated bytes per offset: the larger of the log's and the archive's estimate."""
         found = super().bytes_each(places)
         for where, extent in self._archived(places).items():
             found[where] = max(found[where], extent.size_bytes / max(1, extent.rows))
@@ -105,20 +112,21 @@ def _reach(log: ReadableRange, archived: ArchivedRange) -> ReadableRange:
     return ReadableRange(min(start for start, _ in intervals), log.next, tuple(holes(intervals)))
 
 
-# On executors.
+# Reading on the executors.
 
 
 def read_history(
     client: "Client", topic: str, ranges: Sequence[Range], options: SourceOptions, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of these ranges of a topic, in order within each partition, of the archive only these columns.
+    """Yields the messages of these ranges of a topic, in order within each partition; from the archive only these
+    columns.
 
-    OFFSET_OUT_OF_RANGE, under dataLoss=fail, for what is in neither.
+    Raises OFFSET_OUT_OF_RANGE, under dataLoss=fail, for offsets that are in neither archive nor log.
     """
-    shelf = TopicArchive(options.archive or "", topic)
-    archived = shelf.extents()
+    topic_archive = TopicArchive(options.archive or "", topic)
+    archived = topic_archive.extents()
     live = [each for each in ranges if not _touches(archived.get(each.partition), each)]
-    if len(live) > 1:  # Small ones: the tail of many partitions is fetched together.
+    if len(live) > 1:  # Several ranges are small ones: fetch the tails of many partitions together.
         try:
             yield from list(fetch_records(client, topic, live, may_fail=True))
         except MillstreamError as error:
@@ -129,7 +137,7 @@ def read_history(
         live = []
     for each in ranges:
         if each not in live:
-            yield from _read_range(client, shelf, each, options.data_loss, names)
+            yield from _read_range(client, topic_archive, each, options.data_loss, names)
 
 
 def _touches(archived: ArchivedRange | None, wanted: Range) -> bool:
@@ -137,28 +145,31 @@ def _touches(archived: ArchivedRange | None, wanted: Range) -> bool:
 
 
 def _read_range(
-    client: "Client", shelf: TopicArchive, wanted: Range, policy: DataLoss, names: Sequence[str]
+    client: "Client", topic_archive: TopicArchive, wanted: Range, policy: DataLoss, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """What is archived is looked up once, and again where the log turns out to have lost what was to come from it."""
+    """Yields the messages of one range.
+
+    The archive's index is read once. It is read again if the log has meanwhile deleted messages of the range.
+    """
     position = wanted.start
     while position < wanted.end:
         try:
-            for part, piece in _parts(wanted._replace(start=position), _stored(shelf, wanted, position)):
+            for part, piece in _parts(wanted._replace(start=position), _stored(topic_archive, wanted, position)):
                 if piece is not None:
-                    yield from read_piece(shelf, piece, part.start, part.end, names)
+                    yield from read_piece(topic_archive, piece, part.start, end=part.end, names=names)
                 else:
-                    for batch in fetch_records(client, shelf.topic, [part], may_fail=True):
+                    for batch in fetch_records(client, topic_archive.topic, [part], may_fail=True):
                         yield batch
                         position = batch.column("offset")[batch.num_rows - 1].as_py() + 1
                 position = part.end
         except MillstreamError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            position = _behind_gone(client, shelf, wanted, position, policy)
+            position = _after_missing(client, topic_archive, wanted, position, policy)
 
 
 def _parts(wanted: Range, pieces: Sequence[ArchivePiece]) -> Iterator[tuple[Range, ArchivePiece | None]]:
-    """A range in order, by what is archived of it and what is to come from the log (None)."""
+    """Divides a range into parts, in order: each with its piece, or with None if the part is read from the log."""
     position = wanted.start
     for piece in pieces:
         if position < piece.start:
@@ -169,24 +180,25 @@ def _parts(wanted: Range, pieces: Sequence[ArchivePiece]) -> Iterator[tuple[Rang
         yield wanted._replace(start=position), None
 
 
-def _stored(shelf: TopicArchive, wanted: Range, position: int) -> list[ArchivePiece]:
-    return [piece for piece in shelf.pieces(wanted.partition, position, wanted.end) if not piece.is_lost]
+def _stored(topic_archive: TopicArchive, wanted: Range, position: int) -> list[ArchivePiece]:
+    """Returns the pieces that hold offsets of the range from `position` on, without those marked as lost."""
+    return [piece for piece in topic_archive.pieces(wanted.partition, position, end=wanted.end) if not piece.is_lost]
 
 
-def _behind_gone(client: "Client", shelf: TopicArchive, wanted: Range, position: int, policy: DataLoss) -> int:
-    """Where to go on when the log has no longer what begins here: it may have been archived since it was looked."""
-    stored = _stored(shelf, wanted, position)
+def _after_missing(
+    client: "Client", topic_archive: TopicArchive, wanted: Range, position: int, policy: DataLoss
+) -> int:
+    """Returns where to continue if the log no longer has `position`; it may have been archived since the last look."""
+    stored = _stored(topic_archive, wanted, position)
     if stored and stored[0].start <= position:
         return position
     where, end = wanted.where, stored[0].start if stored else wanted.end
     first = client.offsets({where: "beginning"})[where].offset
     if first <= position:
-        text = (
-            f"{where}: offset {position} was to be read, but the log has lost it with its end, and it is not archived"
-        )
+        text = f"{where}: offset {position} no longer exists: it is not archived, and the log was truncated before it"
         raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
     text = f"{where}: offsets {position} to {min(first, end) - 1} are neither in the archive nor in the log"
     if policy is DataLoss.FAIL:
         raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
-    _log.warning("%s: going on (dataLoss=%s)", text, policy.value)
+    _log.warning("%s; continuing because of dataLoss=%s", text, policy.value)
     return min(first, end)

@@ -1,8 +1,8 @@
-"""What an archive holds of a topic: pieces, each a range of offsets of one partition and the files with its messages.
+"""Defines the pieces of an archive. A piece is a range of offsets of one partition, with its files.
 
-Invariants of an archive: of each partition, the pieces lie one behind the other, and no two share an offset. A stretch
-that was gone from the log before it could be archived is a piece too, that says so; whatever else is missing between
-two pieces is damage. Compaction may have left a piece with fewer messages than offsets, or with none and no file.
+Invariants of an archive: the pieces of a partition are in offset order, without gaps or overlaps. A range that expired
+from the log before it was archived is a piece as well, marked as lost; any other gap between pieces is damage. Because
+of compaction, a piece may have fewer messages than offsets, or no messages and no file.
 """
 
 import json
@@ -12,13 +12,13 @@ from operator import attrgetter
 from typing import NamedTuple
 
 Interval = tuple[int, int]
-"""Offsets from the first on, before the second."""
+"""The first offset, and the offset after the last one."""
 
 
 class StoredFile(NamedTuple):
-    """A Parquet file: messages of one piece and one day, in the order of their offsets, `first` and `last` included.
+    """A Parquet file with messages of one piece and one day, in offset order. `first` and `last` are included.
 
-    The checksum is CRC-32C, over the file's bytes.
+    The checksum is the CRC-32C of the file's bytes.
     """
 
     name: str
@@ -32,6 +32,8 @@ class StoredFile(NamedTuple):
 
 
 class ArchivePiece(NamedTuple):
+    """A range of offsets of one partition in an archive, `end` excluded."""
+
     partition: int
     start: int
     end: int
@@ -57,7 +59,7 @@ def from_json(text: str) -> ArchivePiece:
 
 
 def by_partition(pieces: Iterable[ArchivePiece]) -> dict[int, list[ArchivePiece]]:
-    """In the order of their offsets."""
+    """Groups the pieces by partition, each group in offset order."""
     found: dict[int, list[ArchivePiece]] = {}
     for piece in sorted(pieces, key=attrgetter("partition", "start")):
         found.setdefault(piece.partition, []).append(piece)
@@ -65,10 +67,10 @@ def by_partition(pieces: Iterable[ArchivePiece]) -> dict[int, list[ArchivePiece]
 
 
 def added(ends: Mapping[int, int], pieces: Sequence[ArchivePiece]) -> list[ArchivePiece]:
-    """The pieces of a batch that go behind what is archived up to `ends`, with those that are missing in between.
+    """Returns the pieces that a batch adds after the archived offsets (`ends`), and pieces marked as lost for the gaps.
 
-    What is archived already, because the batch is repeated, is left out. ValueError where a piece covers the end of
-    what is archived: nobody makes such a batch, unless two write the same archive.
+    Pieces that are already archived, because the batch is repeated, are omitted. Raises ValueError if a piece overlaps
+    the end of the archive: only a second writer of the same archive can cause that.
     """
     found: list[ArchivePiece] = []
     for partition, line in by_partition(pieces).items():
@@ -77,17 +79,18 @@ def added(ends: Mapping[int, int], pieces: Sequence[ArchivePiece]) -> list[Archi
             if reached is not None and piece.end <= reached:
                 continue
             if reached is not None and piece.start < reached:
-                text = f"partition {partition} ends at {reached}, and {piece.start} to {piece.end - 1} were to be added"
+                text = f"partition {partition} ends at {reached}, but the batch adds {piece.start} to {piece.end - 1}"
                 raise ValueError(text)
             if reached is not None and piece.start > reached:
                 found.append(ArchivePiece(partition, reached, piece.start, is_lost=True))
             found.append(piece)
             reached = piece.end
+    assert not misplaced(found), "pieces are contiguous"
     return found
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same offsets in as few intervals as can be, in order."""
+    """Returns the same offsets as the smallest number of intervals, in order."""
     found: list[Interval] = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
@@ -98,7 +101,7 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def misplaced(pieces: Iterable[ArchivePiece]) -> list[str]:
-    """Where the pieces of an archive are not one behind the other, in words."""
+    """Describes the gaps and overlaps between the pieces of an archive."""
     found: list[str] = []
     for partition, line in by_partition(pieces).items():
         for before, after in pairwise(line):

@@ -1,10 +1,12 @@
-"""The index of an archive, as files: each batch adds a small segment, and segments are merged into larger ones.
+"""Encodes the index of an archive: each batch adds a small segment, and segments are merged into larger ones.
 
-A segment is a Parquet file, `<first>-<last>.parquet`, with the pieces that the commits of these numbers added. As soon
-as `FANOUT` segments of the same length are at the end, one takes their place; so a commit is written again as often as
-the logarithm of their number says, and a reader opens few files. A merged segment is there before those that it is made
-of go: where both are seen, the longer one counts. Rows are in the order of partitions and offsets. What grows with the
-archive is done in columns, without an object for each row: merging, and looking for a time.
+A segment is a Parquet file, `<first>-<last>.parquet`, with the pieces that the commits of these numbers added. When the
+last `FANOUT` segments have the same length, they are merged into one. So a commit is rewritten only a logarithmic
+number of times, and a reader opens few files.
+
+A merged segment is created before its parts are deleted. If both are seen, the longer one counts. Rows are in order of
+partition and offset. Work that grows with the archive (merging, and searching for a time) is done on columns, without
+an object per row.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,9 +22,9 @@ FANOUT = 16
 _DIGITS = 12
 _SUFFIX = ".parquet"
 MERGED_ROWS = 1_000_000
-"""A segment that would have more is not made of others: merging takes memory, and time within a commit."""
+"""Maximum number of rows of a merged segment. Merging takes memory, and time within a commit."""
 _GROUP_ROWS = 20_000
-"""Rows of a segment that are read together; with pieces in order, a reader skips the others."""
+"""Rows per row group. Since pieces are in order, a reader skips row groups that it does not need."""
 
 _FILE = pa.struct(
     [
@@ -44,7 +46,7 @@ SCHEMA = pa.schema(
 
 
 class CommitSpan(NamedTuple):
-    """The commits of a segment, both included."""
+    """The commits in a segment, `last` included."""
 
     first: int
     last: int
@@ -58,11 +60,12 @@ class CommitSpan(NamedTuple):
         return self.last - self.first + 1
 
     def holds(self, other: "CommitSpan") -> bool:
+        """True if this span includes all commits of the other."""
         return self.first <= other.first and other.last <= self.last
 
 
 def span_of(name: str) -> CommitSpan | None:
-    """None for a name that no segment has."""
+    """Returns the commits that a segment's file name gives, or None for other names."""
     first, _, last = name.removesuffix(_SUFFIX).partition("-")
     if not (first.isdecimal() and last.isdecimal()):
         return None
@@ -71,7 +74,7 @@ def span_of(name: str) -> CommitSpan | None:
 
 
 def living(spans: Iterable[CommitSpan]) -> list[CommitSpan]:
-    """In order, without those that a longer one holds."""
+    """Returns the spans in order, without those that are part of a longer one."""
     found: list[CommitSpan] = []
     for span in sorted(spans, key=lambda each: (each.first, -each.last)):
         if not found or not found[-1].holds(span):
@@ -80,7 +83,7 @@ def living(spans: Iterable[CommitSpan]) -> list[CommitSpan]:
 
 
 def missing(spans: Iterable[CommitSpan]) -> CommitSpan | None:
-    """The first commits that no segment has, of those before the last that one has."""
+    """Returns the first gap between the spans, as the commits in it, or None."""
     reached = 0
     for span in spans:
         if span.first > reached:
@@ -90,13 +93,13 @@ def missing(spans: Iterable[CommitSpan]) -> CommitSpan | None:
 
 
 def due(spans: Sequence[CommitSpan]) -> Sequence[CommitSpan]:
-    """Those at the end that are to be merged into one; none, as long as they are too few."""
+    """Returns the last segments if they must be merged into one, else nothing."""
     tail = spans[-FANOUT:]
     return tail if len(tail) == FANOUT and len({each.length for each in tail}) == 1 else ()
 
 
 def encode(pieces: Iterable[ArchivePiece]) -> bytes:
-    """A segment's file."""
+    """Returns a segment's file."""
     rows = [
         {
             **piece._asdict(),
@@ -111,7 +114,7 @@ def encode(pieces: Iterable[ArchivePiece]) -> bytes:
 
 
 def merge(files: Iterable[pa.NativeFile]) -> bytes | None:
-    """One segment's file of several; None where it would be too large."""
+    """Merges several segment files into one. Returns None if the result would be too large."""
     parts = [_opened(file) for file in files]
     if sum(part.metadata.num_rows for part in parts) > MERGED_ROWS:
         return None
@@ -127,24 +130,24 @@ def _encoded(table: pa.Table) -> bytes:
 
 
 def decode(
-    file: pa.NativeFile, partition: int | None = None, start: int = 0, end: int = 2**63 - 1
+    file: pa.NativeFile, partition: int | None = None, start: int = 0, *, end: int = 2**63 - 1
 ) -> list[ArchivePiece]:
-    """The pieces of a segment, or those with some of these offsets of a partition."""
-    return _pieces(_table(file, partition, start, end))
+    """Returns the pieces of a segment, or only those with some of these offsets of a partition."""
+    return _pieces(_table(file, partition, start, end=end))
 
 
-def first_at(file: pa.NativeFile, partition: int, time_ms: int, before: int) -> ArchivePiece | None:
-    """The first piece of a partition that has a message as late as this, of those that begin before an offset."""
-    table = _table(file, partition, 0, before)
+def first_at(file: pa.NativeFile, partition: int, *, time_ms: int, before: int) -> ArchivePiece | None:
+    """Returns the first piece of a partition that begins below `before` and has a message at or after a time."""
+    table = _table(file, partition, 0, end=before)
     files = table.column("files").combine_chunks()
     is_late = pc.greater_equal(pc.struct_field(files.flatten(), "latest_ms"), time_ms)
     rows = pc.list_parent_indices(files).filter(is_late)
     return _pieces(table.slice(rows[0].as_py(), 1))[0] if len(rows) else None
 
 
-def _table(file: pa.NativeFile, partition: int | None, start: int, end: int) -> pa.Table:
+def _table(file: pa.NativeFile, partition: int | None, start: int, *, end: int) -> pa.Table:
     found = _opened(file)
-    is_wanted = _is_wanted(found.read(["partition", "start", "end"]), partition, start, end)
+    is_wanted = _is_wanted(found.read(["partition", "start", "end"]), partition, start, end=end)
     groups, reached = [], 0
     for number in range(found.num_row_groups):
         rows = found.metadata.row_group(number).num_rows
@@ -152,23 +155,23 @@ def _table(file: pa.NativeFile, partition: int | None, start: int, end: int) -> 
             groups.append(number)
         reached += rows
     table = found.read_row_groups(groups, [*ArchivePiece._fields])
-    return table.filter(_is_wanted(table, partition, start, end))
+    return table.filter(_is_wanted(table, partition, start, end=end))
 
 
-def _is_wanted(table: pa.Table, partition: int | None, start: int, end: int) -> pa.ChunkedArray:
+def _is_wanted(table: pa.Table, partition: int | None, start: int, *, end: int) -> pa.ChunkedArray:
     found = pc.and_(pc.less(table.column("start"), end), pc.greater(table.column("end"), start))
     return found if partition is None else pc.and_(found, pc.equal(table.column("partition"), partition))
 
 
 def _opened(file: pa.NativeFile) -> pq.ParquetFile:
-    """ArrowException, OSError or ValueError for one that is no segment.
+    """Opens a segment. Raises ArrowException, OSError or ValueError for a file that is not a segment.
 
-    Where a file is damaged, PyArrow's data sets may wait for ever, and asking for a column's statistics may end the
-    process: neither is used here.
+    On a damaged file, PyArrow's datasets may block forever, and reading a column's statistics may crash the process.
+    This module uses neither.
     """
     found = pq.ParquetFile(file, page_checksum_verification=True)
     if not found.schema_arrow.equals(SCHEMA):
-        raise pa.ArrowInvalid("a segment has other columns")
+        raise pa.ArrowInvalid("the file does not have the columns of a segment")
     return found
 
 
@@ -186,7 +189,7 @@ def _pieces(table: pa.Table) -> list[ArchivePiece]:
 
 
 class ArchivedRange(NamedTuple):
-    """How much of a partition there is."""
+    """The archived and lost offsets of a partition, and their size."""
 
     archived: Sequence[Interval] = ()
     lost: Sequence[Interval] = ()
@@ -198,6 +201,7 @@ class ArchivedRange(NamedTuple):
         return max(end for _, end in (*self.archived, *self.lost))
 
     def together(self, other: "ArchivedRange") -> "ArchivedRange":
+        """Returns the union of two ranges."""
         return ArchivedRange(
             merged((*self.archived, *other.archived)),
             merged((*self.lost, *other.lost)),
@@ -207,7 +211,7 @@ class ArchivedRange(NamedTuple):
 
 
 def extents(file: pa.NativeFile) -> dict[int, ArchivedRange]:
-    """Of the partitions in a segment; which files they are in is not looked at."""
+    """Returns the range of each partition in a segment, without reading the column of files."""
     names = [name for name in SCHEMA.names if name != "files"]
     table = _opened(file).read(names)
     intervals: dict[int, tuple[list[Interval], list[Interval]]] = {}

@@ -1,8 +1,8 @@
-"""The messages of a range as Parquet files, one for each day, and back: what a task does.
+"""Writes the messages of a range as Parquet files, one per day, and reads them back.
 
-The day is that of the message's time, in UTC; times that no calendar has go to the first or the last day it has. A file
-has the columns of the SDK's record batches, without those that its directories name; nothing is changed in them: no
-value is not an empty value, and times are in milliseconds.
+The day is that of the message's timestamp, in UTC. Timestamps outside the calendar go to its first or last day. A file
+has the columns of the SDK's record batches, except topic and partition, which its directories name. Values do not
+change: null and empty stay distinct, and timestamps are in milliseconds.
 """
 
 from bisect import bisect_left
@@ -27,21 +27,22 @@ from millstream.spark.archive.store import naming
 from millstream.spark.archive.topic_archive import TopicArchive
 
 ROLL_BYTES = 128 * 1024 * 1024
-"""A file that has grown so large is followed by another."""
+"""File size at which the writer starts a new file."""
 GROUP_BYTES = 32 * 1024 * 1024
-"""About what is held in memory of each file that is being written: a row group."""
+"""Approximate size of a row group, which is held in memory for each open file."""
 OPEN_MAX = 8
-"""Files that a task writes at the same time. Where times jump among more days, there are more and smaller files."""
+"""Maximum number of open files of a task. If timestamps jump among more days, files are smaller and more numerous."""
 
 SCHEMA = pa.schema([RECORDS.field(name) for name in ("offset", "timestamp", "key", "value", "headers")])
 
 _PLACES = [MESSAGES.field("topic"), MESSAGES.field("partition")]
-"""What directories say."""
+"""Columns that the directory names give."""
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _FIRST_MS = -719162 * _DAY_MS
-"""The calendar's first day, and its last moment."""
+"""First moment of the calendar."""
 _LAST_MS = (date.max.toordinal() - 719162) * _DAY_MS - 1
+"""Last moment of the calendar."""
 
 _WRITING: dict[str, Any] = {
     "compression": "zstd",
@@ -53,56 +54,61 @@ _WRITING: dict[str, Any] = {
 
 
 class PieceWriter:
-    """Takes the messages of a range in their order; nothing of it counts before the piece is committed."""
+    """Writes the messages of a range, in offset order.
 
-    def __init__(self, shelf: TopicArchive, partition: int) -> None:
-        self._shelf = shelf
+    The files are not part of the archive until the piece is committed.
+    """
+
+    def __init__(self, topic_archive: TopicArchive, partition: int) -> None:
+        self._topic_archive = topic_archive
         self._partition = partition
-        self._open: OrderedDict[int, _Growing] = OrderedDict()
-        """By day, the one that was written to last at the end."""
+        self._open: OrderedDict[int, _OpenFile] = OrderedDict()
+        """Open files by day, the most recently written one last."""
         self._files: list[StoredFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """OSError when there is no room, or something else that stands against it."""
+        """Adds messages. Raises OSError if the disk is full or refuses the write."""
         batch = batch.select(SCHEMA.names)
         for day, rows in _by_day(batch):
-            growing = self._open.pop(day, None)
-            if growing is None:
+            open_file = self._open.pop(day, None)
+            if open_file is None:
                 if len(self._open) == OPEN_MAX:
                     self._finish(next(iter(self._open)))
-                growing = _Growing(self._shelf, self._partition, day, rows.column("offset")[0].as_py())
-            self._open[day] = growing
-            growing.write(rows)
-            if growing.size_bytes >= ROLL_BYTES:
+                open_file = _OpenFile(
+                    self._topic_archive, self._partition, day=day, first=rows.column("offset")[0].as_py()
+                )
+            self._open[day] = open_file
+            open_file.write(rows)
+            if open_file.size_bytes >= ROLL_BYTES:
                 self._finish(day)
 
     def _finish(self, day: int) -> None:
         self._files.append(self._open[day].finish())
         del self._open[day]
 
-    def finish(self, start: int, end: int) -> ArchivePiece:
-        """The piece of these offsets; its files are on the disk."""
+    def finish(self, start: int, *, end: int) -> ArchivePiece:
+        """Closes the files and returns the piece of these offsets; its files are flushed to disk."""
         for day in list(self._open):
             self._finish(day)
         return ArchivePiece(self._partition, start, end, files=tuple(sorted(self._files, key=lambda each: each.first)))
 
     def discard(self) -> None:
-        """Delete what was written, also where nothing more can be."""
+        """Deletes the written files, also after a failed write."""
         while self._open:
             self._open.popitem()[1].abandon()
         for file in self._files:
-            self._shelf.store.delete(self._shelf.staged_place(file))
+            self._topic_archive.store.delete(self._topic_archive.staged_place(file))
 
 
-class _Growing:
+class _OpenFile:
     """A file that is being written."""
 
-    def __init__(self, shelf: TopicArchive, partition: int, day: int, first: int) -> None:
-        self._shelf = shelf
+    def __init__(self, topic_archive: TopicArchive, partition: int, *, day: int, first: int) -> None:
+        self._topic_archive = topic_archive
         directory = f"date={date.fromordinal(day).isoformat()}/partition={partition}"
         self._empty = StoredFile(f"{directory}/{first:020}-{uuid4().hex[:12]}.parquet", first, first, 0, 0, 0, 0, 0)
-        self._path = shelf.staged_place(self._empty)
-        self._sink = _Summing(shelf.store.open_output(self._path), shelf.store.full(self._path))
+        self._path = topic_archive.staged_place(self._empty)
+        self._sink = _ChecksumFile(topic_archive.store.open_output(self._path), topic_archive.store.full(self._path))
         self._writer: pq.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
@@ -112,7 +118,7 @@ class _Growing:
 
     @property
     def size_bytes(self) -> int:
-        """Without what is held in memory."""
+        """Number of bytes written, without those held in memory."""
         return self._sink.size_bytes
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -137,15 +143,15 @@ class _Growing:
             with suppress(OSError, pa.ArrowException):
                 if each is not None:
                     each.close()
-        self._shelf.store.delete(self._path)
+        self._topic_archive.store.delete(self._path)
 
     def finish(self) -> StoredFile:
         if self._held:
             self._flush()
-        assert self._writer is not None, "a file is begun for messages"
+        assert self._writer is not None, "a file has messages"
         self._writer.close()
         self._sink.close()
-        self._shelf.store.keep(self._path)
+        self._topic_archive.store.keep(self._path)
         return self._empty._replace(
             last=self._last,
             rows=self._rows,
@@ -156,8 +162,8 @@ class _Growing:
         )
 
 
-class _Summing:
-    """A file for PyArrow to write to that keeps count."""
+class _ChecksumFile:
+    """A file object for PyArrow that counts bytes and computes their checksum."""
 
     def __init__(self, file: pa.NativeFile, path: str) -> None:
         self._file = file
@@ -177,7 +183,7 @@ class _Summing:
         return self.size_bytes
 
     def flush(self) -> None:
-        """The file system does that when it is closed."""
+        """Does nothing: the file system flushes when the file is closed."""
 
     def close(self) -> None:
         if not self.closed:
@@ -187,7 +193,7 @@ class _Summing:
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Its rows by day, as the calendar counts them; those of a day stay in their order."""
+    """Yields the rows by day, numbered as in the calendar; rows of a day keep their order."""
     times = batch.column("timestamp").cast(pa.int64())
     ends = pc.min_max(times).as_py()
     first, last = (_day(ends[each]) for each in ("min", "max"))
@@ -204,25 +210,25 @@ def _day(time_ms: int) -> int:
     return (max(_FIRST_MS, min(_LAST_MS, time_ms)) - _FIRST_MS) // _DAY_MS + 1
 
 
-# Back again.
+# Reading.
 
 
 def read_piece(
-    shelf: TopicArchive, piece: ArchivePiece, start: int, end: int, names: Sequence[str] = SCHEMA.names
+    topic_archive: TopicArchive, piece: ArchivePiece, start: int, *, end: int, names: Sequence[str] = SCHEMA.names
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a piece with these offsets, in their order, as the SDK gives them; only columns of these names.
+    """Yields the messages of a piece with these offsets, in order, in the SDK's format, with only the named columns.
 
-    CORRUPT_MESSAGE where a file is gone or damaged.
+    Raises CORRUPT_MESSAGE if a file is missing or damaged.
     """
     wanted = [each for each in piece.files if each.first < end and each.last >= start]
     for group in _apart(wanted):
-        batches = (batch for file in group for batch in _read(shelf, file, start, end, names))
+        batches = (batch for file in group for batch in _read(topic_archive, file, start, end=end, names=names))
         for batch in batches if len(group) == 1 else _sorted(batches):
-            yield _placed(shelf.topic, piece.partition, batch)
+            yield _placed(topic_archive.topic, piece.partition, batch)
 
 
 def _apart(files: Sequence[StoredFile]) -> list[list[StoredFile]]:
-    """Files in order, together with those that have offsets in between theirs."""
+    """Groups files whose offset ranges overlap; the groups are in offset order."""
     groups: list[list[StoredFile]] = []
     last = -1
     for file in sorted(files, key=lambda each: each.first):
@@ -241,49 +247,52 @@ def _sorted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _read(
-    shelf: TopicArchive, stored: StoredFile, start: int, end: int, names: Sequence[str]
+    topic_archive: TopicArchive, stored: StoredFile, start: int, *, end: int, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     columns = [name for name in SCHEMA.names if name in names or name == "offset"]
     try:
-        with shelf.open(stored) as source:
+        with topic_archive.open(stored) as source:
             file = pq.ParquetFile(source, page_checksum_verification=True)
             if not file.schema_arrow.equals(SCHEMA):
-                raise ValueError("its columns are not those that were written")
+                raise ValueError("its columns are not those of an archive file")
             is_whole = start <= stored.first and stored.last < end
-            groups = list(range(file.num_row_groups)) if is_whole else _groups(file, stored, start, end)
+            groups = list(range(file.num_row_groups)) if is_whole else _groups(file, stored, start, end=end)
             found = 0
             for batch in file.iter_batches(row_groups=groups, columns=columns):
-                rows = _between(batch, start, end)
+                rows = _between(batch, start, end=end)
                 found += rows.num_rows
                 if rows.num_rows:
                     yield rows
             if is_whole and found != stored.rows:
                 raise ValueError(f"it has {found} messages instead of {stored.rows}")
-    except (pa.ArrowException, OSError, ValueError) as error:  # Names that are no UTF-8 are among the last.
-        raise damaged(shelf, stored, error) from None
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError includes invalid UTF-8 in names.
+        raise damaged(topic_archive, stored, error) from None
 
 
-def damaged(shelf: TopicArchive, stored: StoredFile, why: object) -> MillstreamError:
-    text = f"{shelf.store.full(shelf.place(stored))} of the archive cannot be read: {why}"
+def damaged(topic_archive: TopicArchive, stored: StoredFile, why: object) -> MillstreamError:
+    text = f"archive file {topic_archive.store.full(topic_archive.place(stored))} cannot be read: {why}"
     return MillstreamError(ErrorCode.CORRUPT_MESSAGE, text)
 
 
-def _groups(file: pq.ParquetFile, stored: StoredFile, start: int, end: int) -> list[int]:
-    """Those with messages of a range. The offsets themselves are asked, which are small and have checksums: statistics
-    have none, and damaged ones end the process."""
+def _groups(file: pq.ParquetFile, stored: StoredFile, start: int, *, end: int) -> list[int]:
+    """Returns the row groups with messages of a range.
+
+    It reads the offset columns, which are small and have checksums. Statistics have no checksums, and damaged ones
+    crash the process.
+    """
     offsets = [file.read_row_group(each, columns=["offset"]).column(0) for each in range(file.num_row_groups)]
     found = sum(map(len, offsets))
     if found != stored.rows:
         raise ValueError(f"it has {found} messages instead of {stored.rows}")
-    return [number for number, each in enumerate(offsets) if len(each) and _overlap(each, start, end)]
+    return [number for number, each in enumerate(offsets) if len(each) and _overlap(each, start, end=end)]
 
 
-def _overlap(offsets: pa.ChunkedArray, start: int, end: int) -> bool:
+def _overlap(offsets: pa.ChunkedArray, start: int, *, end: int) -> bool:
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     return bool(first < end and last >= start)
 
 
-def _between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
+def _between(batch: pa.RecordBatch, start: int, *, end: int) -> pa.RecordBatch:
     offsets = memoryview(batch.column("offset").buffers()[1]).cast("B").cast("q")
     shift = batch.column("offset").offset
     first = bisect_left(offsets, start, shift, shift + batch.num_rows)
@@ -292,8 +301,8 @@ def _between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
 
 
 def _placed(topic: str, partition: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With the columns that its directories name."""
-    topics, partitions = _places(topic, partition, 1 << (batch.num_rows - 1).bit_length())
+    """Adds the columns that the file's directories name."""
+    topics, partitions = _places(topic, partition, rows=1 << (batch.num_rows - 1).bit_length())
     return pa.RecordBatch.from_arrays(
         [topics.slice(0, batch.num_rows), partitions.slice(0, batch.num_rows), *batch.columns],
         schema=pa.schema([*_PLACES, *(SCHEMA.field(name) for name in batch.schema.names)]),
@@ -301,6 +310,6 @@ def _placed(topic: str, partition: int, batch: pa.RecordBatch) -> pa.RecordBatch
 
 
 @lru_cache(maxsize=16)
-def _places(topic: str, partition: int, rows: int) -> tuple[pa.Array, pa.Array]:
+def _places(topic: str, partition: int, *, rows: int) -> tuple[pa.Array, pa.Array]:
     zeros = pa.repeat(pa.scalar(0, pa.int32()), rows)
     return pa.DictionaryArray.from_arrays(zeros, pa.array([topic])), pa.repeat(pa.scalar(partition, pa.int32()), rows)

@@ -1,8 +1,8 @@
-"""The stream whose tasks write an archive: they fetch messages and store them, and Spark is handed what they stored.
+"""Implements the stream whose tasks write an archive: tasks fetch and store messages, and return what they stored.
 
-So the messages do not go through Java. Spark brings what it is good at: tasks on many machines, those that fail tried
-again, and a checkpoint. What a batch has stored counts once the driver has committed it (`topic_archive`); positions of
-the checkpoint are held against the archive's index, which knows better.
+So messages do not pass through Java. Spark contributes tasks on many machines, retries of failed tasks, and a
+checkpoint. The files of a batch become part of the archive when the driver commits them (`topic_archive`). The
+archive's index overrides the positions in the checkpoint.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 _ROW = pa.schema([pa.field("piece", pa.string())])
 _ATTEMPTS = 3
-"""How often a task looks again where messages begin that expire under its hands."""
+"""Maximum number of attempts of a task whose messages expire while it reads."""
 
 
 class ArchivingSource(DataSource):
-    """A row is a piece that was stored, as JSON. The options are those of the format "millstream"."""
+    """Yields one row per stored piece, as JSON. Takes the options of the format "millstream"."""
 
     @classmethod
     def name(cls) -> str:
@@ -59,25 +59,26 @@ class ArchivingSource(DataSource):
 
 
 class ArchivingReader(StreamReader):
-    """Begins behind what is archived, whatever becomes of checkpoints, and never stores an offset twice."""
+    """Begins where the archive ends, regardless of checkpoints, and never stores an offset twice."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         super().__init__(options, schema)
         self._first: dict[str, Any] | None = None
+        """Start of the first batch that this object planned."""
 
     @cached_property
     def _survey(self) -> TopicSurvey:
         return TopicSurvey(client_of(self._options.bootstrap), self._options)
 
     @cached_property
-    def _shelf(self) -> TopicArchive:
+    def _topic_archive(self) -> TopicArchive:
         return shelf_of(self._options)
 
     @cached_property
     def _archived(self) -> dict[TopicPartition, int]:
-        """Up to where the archive went when the query began."""
-        extents = self._shelf.extents()
-        return {TopicPartition(self._shelf.topic, number): extent.end for number, extent in extents.items()}
+        """End offsets of the archived partitions when the query started."""
+        extents = self._topic_archive.extents()
+        return {TopicPartition(self._topic_archive.topic, number): extent.end for number, extent in extents.items()}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         found = self._survey.find()
@@ -85,16 +86,16 @@ class ArchivingReader(StreamReader):
         starts = {where: self._archived.get(where, extent.first) for where, extent in extents.items()}
         for where, extent in extents.items():
             if starts[where] > extent.next:
-                text = f"{where}: the archive ends at {starts[where]}, but the topic already at {extent.next}"
+                text = f"{where}: the archive ends at {starts[where]}, after the end of the topic ({extent.next})"
                 raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
         return position_json(positions_of(starts, found.ids))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         after = from_json(end)
-        archived_id = self._shelf.topic_id()
+        archived_id = self._topic_archive.topic_id()
         for position in after.values():
-            assert archived_id is not None, "it was made before the query"
-            self._shelf.check_topic(archived_id, position.topic_id)
+            assert archived_id is not None, "the archive is created before the query"
+            self._topic_archive.check_topic(archived_id, position.topic_id)
         known = from_json(start)
         _check_kept(known, after)
         starts = self._batch_starts(start, after)
@@ -103,19 +104,23 @@ class ArchivingReader(StreamReader):
         extents = self._survey.extents([where for where, last in offsets_of(after).items() if starts[where] < last])
         self._check_there(starts, extents)
         ranges = between(before, after, extents, bytes_of(after), self._options.data_loss)
-        return [Task(each) for each in plan(ranges, self._options.min_tasks, ROLL_BYTES)]
+        return [Task(each) for each in plan(ranges, self._options.min_tasks, split_bytes=ROLL_BYTES)]
 
     def _check_there(
         self, starts: Mapping[TopicPartition, int], extents: Mapping[TopicPartition, ReadableRange]
     ) -> None:
+        """Raises OFFSET_OUT_OF_RANGE if offsets expired before they were archived and the policy is FAIL."""
         for where, extent in extents.items():
             if starts[where] < extent.first and self._options.data_loss is DataLoss.FAIL:
                 text = f"{where}: offsets {starts[where]} to {extent.first - 1} expired before they were archived"
                 raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
 
     def _batch_starts(self, start: dict[str, Any], after: Positions) -> dict[TopicPartition, int]:
-        """Where a batch begins: the first one of a query where the archive ends, and not where a checkpoint says; what
-        was not there before, where it was found."""
+        """Returns where a batch begins.
+
+        The first batch of a query begins where the archive ends, not where the checkpoint says. A new partition begins
+        where the query found it.
+        """
         self._first = self._first or start
         archived = self._archived if start == self._first else {}
         begun = {**resumed_of(after), **offsets_of(from_json(start)), **archived}
@@ -128,25 +133,28 @@ class ArchivingReader(StreamReader):
 
 
 def _check_kept(before: Positions, after: Positions) -> None:
-    """A log that has lost its end has other messages by now at offsets that are archived: no policy helps there."""
+    """Raises FENCED_LEADER_EPOCH if a log was truncated below archived offsets, which may have other messages now.
+
+    No data-loss policy can repair that.
+    """
     for topic, position in after.items():
         for number, offset in position.resumed.items():
             if number in before[topic].offsets and is_resumed(before[topic], position, number):
                 where = TopicPartition(topic, number)
-                text = f"{where}: the log has lost what it had from offset {offset} on, which is archived"
+                text = f"{where}: the log was truncated to offset {offset}, but later offsets are archived"
                 raise MillstreamError(ErrorCode.FENCED_LEADER_EPOCH, text)
 
 
 def shelf_of(options: SourceOptions) -> TopicArchive:
-    assert options.archive is not None, "who writes or reads an archive says where it is"
+    assert options.archive is not None, "the option archive is set"
     return TopicArchive(options.archive, options.topics[0])
 
 
 def store(ranges: Sequence[Range], options: SourceOptions) -> list[ArchivePiece]:
-    """Write the messages of these ranges of a topic, each of another partition; what was written, not yet committed.
+    """Writes the messages of these ranges of a topic, each of another partition; returns the pieces, not yet committed.
 
-    OFFSET_OUT_OF_RANGE when some have gone since the driver looked, if that is a failure; else the pieces begin where
-    the messages do.
+    If messages expired since the driver planned the batch: OFFSET_OUT_OF_RANGE if the policy is FAIL, else the pieces
+    begin at the first message that still exists.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -162,13 +170,13 @@ def store(ranges: Sequence[Range], options: SourceOptions) -> list[ArchivePiece]
 
 
 def _stored(ranges: Sequence[Range], options: SourceOptions) -> list[ArchivePiece]:
-    shelf = shelf_of(options)
-    writers = {each.partition: PieceWriter(shelf, each.partition) for each in ranges}
+    topic_archive = shelf_of(options)
+    writers = {each.partition: PieceWriter(topic_archive, each.partition) for each in ranges}
     try:
         if ranges:
-            for batch in fetch_records(client_of(options.bootstrap), shelf.topic, ranges, may_fail=True):
+            for batch in fetch_records(client_of(options.bootstrap), topic_archive.topic, ranges, may_fail=True):
                 writers[batch.column("partition")[0].as_py()].write(batch)
-        return [writers[each.partition].finish(each.start, each.end) for each in ranges]
+        return [writers[each.partition].finish(each.start, end=each.end) for each in ranges]
     except BaseException:
         for writer in writers.values():
             writer.discard()

@@ -1,7 +1,7 @@
-"""Where an archive lies: a directory of this machine, or whatever PyArrow has a file system for (s3, gs, hdfs, abfs).
+"""Stores an archive's files: in a local directory, or wherever PyArrow has a file system (s3, gs, hdfs, abfs).
 
-A file that is made in one step is there whole or not at all, whenever the process is killed or the power fails. On a
-local disk that is a temporary file, synchronised and linked; an object store does it by itself.
+`create` is atomic: after a kill or a power failure the file exists completely or not at all. A local disk needs a
+temporary file, fsync and a link for that; an object store guarantees it by itself.
 """
 
 import errno
@@ -19,15 +19,14 @@ _UNFINISHED = ".unfinished"
 
 
 class Entry(NamedTuple):
-    """A file of a directory; what is changed has another stamp."""
+    """A file in a directory. The stamp changes with the file's content."""
 
     name: str
     stamp: tuple[int, int]
 
 
 class ArchiveStore:
-    """Paths are relative to the archive's root, with `/`. OSError, which names the path, for what the file system
-    refuses."""
+    """Accesses files by paths relative to the archive's root, separated by `/`. An OSError names the path."""
 
     def __init__(self, filesystem: Any, root: str) -> None:
         self.filesystem = filesystem
@@ -46,7 +45,7 @@ class ArchiveStore:
         return data
 
     def names(self, path: str) -> list[Entry]:
-        """The files of a directory, without those below; none where there is no such directory."""
+        """Returns the files of a directory, without those in subdirectories; empty if the directory does not exist."""
         found = self.filesystem.get_file_info(fs.FileSelector(self.full(path), allow_not_found=True))
         return [
             Entry(each.base_name, (each.size, each.mtime_ns or 0))
@@ -59,7 +58,7 @@ class ArchiveStore:
         return sorted(each.base_name for each in found if each.type is fs.FileType.Directory)
 
     def below(self, path: str) -> Iterator[str]:
-        """All files below a directory, by their paths from there."""
+        """Returns the paths of all files below a directory, relative to it."""
         base = self.full(path)
         found = self.filesystem.get_file_info(fs.FileSelector(base, allow_not_found=True, recursive=True))
         return (each.path[len(base) + 1 :] for each in found if each.type is fs.FileType.File)
@@ -69,18 +68,18 @@ class ArchiveStore:
             self.filesystem.create_dir(self.full(path), recursive=True)
 
     def open_output(self, path: str) -> pa.NativeFile:
-        """A file that is there once `keep` was called for it, after it was closed."""
+        """Opens a new file. It is durable after it is closed and `keep` is called."""
         with naming(self.full(path)):
             return self.filesystem.open_output_stream(self.full(path))
 
     def keep(self, *paths: str) -> None:
-        """Files that were written, or directories that were changed, are as they are after a power failure too."""
+        """Flushes written files and changed directories, so that they survive a power failure."""
         if self.is_local:
             for path in paths:
                 _synchronise(self.full(path))
 
     def create(self, path: str, data: bytes) -> None:
-        """A new file in one step. FileExistsError when it is there already, on a local disk surely."""
+        """Creates a file atomically. Raises FileExistsError if it exists; only a local disk guarantees this check."""
         if not self.is_local:
             if self.filesystem.get_file_info(self.full(path)).type is not fs.FileType.NotFound:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.full(path))
@@ -101,23 +100,23 @@ class ArchiveStore:
         _synchronise(os.path.dirname(full))
 
     def move(self, path: str, to: str) -> None:
-        """To a place whose directory is there."""
+        """Moves a file to a path whose directory exists."""
         self.filesystem.move(self.full(path), self.full(to))
 
     def delete(self, path: str) -> None:
-        """A file, which may have gone already."""
+        """Deletes a file if it exists."""
         with suppress(FileNotFoundError):
             self.filesystem.delete_file(self.full(path))
 
     def delete_directory(self, path: str) -> None:
-        """With all that is in it; it may have gone already."""
+        """Deletes a directory and its contents, if it exists."""
         with suppress(FileNotFoundError):
             self.filesystem.delete_dir(self.full(path))
 
 
 @contextmanager
 def naming(full: str) -> Iterator[None]:
-    """What the file system refuses within is told of this path, where it does not say of which."""
+    """Adds this path to an OSError that names none."""
     try:
         yield
     except OSError as error:
@@ -132,7 +131,7 @@ def _name_once(unfinished: str, full: str) -> None:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP):
             raise
-        if os.path.exists(full):  # There are file systems without links, some of them over a network.
+        if os.path.exists(full):  # Some file systems, such as network ones, have no links.
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), full) from None
         os.rename(unfinished, full)
 
@@ -147,13 +146,13 @@ def _synchronise(path: str) -> None:
 
 
 def located(path: str) -> str:
-    """The path, whatever directory a process works in."""
+    """Returns the absolute path, so that it is valid in any process."""
     return path if "://" in path else os.path.abspath(path)
 
 
 @lru_cache(maxsize=32)
 def store_of(path: str) -> ArchiveStore:
-    """A path of this machine or a URI. ValueError for a URI of a kind that nobody here knows."""
+    """Returns the store for a local path or a URI. Raises ValueError for an unknown kind of URI."""
     try:
         return ArchiveStore(*fs.FileSystem.from_uri(located(path)))
     except pa.ArrowInvalid as error:

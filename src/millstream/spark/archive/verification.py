@@ -1,4 +1,4 @@
-"""Whether an archive is whole, and has what the log has: each piece is read again and held against the topic."""
+"""Verifies archives: reads every file again, and compares the messages with those that the log still has."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,28 +30,30 @@ if TYPE_CHECKING:
 
 TASK_BYTES = 64 * 1024 * 1024
 TASKS_EACH = 4
-"""So many for each core are one job of Spark, after which there is progress to tell."""
+"""Tasks per core in one Spark job. Progress is reported after each job."""
 _CHUNK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveVerdict:
-    """On one topic's archive. Without differences, it is what the log was."""
+    """The result for one topic's archive. Without differences, the archive matches the log."""
 
     topic: str
     pieces: int
     rows: int
     compared: int
-    """Messages that the log still has, and that are the same there; of the others, files are as they were written."""
+    """Messages that the log still has and that are equal there. The other files were checked against their checksums
+    only.
+    """
     lost: int
-    """Offsets that had gone from the log before they could be archived."""
+    """Offsets that expired from the log before they could be archived."""
     behind: int | None
-    """Messages of the log that are not archived yet; None where there is no log to compare with."""
+    """Offsets of the log that are not archived yet; None if there is no log to compare with."""
     differences: Sequence[str] = field(default_factory=list)
 
 
 class ArchivedTopicLog(NamedTuple):
-    """The topic that an archive is held against."""
+    """The topic that an archive is compared with."""
 
     bootstrap: str
     topic_id: UUID
@@ -66,21 +68,24 @@ def verify(
     topic: str | None = None,
     on_progress: Callable[[str, ArchiveProgress], None] = lambda topic, progress: None,
 ) -> list[ArchiveVerdict]:
-    """Compare the archives in `path`, or one topic's, with the topics, which may be in use meanwhile.
+    """Compares the archives in `path`, or one topic's, with the topics. Archives and topics may be in use meanwhile.
 
-    Every file is read and its checksum compared; what the log still has is compared message by message. A message that
-    was compacted away since it was archived is no difference. RESOURCE_NOT_FOUND where there is no archive.
-    `on_progress` is told again and again how many messages of a topic's archive were checked, and how many wait.
+    Every file is read and its checksum compared. Messages that the log still has are compared one by one. A message
+    that was compacted away since it was archived is not a difference. Raises RESOURCE_NOT_FOUND if there is no archive.
+    `on_progress` is called repeatedly with the numbers of checked and remaining messages of a topic's archive.
     """
     bootstrap = bootstrap or default_bootstrap()
-    return [_verdict(spark, shelf, bootstrap, partial(on_progress, shelf.topic)) for shelf in archives_in(path, topic)]
+    return [
+        _verdict(spark, topic_archive, bootstrap, partial(on_progress, topic_archive.topic))
+        for topic_archive in archives_in(path, topic)
+    ]
 
 
 def archives_in(path: str, topic: str | None = None) -> list[TopicArchive]:
-    """All, or one topic's. RESOURCE_NOT_FOUND where there is none."""
+    """Returns all archives under a path, or one topic's. Raises RESOURCE_NOT_FOUND if there is none."""
     path = located(path)
-    shelves = [TopicArchive(path, each) for each in (topics_in(path) if topic is None else [topic])]
-    found = [shelf for shelf in shelves if shelf.topic_id() is not None]
+    archives = [TopicArchive(path, each) for each in (topics_in(path) if topic is None else [topic])]
+    found = [topic_archive for topic_archive in archives if topic_archive.topic_id() is not None]
     if not found:
         text = f"there is no archive in {path}" + (f" of topic {topic!r}" if topic else "")
         raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, text)
@@ -88,28 +93,29 @@ def archives_in(path: str, topic: str | None = None) -> list[TopicArchive]:
 
 
 def _verdict(
-    spark: "SparkSession", shelf: TopicArchive, bootstrap: str, tell: Callable[[ArchiveProgress], None]
+    spark: "SparkSession", topic_archive: TopicArchive, bootstrap: str, tell: Callable[[ArchiveProgress], None]
 ) -> ArchiveVerdict:
-    files = set(shelf.store.below(shelf.data))  # Before the index: what is archived meanwhile is no surprise then.
-    pieces = shelf.pieces()
-    log = _log(shelf, bootstrap)
+    # Files are listed before the index is read, so that the index names every file seen.
+    files = set(topic_archive.store.below(topic_archive.data))
+    pieces = topic_archive.pieces()
+    log = _log(topic_archive, bootstrap)
     differences = misplaced(pieces)
     known = {file.name for piece in pieces for file in piece.files}
-    differences += [f"{shelf.data}/{name} is in no commit" for name in sorted(files - known)]
+    differences += [f"{topic_archive.data}/{name} is not in the index" for name in sorted(files - known)]
     stored = [piece for piece in pieces if not piece.is_lost]
     behind = None
     if log is not None:
         behind = 0
         ends = {piece.partition: piece.end for piece in pieces}
-        for where, end in _log_ends(shelf.topic, client_of(bootstrap)).items():
+        for where, end in _log_ends(topic_archive.topic, client_of(bootstrap)).items():
             archived = ends.pop(where.partition, 0)
             behind += max(0, end - archived)
             if archived > end:
-                differences.append(f"partition {where.partition}: the archive ends at {archived}, the log at {end}")
+                differences.append(f"partition {where.partition}: the archive ends at {archived}, but the log at {end}")
         differences += [f"partition {number}: the topic has no such partition" for number in ends]
-    found = _checked(spark, shelf, log, stored, tell)
+    found = _checked(spark, topic_archive, log, stored, tell)
     return ArchiveVerdict(
-        shelf.topic,
+        topic_archive.topic,
         pieces=len(stored),
         rows=sum(piece.rows for piece in stored),
         compared=sum(each.compared for each in found),
@@ -119,18 +125,21 @@ def _verdict(
     )
 
 
-def _log(shelf: TopicArchive, bootstrap: str) -> ArchivedTopicLog | None:
-    """None where the topic is gone, or another one by now: files can still be checked by themselves."""
+def _log(topic_archive: TopicArchive, bootstrap: str) -> ArchivedTopicLog | None:
+    """Returns the topic to compare with, or None if it was deleted or recreated.
+
+    Without a topic, files are still checked against their checksums.
+    """
     client = client_of(bootstrap)
     try:
-        view = view_of(client, shelf.topic)
+        view = view_of(client, topic_archive.topic)
     except MillstreamError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         return None
-    if view.topic_id != shelf.topic_id():
+    if view.topic_id != topic_archive.topic_id():
         return None
-    (policy,) = client.admin.describe_settings("topic", shelf.topic, ["cleanup.policy"])
+    (policy,) = client.admin.describe_settings("topic", topic_archive.topic, ["cleanup.policy"])
     return ArchivedTopicLog(bootstrap, view.topic_id, "compact" in (policy.value or ""))
 
 
@@ -140,19 +149,21 @@ def _log_ends(topic: str, client: "Client") -> Mapping[TopicPartition, int]:
 
 
 class Checked(NamedTuple):
+    """The result for one piece."""
+
     compared: int
     differences: Sequence[str]
 
 
 def _checked(
     spark: "SparkSession",
-    shelf: TopicArchive,
+    topic_archive: TopicArchive,
     log: ArchivedTopicLog | None,
     pieces: Sequence[ArchivePiece],
     tell: Callable[[ArchiveProgress], None],
 ) -> list[Checked]:
     context = spark.sparkContext
-    check = partial(check_piece, shelf.path, shelf.topic, log)
+    check = partial(check_piece, topic_archive.path, topic_archive.topic, log)
     found: list[Checked] = []
     done, left = ArchiveProgress(), sum(piece.rows for piece in pieces)
     for some in parted(pieces, TASK_BYTES * TASKS_EACH * context.defaultParallelism):
@@ -166,7 +177,7 @@ def _checked(
 
 
 def parted(pieces: Sequence[ArchivePiece], size_bytes: int) -> Iterator[list[ArchivePiece]]:
-    """All of them, in order, in parts of about this size."""
+    """Yields the pieces in order, in groups of about this size."""
     some: list[ArchivePiece] = []
     some_bytes = 0
     for piece in pieces:
@@ -180,12 +191,12 @@ def parted(pieces: Sequence[ArchivePiece], size_bytes: int) -> Iterator[list[Arc
 
 
 def check_piece(path: str, topic: str, log: ArchivedTopicLog | None, piece: ArchivePiece) -> Checked:
-    """On an executor."""
-    shelf = TopicArchive(path, topic)
+    """Checks one piece, on an executor."""
+    topic_archive = TopicArchive(path, topic)
     try:
         for file in piece.files:
-            _check_file(shelf, file)
-        archived = _table(read_piece(shelf, piece, piece.start, piece.end))
+            _check_file(topic_archive, file)
+        archived = _table(read_piece(topic_archive, piece, piece.start, end=piece.end))
         if archived.num_rows != piece.rows:
             raise MillstreamError(ErrorCode.CORRUPT_MESSAGE, f"{archived.num_rows} messages instead of {piece.rows}")
     except MillstreamError as error:
@@ -197,17 +208,17 @@ def _range(piece: ArchivePiece) -> str:
     return f"partition {piece.partition}, offsets {piece.start} to {piece.end - 1}"
 
 
-def _check_file(shelf: TopicArchive, file: StoredFile) -> None:
+def _check_file(topic_archive: TopicArchive, file: StoredFile) -> None:
     checksum = size_bytes = 0
     try:
-        with shelf.open(file) as source:
+        with topic_archive.open(file) as source:
             while data := source.read(_CHUNK_BYTES):
                 checksum = crc32c(data, checksum)
                 size_bytes += len(data)
     except OSError as error:
-        raise damaged(shelf, file, error) from None
+        raise damaged(topic_archive, file, error) from None
     if (size_bytes, checksum) != (file.size_bytes, file.checksum):
-        raise damaged(shelf, file, "its bytes are not those that were written")
+        raise damaged(topic_archive, file, "its size or checksum is not that in the index")
 
 
 def _table(batches: Iterator[pa.RecordBatch]) -> pa.Table:
@@ -218,7 +229,7 @@ def _compared(topic: str, log: ArchivedTopicLog, piece: ArchivePiece, archived: 
     client = client_of(log.bootstrap)
     where = TopicPartition(topic, piece.partition)
     logged = _table(_logged(client, log, where, piece))
-    first = client.offsets({where: "beginning"})[where].offset  # What expires meanwhile is not held against anybody.
+    first = client.offsets({where: "beginning"})[where].offset  # Messages that expired meanwhile are no difference.
     archived, logged = (table.filter(pc.field("offset") >= first) for table in (archived, logged))
     if log.is_compacted:
         archived = archived.filter(pc.is_in(archived.column("offset"), logged.column("offset")))
@@ -239,7 +250,7 @@ def _logged(
 
 
 def _difference(archived: pa.Table, logged: pa.Table) -> str:
-    """The first, in words."""
+    """Describes the first difference."""
     ours, theirs = ({row["offset"]: row for row in table.to_pylist()} for table in (archived, logged))
     for offset in sorted(ours.keys() | theirs.keys()):
         if offset not in ours:
@@ -248,5 +259,5 @@ def _difference(archived: pa.Table, logged: pa.Table) -> str:
             return f"offset {offset} is in the archive, but not in the log"
         for name in SCHEMA.names:
             if ours[offset][name] != theirs[offset][name]:
-                return f"offset {offset} has another {name} in the log"
-    return "the order of messages is another one in the log"
+                return f"offset {offset}: the {name} in the log is different"
+    return "the messages have another order in the log"

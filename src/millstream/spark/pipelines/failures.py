@@ -1,7 +1,8 @@
-"""What went wrong, as a person understands it: out of what Spark says, which is mostly about Spark.
+"""Extracts the cause of a failure from Spark's messages, which are mostly about Spark.
 
-A failure in Python, in a worker or in our source and sink, comes as a traceback within one of Java, and its last line
-is what counts. Of a failure in Java it is the first. Where the user's own file is in a traceback, its line is told.
+A failure in Python, in a worker or in Millstream's source or sink, arrives as a Python traceback inside a Java one. Its
+cause is the last line of the Python traceback. The cause of a failure in Java is its first line. If the user's own file
+is in a traceback, the message contains its line number.
 """
 
 import re
@@ -23,7 +24,7 @@ _OURS = re.compile(r"^(?:[\w]+\.)*\w*Error: ([A-Z_]+): (.*)", re.DOTALL)
 
 
 class PipelineError(MillstreamError):
-    """A pipeline failed; `trace` is all that is known about it."""
+    """A pipeline failed. `trace` is the complete text from Spark or Python."""
 
     def __init__(self, code: ErrorCode, detail: str, trace: str = "") -> None:
         super().__init__(code, detail)
@@ -31,7 +32,7 @@ class PipelineError(MillstreamError):
 
 
 def pipeline_error(error: BaseException, where: str, file: Path) -> PipelineError:
-    """What a pipeline's file has raised; `where` says how the file is called, and gets the line that it was."""
+    """Converts an exception of a pipeline's file. `where` names the file; the line number is appended."""
     trace = "".join(traceback.format_exception(error))
     line = _line_of(error, file)
     place = where if line is None else f"{where}, line {line}"
@@ -43,8 +44,8 @@ def pipeline_error(error: BaseException, where: str, file: Path) -> PipelineErro
 
 
 def told(said: str, where: str, file: Path, trace: str = "") -> PipelineError:
-    """The failure that Spark speaks of."""
-    code, text = _essence(said)
+    """Converts the text of a failure that Spark reported to an error."""
+    code, text = _cause(said)
     text = text.removesuffix(f" ({where.rpartition(', ')[2]})")
     own = re.findall(rf'File "{re.escape(str(file))}", line (\d+)', said)
     if own and ", line" not in where:
@@ -52,7 +53,8 @@ def told(said: str, where: str, file: Path, trace: str = "") -> PipelineError:
     return PipelineError(code, f"{where}: {text}", trace or said)
 
 
-def _essence(said: str) -> tuple[ErrorCode, str]:
+def _cause(said: str) -> tuple[ErrorCode, str]:
+    """Returns the error code and the cause that Spark's text contains."""
     if _TRACEBACK in said:
         text = _last_of_traceback(said.rpartition(_TRACEBACK)[2])
         ours = _OURS.match(text)
@@ -68,7 +70,7 @@ def _essence(said: str) -> tuple[ErrorCode, str]:
 
 
 def _last_of_traceback(frames: str) -> str:
-    """What stands behind the frames, up to where Java goes on."""
+    """Returns the text after the frames, up to the Java stack trace."""
     lines = frames.strip("\n").split("\n")
     first = next((number for number, line in enumerate(lines) if line and not line.startswith(" ")), 0)
     text = _JAVA_TRACE.split("\n".join(lines[first:]), maxsplit=1)[0]
@@ -76,6 +78,7 @@ def _last_of_traceback(frames: str) -> str:
 
 
 def _line_of(error: BaseException, file: Path) -> int | None:
+    """Returns the line of the user's file that raised the exception, or None."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return error.lineno
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]

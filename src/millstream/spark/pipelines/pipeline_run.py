@@ -1,10 +1,10 @@
-"""A pipeline while it runs: a session, its queries watched, and an end in peace, however it comes.
+"""Runs a pipeline: starts a session, monitors its queries, and stops both in order.
 
     with started("name", master=None, settings={}, tell=print, show=show) as pipeline:
         ...  # start queries with pipeline.spark
         pipeline.wait()
 
-Whatever happens within, queries are stopped and Spark with them: after a signal each query may finish its batch first.
+The queries and Spark are stopped however the block ends. After a signal, each query may finish its batch first.
 """
 
 import threading
@@ -28,16 +28,16 @@ GRACE_S = 30.0
 SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
-    # A query that does not end when it is told to must not keep the command from ending.
+    # A query that does not stop on request must not keep the command from ending.
     "spark.sql.streaming.stopTimeout": "60s",
 }
-"""What a command sets unless the caller says otherwise."""
+"""Spark settings of the command; the caller can override each of them."""
 _TICK_S = 0.2
 _LAST_EVENTS_S = 10.0
 
 
 class Pipeline:
-    """A session in which a pipeline runs. `file` is where its code is from, if it is from one."""
+    """A session in which a pipeline runs. `file` is the user's file, if there is one."""
 
     def __init__(self, spark: "SparkSession", stop: Stop | None = None, file: Path | None = None) -> None:
         self.spark = spark
@@ -47,39 +47,43 @@ class Pipeline:
         spark.streams.addListener(self.watch)
 
     def wait(self) -> None:
-        """Until all queries have ended, one has failed (PipelineError), or the end was asked for."""
+        """Waits until all queries have ended, or a stop was requested. Raises PipelineError if a query fails."""
         self._stop.interrupts = False
         while not self._stop.is_asked and self.watch.failure() is None and self.spark.streams.active:
             time.sleep(_TICK_S)
         if not self._stop.is_asked:
-            self._hear_ends()
+            self._await_end_events()
             self._raise_failure()
 
     def asked_to_end(self) -> Callable[[], bool]:
-        """Whether it was; from now on a signal interrupts nothing, and whoever works has to look here."""
+        """Returns a function that is True once a stop was requested.
+
+        From now on a signal interrupts nothing, so long-running work must call that function.
+        """
         self._stop.interrupts = False
         return lambda: self._stop.is_asked
 
-    def _hear_ends(self) -> None:
-        """Spark tells that a query has ended some time after it has."""
+    def _await_end_events(self) -> None:
+        """Waits for Spark's events about ended queries, which arrive some time after the end."""
         deadline = time.monotonic() + _LAST_EVENTS_S
         while self.watch.failure() is None and not self.watch.is_over() and time.monotonic() < deadline:
             time.sleep(_TICK_S)
 
     def _raise_failure(self) -> None:
+        """Raises PipelineError for the first failed query, if any."""
         state = self.watch.failure()
         if state is not None and state.failure is not None:
             raise told(state.failure, f"query {state.name}", self._file)
 
     def end(self, tell: Callable[[str], None], grace_s: float) -> None:
-        """Stop what runs; only who was asked to end takes its time."""
+        """Stops the running queries. After a stop request, each may use the grace period to finish its batch."""
         if self._stop.is_asked:
-            tell("Stopping; Ctrl-C once more stops at once.")
+            tell("Stopping; press Ctrl-C again to stop immediately.")
         cut = stop_queries(self.spark, self.watch, grace_s if self._stop.is_asked else 0.0)
-        self._hear_ends()
+        self._await_end_events()
         self.spark.streams.removeListener(self.watch)
         if cut and self._stop.is_asked:
-            tell(f"Not ended within {grace_s:g} s, so cut off: {', '.join(cut)}. The next start repeats that batch.")
+            tell(f"Stopped within a batch, after {grace_s:g} s: {', '.join(cut)}. The next start repeats it.")
 
 
 @contextmanager
@@ -94,12 +98,14 @@ def started(
     grace_s: float = GRACE_S,
     file: Path | None = None,
 ) -> Iterator[Pipeline]:
-    """Start Spark, and end it and its queries at the end.
+    """Starts Spark, and stops it and its queries at the end of the block.
 
-    What Spark has to say to people goes to `tell`, line by line, and all of it to `log`; `show` is told again and again
-    how the queries are. Both are called from threads. A signal while no query runs is a KeyboardInterrupt (SIGTERM is
-    Terminated), also while Spark starts; with queries it ends them, and this, quietly.
-    JavaNotFoundError where there is no Java; PipelineError where Spark does not start.
+    `tell` gets Spark's messages for users, line by line; `log` gets everything. `show` is called repeatedly with the
+    states of the queries. Both callbacks run in other threads.
+
+    A signal while no query runs raises KeyboardInterrupt (Terminated for SIGTERM), also while Spark starts. While
+    queries run, it stops them and ends the block without an exception. Raises JavaNotFoundError if there is no Java;
+    PipelineError if Spark does not start.
     """
     asked = {**SETTINGS, **settings, JAVA_OPTIONS: java_options(settings.get(JAVA_OPTIONS))}
     stop = Stop()
@@ -108,19 +114,19 @@ def started(
     with stop.by_signals():
         tell("Starting Spark ...")
         with spark_log.starting(stop.held):
-            spark = _begun(name, master, asked)
+            spark = _create_session(name, master, asked)
             stop.listen()
-            stop.interrupt()  # Whoever has caught it on the way.
+            stop.interrupt()  # Raise again if code in between has caught the KeyboardInterrupt.
         pipeline = Pipeline(spark, stop, file)
         try:
-            with _shown(pipeline.watch, show), _ended(pipeline, spark_log, tell, grace_s):
+            with _showing_progress(pipeline.watch, show), _ending_queries(pipeline, spark_log, tell, grace_s):
                 yield pipeline
         finally:
             aside(spark.stop)
 
 
-def _begun(name: str, master: str | None, settings: Mapping[str, str]) -> "SparkSession":
-    """What was wrong has to be asked while there is a Java that answers."""
+def _create_session(name: str, master: str | None, settings: Mapping[str, str]) -> "SparkSession":
+    """Creates the session. Errors are converted here, because their texts come from Java, which ends soon after."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -131,25 +137,27 @@ def _begun(name: str, master: str | None, settings: Mapping[str, str]) -> "Spark
 
 
 @contextmanager
-def _shown(watch: QueryMonitor, show: Callable[[Sequence[QueryState]], None]) -> Iterator[None]:
-    over = threading.Event()
+def _showing_progress(watch: QueryMonitor, show: Callable[[Sequence[QueryState]], None]) -> Iterator[None]:
+    is_done = threading.Event()
 
-    def go_on() -> None:
-        while not over.wait(_TICK_S):
+    def show_until_done() -> None:
+        while not is_done.wait(_TICK_S):
             show(watch.states())
         show(watch.states())
 
-    thread = threading.Thread(target=go_on, name="progress of a pipeline", daemon=True)
+    thread = threading.Thread(target=show_until_done, name="pipeline progress", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        is_done.set()
         thread.join()
 
 
 @contextmanager
-def _ended(pipeline: Pipeline, spark_log: SparkLog, tell: Callable[[str], None], grace_s: float) -> Iterator[None]:
+def _ending_queries(
+    pipeline: Pipeline, spark_log: SparkLog, tell: Callable[[str], None], grace_s: float
+) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
@@ -162,7 +170,7 @@ def _ended(pipeline: Pipeline, spark_log: SparkLog, tell: Callable[[str], None],
 
 @contextmanager
 def reading_once() -> Iterator[None]:
-    """Streams that are started within read what is there and end, whatever trigger they were given."""
+    """Makes all streams that start within the block read the available data and end, whatever their trigger."""
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     before = {name: getattr(DataStreamWriter, name) for name in ("start", "toTable")}

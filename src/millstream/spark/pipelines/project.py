@@ -1,6 +1,6 @@
-"""A project of Spark Declarative Pipelines, run by Spark's own command, with what that needs to find around it.
+"""Runs a project of Spark Declarative Pipelines with Spark's own command, and sets up the environment for it.
 
-The command starts Java and Python processes; they are a group of their own, so that a signal ends all of them.
+The command starts Java and Python processes. They form a process group, so a signal ends all of them.
 """
 
 import io
@@ -25,7 +25,7 @@ from millstream.spark.sessions import DIVIDING_ALIKE
 
 SETTINGS = {
     **DIVIDING_ALIKE,
-    # Without it, tables are forgotten at the end of a run, and stand in the way of the next.
+    # Without Hive's catalog, the next run does not know the tables of this one, but fails because their files exist.
     "spark.sql.catalogImplementation": "hive",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -34,11 +34,11 @@ _SPECIFICATIONS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 _HERE = "local[*]"
 _TRACEBACK = "Traceback (most recent call last):"
 _LINES_MAX = 2_000
-"""Kept of what is said from the first traceback on: what was wrong stands last."""
+"""Maximum number of lines kept from the first traceback on. The cause is at the end."""
 
 
 def specification(path: Path) -> Path | None:
-    """The file that says what a project is, where this is a project, or that file; else None."""
+    """Returns the project file, if `path` is a project directory or a project file, else None."""
     if path.name in _SPECIFICATIONS and path.is_file():
         return path
     return next((path / name for name in _SPECIFICATIONS if (path / name).is_file()), None)
@@ -53,43 +53,43 @@ def run_project(
     log: TextIO | None,
     grace_s: float,
 ) -> None:
-    """Run the project of this file once; what Spark's command prints goes to `tell`, but for what is Spark's noise.
+    """Runs a project once. `tell` gets the output of Spark's command, without Spark's noise.
 
-    PipelineError when it fails; KeyboardInterrupt when a signal has ended it (Terminated for SIGTERM).
+    Raises PipelineError if it fails; KeyboardInterrupt if a signal ended it (Terminated for SIGTERM). Raises
     INVALID_SETTING for a `master` that cannot run projects.
     """
     where = _HERE if master is None else master
     if not where.startswith(("local", "sc://")):
-        text = f"master {where!r}: a project runs on this machine (local[N]) or on a Spark Connect server (sc://HOST)"
+        text = f"master {where!r} cannot run a project (accepted: local[N], or sc://HOST for a Spark Connect server)"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
-    said: deque[str] = deque(maxlen=_LINES_MAX)
+    failure_lines: deque[str] = deque(maxlen=_LINES_MAX)
 
-    def hear(line: str) -> None:
-        if said or line.startswith(_TRACEBACK):
-            said.append(line)
+    def pass_on(line: str) -> None:
+        if failure_lines or line.startswith(_TRACEBACK):
+            failure_lines.append(line)
         else:
             tell(line)
 
     stop = Stop()
-    stop.interrupts = False  # A process that was begun must be known, so that it is ended.
-    with stop.by_signals(), _begun(file, where, settings) as process:
+    stop.interrupts = False  # An interrupt between the start of the process and this block would leave it running.
+    with stop.by_signals(), _start_process(file, where, settings) as process:
         stop.at_once = partial(_signal, process, signal.SIGKILL)
         try:
             stop.interrupt()
             assert process.stdout is not None
-            said_by_it = io.BufferedReader(InterruptiblePipe(process.stdout.fileno()))
-            SparkLog(hear, log).read(io.TextIOWrapper(said_by_it, encoding="utf-8", errors="replace"))
-            code = process.wait(threading.TIMEOUT_MAX)  # With a time, it looks again and again.
+            output = io.BufferedReader(InterruptiblePipe(process.stdout.fileno()))
+            SparkLog(pass_on, log).read(io.TextIOWrapper(output, encoding="utf-8", errors="replace"))
+            code = process.wait(threading.TIMEOUT_MAX)  # With a timeout, wait() polls and misses no signal.
         except KeyboardInterrupt:
             _end(process, grace_s)
             raise
     if code:
         name = file.resolve().parent.name
         reason = f"spark-pipelines ended with exit code {code}"
-        raise told("\n".join(said) or reason, name, file)
+        raise told("\n".join(failure_lines) or reason, name, file)
 
 
-def _begun(file: Path, master: str, settings: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _start_process(file: Path, master: str, settings: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     import pyspark
 
     program = str(Path(pyspark.__file__).parent / "bin" / "spark-pipelines")
@@ -122,6 +122,6 @@ def _end(process: "subprocess.Popen[bytes]", grace_s: float) -> None:
 
 
 def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-    """To all that it has started, unless they have ended."""
+    """Signals the whole process group, unless it has ended."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number)

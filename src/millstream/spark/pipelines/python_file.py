@@ -1,4 +1,4 @@
-"""A pipeline that is a Python file: it finds `spark` and `bootstrap`, and is the main program, as it would be alone."""
+"""Runs a pipeline that is a Python file, as the main program and with `spark` and `bootstrap` defined."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ _PATH_VARIABLE = "PYTHONPATH"
 
 
 def compiled(file: Path) -> CodeType:
-    """PipelineError, with the line, for what is no Python."""
+    """Compiles the file. Raises PipelineError with the line for invalid Python."""
     try:
         return compile(file.read_bytes(), str(file), "exec")
     except (SyntaxError, ValueError) as error:
@@ -21,14 +21,14 @@ def compiled(file: Path) -> CodeType:
 
 
 def offer_modules(file: Path) -> None:
-    """Let the file, and Spark's workers on this machine, import what lies beside it; before Spark is started."""
+    """Lets the file, and Spark's workers on this machine, import modules beside it. Call it before Spark starts."""
     beside = str(file.resolve().parent)
     sys.path.insert(0, beside)
     os.environ[_PATH_VARIABLE] = os.pathsep.join([beside, *filter(None, [os.environ.get(_PATH_VARIABLE)])])
 
 
 def run_python(file: Path, code: CodeType, arguments: Sequence[str], names: Mapping[str, Any]) -> None:
-    """Run it to its end. PipelineError for whatever it raises, also where it exits with an error."""
+    """Runs the file to its end. Raises PipelineError for every exception, and for an exit with an error code."""
     main = ModuleType("__main__")
     main.__dict__.update(names, __file__=str(file))
     before = sys.argv, sys.modules["__main__"]

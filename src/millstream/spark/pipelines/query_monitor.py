@@ -1,6 +1,6 @@
-"""What the streaming queries of a session are doing: how much they have read, how far behind they are, how they ended.
+"""Tracks the streaming queries of a session: rows, batches, lag, and how each query ended.
 
-Spark tells it in threads of its own, one event after the other for each query.
+Spark calls the listener from its own threads, and delivers the events of one query in order.
 """
 
 import json
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryState:
-    """`lag` is how many messages of topics were there to be read after the last batch; None where that is not known."""
+    """State of one query. `lag` is the number of unread messages after the last batch, or None if it is not known."""
 
     name: str
     rows: int = 0
@@ -33,11 +33,11 @@ class QueryState:
     lag: int | None = None
     is_over: bool = False
     failure: str | None = None
-    """What Spark says about it, with all its traces."""
+    """Spark's text about the failure, with all stack traces."""
 
 
 class QueryMonitor(StreamingQueryListener):
-    """Of all queries that were started since it listens, in that order."""
+    """Collects the states of all queries that start after it was added, in the order of their starts."""
 
     def __init__(self) -> None:
         self._states: dict[str, QueryState] = {}
@@ -48,16 +48,16 @@ class QueryMonitor(StreamingQueryListener):
             return list(self._states.values())
 
     def batches(self, run_id: str) -> int:
-        """How many batches a query has done."""
+        """Returns the number of batches that a query has finished."""
         with self._lock:
             return self._states[run_id].batches if run_id in self._states else 0
 
     def failure(self) -> QueryState | None:
-        """The first query that has failed."""
+        """Returns the first failed query, or None."""
         return next((state for state in self.states() if state.failure is not None), None)
 
     def is_over(self) -> bool:
-        """Whether every query has ended."""
+        """True if every query has ended."""
         return all(state.is_over for state in self.states())
 
     def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802  # Spark's names, here and below
@@ -86,7 +86,7 @@ class QueryMonitor(StreamingQueryListener):
 
 
 def lag_of(progress: Mapping[str, Any]) -> int | None:
-    """How far the sources that are topics are behind, all together; None where there is none that says so."""
+    """Returns the total lag of a query's topic sources, or None if no source reports one."""
     lags = [_lag(source.get("endOffset"), source.get("latestOffset")) for source in progress["sources"]]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known else None

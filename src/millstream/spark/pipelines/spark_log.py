@@ -1,9 +1,10 @@
-"""What Spark says on standard error, sifted: what matters passes in a line, and all of it goes to a log, if wanted.
+"""Filters Spark's standard error: relevant lines are shown, and everything goes to a log file if there is one.
 
-Spark's Java process, and the Python workers below it, write into a pipe that a thread of this process reads. What Spark
-logs comes as lines of JSON (`log4j2.properties`), from its Python part as other JSON, and from a Java that starts
-another as it is set up in Spark; everything else is from programs, and passes. Of what is logged pass warnings, but for
-those that everybody gets; errors of tasks and queries do not, since whatever fails for good is raised as well.
+Spark's Java process and the Python workers below it write into a pipe, which a thread of this process reads. Java logs
+lines of JSON (`log4j2.properties`), PySpark logs JSON with other fields, and a Java process that starts another one
+logs in Spark's default format. All other lines were printed by programs and are shown. Of log events, only warnings are
+shown, except those that every user gets. Errors of tasks and queries are not shown, because final failures are raised
+as exceptions as well.
 """
 
 import json
@@ -23,55 +24,56 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _TEXT_MAX = 400
 _KNOWN = frozenset(
     {
-        "DAGScheduler",  # "Failed to cancel job group": it had ended.
-        "ErrorUtils",  # Who asked Spark Connect has gone before its answer.
-        "HiveConf",  # What Spark sets and Hive does not know.
+        "DAGScheduler",  # "Failed to cancel job group": the job had already ended.
+        "ErrorUtils",  # A client of Spark Connect disconnected before the response.
+        "HiveConf",  # Settings of Spark that Hive does not know.
         "NativeCodeLoader",
-        "ObjectStore",  # Hive, when it begins to keep the names of tables.
-        "ResolveWriteToStream",  # What streams switch off by themselves.
-        "SessionState",  # Hive again.
-        "TaskSetManager",  # Tasks that are tried again; those that fail for good are raised.
-        "Utils",  # The name of this machine.
+        "ObjectStore",  # Hive creates its catalog.
+        "ResolveWriteToStream",  # Settings that streams disable.
+        "SessionState",  # More settings of Hive.
+        "TaskSetManager",  # Retries of tasks; final failures are raised as exceptions.
+        "Utils",  # The host name resolves to a loopback address.
     }
 )
 _KNOWN_LINES = (
     "WARNING: Using incubator modules",
     "PySpark daemon failed to flush the output",
     "Using Spark's default log4j profile",
-    "\tat ",  # Where in Java something was raised.
+    "\tat ",  # A frame of a Java stack trace.
 )
 _KNOWN_PART = "UserWarning: Failed to set spark."
-"""Of settings that Spark Connect has from its start, and cannot be given again."""
+"""Part of the warnings about settings that Spark Connect has from its start and that cannot be set again."""
 _OF_JAVA = '{"spark":"'
 _OF_PYTHON = '{"ts": "'
 _BY_DEFAULT = re.compile(r"(\d\d/\d\d/\d\d \d\d:\d\d:\d\d) ([A-Z]+) (\w+): (.*)")
 _NOT_STARTED = re.compile(r'Exception in thread "main" (?:[\w$.]+: )?(.+)')
-"""What Java says when it does not start Spark."""
+"""Java's message if Spark does not start."""
 _TRACEBACK = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 _HANGING_UP = ("BrokenPipeError", "ConnectionResetError", "EOFError")
 
 
 def log_option() -> str:
-    """For a Java that runs Spark."""
+    """Returns the Java option that selects this log format."""
     return f"-Dlog4j2.configurationFile={SETTINGS_FILE.as_uri()}"
 
 
 def java_options(given: str | None) -> str:
-    """What makes Spark log in lines of JSON, in front of the options that the user has for its Java."""
+    """Returns the user's Java options, preceded by the one that makes Spark log lines of JSON."""
     return f"{log_option()} {given or ''}".strip()
 
 
 class LogFilter:
-    """Lines go in one by one, and what is for people comes out."""
+    """Takes lines of output one by one, and yields those to show."""
 
     def __init__(self) -> None:
         self._traceback: list[str] = []
-        """Lines of one of Python's, as long as it is not known how it ends."""
+        """Lines of a Python traceback whose end has not arrived yet."""
         self._is_dropped = False
-        """Whether the last traceback was no news; then what links it to another is none either."""
+        """True if the last traceback was hidden; the lines that link it to the next traceback are hidden too."""
 
     def pass_line(self, line: str) -> Iterator[str]:
+        """Takes a line of output and yields the lines to show now."""
         logged = parse(line)
         if logged is not None:
             if logged.level == "WARN" and logged.who not in _KNOWN:
@@ -79,7 +81,7 @@ class LogFilter:
         elif self._traceback:
             self._traceback.append(line)
             if not line.startswith(" "):
-                yield from self._whole()
+                yield from self._end_of_traceback()
         elif line == _TRACEBACK:
             self._traceback = [line]
         elif not self._is_known(line):
@@ -92,8 +94,8 @@ class LogFilter:
             return True
         return self._is_dropped and (not line or line.startswith(_LINKS))
 
-    def _whole(self) -> Iterator[str]:
-        """A worker that is hung up on while it ends is no news."""
+    def _end_of_traceback(self) -> Iterator[str]:
+        """Yields a complete traceback, unless it shows that a worker lost its connection while it ended."""
         lines, self._traceback = self._traceback, []
         self._is_dropped = lines[-1].startswith(_HANGING_UP) and any("pyspark" in line for line in lines)
         if not self._is_dropped:
@@ -101,7 +103,7 @@ class LogFilter:
 
 
 class LogEntry(NamedTuple):
-    """`level` is as Java calls it."""
+    """A log event of Spark; `level` is Java's name."""
 
     who: str
     level: str
@@ -111,7 +113,7 @@ class LogEntry(NamedTuple):
 
 
 def parse(line: str) -> LogEntry | None:
-    """What Spark has logged; None for a line that is something else's."""
+    """Returns the log event in a line, or None for other lines."""
     try:
         if line.startswith(_OF_JAVA):
             said = json.loads(line)
@@ -126,8 +128,11 @@ def parse(line: str) -> LogEntry | None:
 
 
 def apart(lines: Iterable[str]) -> Iterator[str]:
-    """Lines without their ends. Who writes a line and its end in two steps may have what Spark logs in between: that
-    becomes a line of its own, and the end that comes late none."""
+    """Yields lines without their line ends, and separates log events from printed text.
+
+    A program that prints a line and its end in two steps may have a log event in between. The event becomes a line of
+    its own, and the late line end is dropped.
+    """
     is_owed = False
     for each in lines:
         line = each.rstrip("\n")
@@ -148,7 +153,7 @@ def _short(text: str) -> str:
 
 
 def as_logged(line: str) -> str:
-    """A line for the log: as people know it from Spark, with its trace."""
+    """Returns a line for the log file, in Spark's usual format and with its stack trace."""
     logged = parse(line)
     if logged is None:
         return line
@@ -156,7 +161,9 @@ def as_logged(line: str) -> str:
 
 
 def mute_errors() -> None:
-    """PySpark logs what it raises, in a line of thousands of characters, and Py4J that it was interrupted."""
+    """Silences PySpark, which logs each raised exception in thousands of characters, and Py4J, which logs
+    interruptions.
+    """
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -166,23 +173,26 @@ def mute_errors() -> None:
 
 
 class SparkLog:
-    """Reads what Spark says, in a thread, until Spark is gone."""
+    """Reads Spark's output in a thread until all processes that write it have ended."""
 
     def __init__(self, tell: Callable[[str], None], log: TextIO | None) -> None:
         self._tell = tell
         self._log = log
         self.is_hushed = False
-        """When it is being ended, Spark complains of what it is told to end."""
+        """True while Spark is stopped: its complaints about that are not shown."""
 
     @contextmanager
     def starting(self, held: Callable[[], AbstractContextManager[None]] = nullcontext) -> Iterator[None]:
-        """Spark is started within. If that fails, or is interrupted, nothing of Spark is left: so nothing may interrupt
-        while a process is begun that is not known yet, which `held` sees to."""
+        """Redirects the output of the Java that starts within the block.
+
+        If the start fails or is interrupted, that process is killed. `held` delays interrupts while it is created,
+        because an unknown process could not be killed.
+        """
         from pyspark import java_gateway
 
         gateway: Any = java_gateway
         reading, writing = os.pipe()
-        threading.Thread(target=self._read, args=(reading,), name="what Spark says", daemon=True).start()
+        threading.Thread(target=self._read, args=(reading,), name="Spark log reader", daemon=True).start()
         begun: list[subprocess.Popen[bytes]] = []
 
         def begin(command: Any, **options: Any) -> "subprocess.Popen[bytes]":
@@ -207,12 +217,12 @@ class SparkLog:
             self.read(lines)
 
     def read(self, lines: Iterable[str]) -> None:
-        """All of it, until the last who writes has ended."""
-        sieve = LogFilter()
+        """Reads all lines until the last writer has ended."""
+        log_filter = LogFilter()
         for line in apart(lines):
             if self._log is not None:
                 self._log.write(as_logged(line) + "\n")
                 self._log.flush()
-            for told in sieve.pass_line(line):
+            for told in log_filter.pass_line(line):
                 if not self.is_hushed:
                     self._tell(told)

@@ -1,4 +1,4 @@
-"""A pipeline that is a file of SQL: its statements, one after the other."""
+"""Runs a pipeline that is a SQL file: its statements, one after the other."""
 
 import re
 import time
@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 class Statement(NamedTuple):
-    """`text` has blanks for all that is before it in its file: places in it that Spark names are places in the file."""
+    """One statement.
+
+    `text` has blanks for everything before it, so that positions in Spark's errors are those in the file.
+    """
 
     line: int
     text: str
@@ -27,25 +30,25 @@ class Statement(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a statement has answered; no columns where it has only done something."""
+    """The result of a statement; `columns` is empty for a statement that returns no rows."""
 
     statement: Statement
     seconds: float
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     is_cut: bool
-    """Whether there are more rows."""
+    """True if there are more rows."""
 
 
 def split(spark: "SparkSession", text: str) -> list[Statement]:
-    """As Spark itself divides a file of SQL: at the semicolons that are in no text, comment or block."""
+    """Splits a SQL file as Spark does: at semicolons outside strings, comments and blocks."""
     jvm: Any = spark.sparkContext._jvm
     found = jvm.org.apache.spark.sql.catalyst.parser.SqlStatementSplitter.split(text)
     each = found.completeStatements()
     parts = [each.apply(number).statement() for number in range(each.size())] + [found.partialStatement()]
     statements = []
     behind = 0
-    for part in filter(_says_something, parts):
+    for part in filter(_is_statement, parts):
         start = text.index(part.strip(), behind)
         behind = start + len(part.strip())
         start += len(part.strip()) - len(_without_comments_ahead(part.strip()))
@@ -63,21 +66,23 @@ def _without_comments_ahead(part: str) -> str:
     return part.lstrip()
 
 
-def _says_something(part: str) -> bool:
+def _is_statement(part: str) -> bool:
     return bool(_without_comments_ahead(part))
 
 
 def run_sql(spark: "SparkSession", file: Path, text: str, rows_max: int, show: Callable[[Result], None]) -> None:
-    """All statements in order; PipelineError, with the line, at the first that fails. What is no SQL at all is found
-    before the first is run."""
+    """Runs all statements in order. Raises PipelineError with the line of the first one that fails.
+
+    Syntax errors in any statement are found before the first one runs.
+    """
     statements = split(spark, text)
     for statement in statements:
-        _said(statement, file, partial(_parse, spark, statement))
+        _with_line(statement, file, partial(_parse, spark, statement))
     for statement in statements:
-        show(_said(statement, file, partial(_run, spark, statement, rows_max)))
+        show(_with_line(statement, file, partial(_run, spark, statement, rows_max)))
 
 
-def _said(statement: Statement, file: Path, work: Callable[[], T]) -> T:
+def _with_line(statement: Statement, file: Path, work: Callable[[], T]) -> T:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -1,8 +1,8 @@
-"""How a pipeline is ended by a signal: once in peace, twice at once.
+"""Stops a pipeline on a signal: gracefully on the first one, immediately on the second.
 
-Ctrl-C and SIGTERM do the same, and only who started the process is told which it was. The first one interrupts whatever
-the pipeline's file is doing, or, once that has run, only asks; the second ends this process, and Spark's notice that it
-is gone, or are ended first (`at_once`).
+Ctrl-C and SIGTERM have the same effect; only the exit code tells the parent process which one it was. The first signal
+interrupts the pipeline's file, or, once the file has run, only requests a stop. The second one ends this process.
+Spark's processes notice that and end, or `at_once` ends them first.
 """
 
 import io
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _POLL_S = 0.05
 _WORKING = "Processing new data"
-"""A query's status while a batch runs; at all other times it loses nothing that it would have to do again."""
+"""Status of a query while it runs a batch. At other times, a stop causes no work to be repeated."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -35,18 +35,19 @@ class Terminated(KeyboardInterrupt):
 
 
 class Stop:
-    """Whether somebody has asked for the end."""
+    """Tracks whether a signal has requested a stop."""
 
     def __init__(self) -> None:
         self.is_asked = False
         self._interrupt: type[KeyboardInterrupt] = KeyboardInterrupt
         self.interrupts = True
-        """Whether the first signal interrupts what is being done."""
+        """True if the first signal raises KeyboardInterrupt."""
         self.at_once: Callable[[], None] | None = None
-        """What the second one does before it ends this process."""
+        """Called at the second signal, before this process ends."""
 
     @contextmanager
     def by_signals(self) -> Iterator[None]:
+        """Handles signals within the block, and restores the previous handlers afterwards."""
         before = {each: signal.getsignal(each) for each in _SIGNALS}
         self.listen()
         try:
@@ -56,24 +57,24 @@ class Stop:
                 signal.signal(each, handler)
 
     def listen(self) -> None:
-        """Spark, when it starts, takes Ctrl-C for itself; this takes it back."""
+        """Installs the signal handlers. Spark installs its own when it starts, so call this again afterwards."""
         for each in _SIGNALS:
-            signal.signal(each, self._hear)
+            signal.signal(each, self._handle_signal)
 
     def interrupt(self) -> None:
-        """From now on the first signal interrupts, also one that has come already."""
+        """Lets the first signal interrupt from now on. If it has already arrived, raises."""
         self.interrupts = True
         if self.is_asked:
             raise self._interrupt
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A signal that comes within interrupts at the end of it."""
+        """Delays an interrupt to the end of the block."""
         self.interrupts = False
         yield
         self.interrupt()
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         if self.is_asked:
             if self.at_once is not None:
                 self.at_once()
@@ -85,10 +86,10 @@ class Stop:
 
 
 class InterruptiblePipe(io.RawIOBase):
-    """What is read from a pipe, by a thread that hears every signal.
+    """Reads a pipe such that a signal always interrupts the reading thread.
 
-    Python sees to signals between its own steps. One that comes after such a step, and before the call that waits for
-    the pipe, does not end that call: it would not be heard before the pipe has something to read.
+    Python handles signals between bytecodes. A signal that arrives just before a blocking read starts does not
+    interrupt the read, and would be handled only when the pipe has data. So this class polls with a timeout.
     """
 
     def __init__(self, pipe: int) -> None:
@@ -106,7 +107,10 @@ class InterruptiblePipe(io.RawIOBase):
 
 
 def stop_queries(spark: "SparkSession", watch: QueryMonitor, grace_s: float) -> list[str]:
-    """Stop all queries, each when its batch has ended, or when the time is over; the names of those then cut off."""
+    """Stops all queries, each after its batch or when the grace period ends.
+
+    Returns the names of the queries that the grace period cut off.
+    """
     waiting = {query: watch.batches(str(query.runId)) for query in spark.streams.active}
     deadline = time.monotonic() + grace_s
     cut: list[str] = []
@@ -129,8 +133,11 @@ def _is_busy(query: "StreamingQuery") -> bool:
 
 
 def aside(work: Callable[[], None]) -> None:
-    """Do it in another thread, and wait for it: a thread that was interrupted while it spoke to Java must not do so
-    again, since the answer to what it asked before is still to come."""
+    """Runs the work in another thread and waits for it.
+
+    A thread that was interrupted during a call to Java must not call Java again: it would read the response to its
+    earlier call.
+    """
     failures: list[BaseException] = []
 
     def do() -> None:
@@ -139,7 +146,7 @@ def aside(work: Callable[[], None]) -> None:
         except BaseException as error:
             failures.append(error)
 
-    thread = threading.Thread(target=do, name="end of a pipeline")
+    thread = threading.Thread(target=do, name="pipeline stop")
     thread.start()
     thread.join()
     if failures:

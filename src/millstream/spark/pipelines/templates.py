@@ -1,4 +1,4 @@
-"""Pipelines to begin from: files of this package in which a name and a topic are put in."""
+"""Creates pipelines from templates: files of this package with placeholders for a name and a topic."""
 
 import re
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ _TOPIC = "orders"
 _STORAGE = "STORAGE"
 _PLACES = re.compile("|".join((_NAME, _TOPIC, _STORAGE)))
 _LEGAL = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,99}")
-"""Of files, queries, groups and topics."""
+"""Names that are valid for files, queries, groups and topics."""
 
 
 class Template(NamedTuple):
-    """What `millstream pipeline init` can make; a directory, if it has several files."""
+    """A template of `millstream pipeline init`; a directory if it has several files."""
 
     name: str
     purpose: str
@@ -37,19 +37,19 @@ TEMPLATES = (
 
 
 def template(name: str) -> Template:
-    """INVALID_SETTING, with those there are, where there is none of this name."""
+    """Returns the template of this name. Raises INVALID_SETTING, with the existing names, for an unknown one."""
     for each in TEMPLATES:
         if each.name == name:
             return each
     known = ", ".join(each.name for each in TEMPLATES)
-    raise MillstreamError(ErrorCode.INVALID_SETTING, f"there is no template {name!r}; there are {known}")
+    raise MillstreamError(ErrorCode.INVALID_SETTING, f"unknown template {name!r} (accepted: {known})")
 
 
 def make(chosen: Template, name: str, topic: str, directory: Path) -> list[Path]:
-    """Write the template's files, as `name` in this directory; their paths, the one to run first.
+    """Writes the template's files to this directory under `name`; returns their paths, the one to run first.
 
-    INVALID_SETTING for names that cannot be, and for the topic's own, since a pipeline must not read what it writes.
-    DUPLICATE_RESOURCE where one of the files, or the project's directory, is there already. Then nothing is written.
+    Raises INVALID_SETTING for an invalid name, and for the topic's own name, because a pipeline must not read what it
+    writes. Raises DUPLICATE_RESOURCE if one of the files, or the project's directory, exists; then nothing is written.
     """
     _check_name(name, topic)
     check_topic_name(topic)
@@ -68,9 +68,9 @@ def make(chosen: Template, name: str, topic: str, directory: Path) -> list[Path]
 def _check_name(name: str, topic: str) -> None:
     problem = None
     if not _LEGAL.fullmatch(name):
-        problem = "expected a name of letters (a to z), digits, '_' and '-', a letter first, 100 at most"
+        problem = "expected a name of 1 to 100 letters (a to z), digits, '_' and '-' that begins with a letter"
     elif name == topic:
-        problem = "the topic that is read is called so, and what is written would be, too; choose another name"
+        problem = "the topic that the pipeline reads has this name; choose another name for its output"
     if problem:
         raise MillstreamError(ErrorCode.INVALID_SETTING, f"{name!r}: {problem}")
 

@@ -1,1 +1,1 @@
-"""The Spark source: start positions, planning on the driver, and reads on the executors."""
+"""Reads topics into Spark: start positions, planning on the driver, and fetching on the executors."""

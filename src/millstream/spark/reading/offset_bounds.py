@@ -1,9 +1,9 @@
-"""Where reading begins and ends, as options say it: for all partitions, for a topic's, or for each.
+"""Parses the options for start and end positions: one for all partitions, one per topic, or one per partition.
 
 =========================================== =================================================================
 option                                      meaning
 =========================================== =================================================================
-`earliest`, `latest`                        the beginning or the end of every partition
+`earliest`, `latest`                        the beginning or the end of every partition (or `beginning`, `end`)
 `{"orders": {"0": 23, "1": "latest"}}`      offsets, or the same words, by topic and partition
 `{"orders": "earliest"}`                    for all partitions of a topic
 `2026-01-31T12:00:00Z`, `1769860800000`     the first message at or after a time: ISO 8601, or ms since 1970
@@ -21,14 +21,18 @@ from enum import Enum
 from typing import NamedTuple
 
 from millstream.model.names import TopicPartition
+from millstream.model.start_words import ACCEPTED_WORDS, BEGINNING, LATEST, start_word
+from millstream.model.units import TIME_MS_MAX, looks_like_seconds
 
+_NUMBERED = {-2: BEGINNING, -1: LATEST}
 _OFFSET_MAX = 2**63 - 1
-_TIME_MS_MAX = 2**53
 _TIME_FORM = "expected a time: ISO 8601 with a zone, like 2026-01-31T12:00:00Z, or milliseconds since 1970"
-_OFFSET_FORM = 'expected earliest, latest, or offsets as JSON, like {"orders": {"0": 23, "1": "latest"}}'
+_OFFSET_FORM = f'use {ACCEPTED_WORDS}, or offsets as JSON, like {{"orders": {{"0": 23, "1": "latest"}}}}'
 
 
 class BoundKind(Enum):
+    """Kind of a start or end position."""
+
     EARLIEST = "earliest"
     LATEST = "latest"
     OFFSET = "offset"
@@ -36,7 +40,7 @@ class BoundKind(Enum):
 
 
 class OffsetBound(NamedTuple):
-    """A place in a partition; `number` is the offset, or the time in ms."""
+    """A start or end position in one partition; `number` is an offset, or a time in ms."""
 
     kind: BoundKind
     number: int = 0
@@ -52,13 +56,17 @@ class OffsetBound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionBounds:
-    """A place for every partition; where None is left for the others, the caller's default holds."""
+    """Start or end positions by partition and by topic.
+
+    `otherwise` applies to all other partitions; if it is None, the caller's default does.
+    """
 
     otherwise: OffsetBound | None
     topics: Mapping[str, OffsetBound] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, OffsetBound] = field(default_factory=dict)
 
     def of(self, where: TopicPartition, default: OffsetBound) -> OffsetBound:
+        """Returns the bound of a partition: its own, else its topic's, else `otherwise`, else the default."""
         return self.partitions.get(where) or self.topics.get(where.topic) or self.otherwise or default
 
     def is_time(self, where: TopicPartition) -> bool:
@@ -66,15 +74,18 @@ class PartitionBounds:
 
 
 def offset_places(given: str) -> PartitionBounds:
-    """ValueError, saying what is expected, for what is none."""
+    """Parses `startingOffsets` or `endingOffsets`. Raises ValueError, with the accepted values, for invalid text."""
     text = given.strip()
-    if text.lower() in ("earliest", "latest"):
-        return PartitionBounds(_offset(text.lower()))
+    if start_word(text) is not None:
+        return PartitionBounds(_offset(text))
     return _by_topic(text, _offset, _OFFSET_FORM)
 
 
 def time_places(given: str) -> PartitionBounds:
-    """ValueError, saying what is expected, for what is none."""
+    """Parses `startingTimestamp` or `endingTimestamp`.
+
+    Raises ValueError, with the accepted values, for invalid text.
+    """
     text = given.strip()
     return _by_topic(text, _time, _TIME_FORM) if text.startswith("{") else PartitionBounds(_time(text))
 
@@ -94,18 +105,17 @@ def _by_topic(text: str, place: Callable[[object], OffsetBound], form: str) -> P
             continue
         for number, each in said.items():
             if not number.isdecimal():
-                raise ValueError(f"{number!r} is no partition; {form}")
+                raise ValueError(f"{number!r} is not a partition number; {form}")
             partitions[TopicPartition(topic, int(number))] = place(each)
     return PartitionBounds(None, topics, partitions)
 
 
 def _offset(said: object) -> OffsetBound:
-    if said in ("earliest", -2):
-        return OffsetBound.earliest()
-    if said in ("latest", -1):
-        return OffsetBound.latest()
+    word = start_word(said) if isinstance(said, str) else _NUMBERED.get(said) if type(said) is int else None
+    if word is not None:
+        return OffsetBound.earliest() if word == BEGINNING else OffsetBound.latest()
     if type(said) is not int or not 0 <= said <= _OFFSET_MAX:
-        raise ValueError(f"{said!r} is no offset; {_OFFSET_FORM}")
+        raise ValueError(f"{said!r} is not an offset; {_OFFSET_FORM}")
     return OffsetBound(BoundKind.OFFSET, said)
 
 
@@ -118,8 +128,10 @@ def _time(said: object) -> OffsetBound:
         except ValueError:
             raise ValueError(_TIME_FORM) from None
         if moment.tzinfo is None:
-            raise ValueError(f"{said} names no moment without a zone; {_TIME_FORM}")
+            raise ValueError(f"{said} has no time zone; {_TIME_FORM}")
         said = round(moment.timestamp() * 1000)
-    if type(said) is not int or not 0 <= said <= _TIME_MS_MAX:
+    if type(said) is not int or not 0 <= said <= TIME_MS_MAX:
         raise ValueError(_TIME_FORM)
+    if looks_like_seconds(said):
+        raise ValueError(f"{said} looks like seconds; give milliseconds ({said * 1000})")
     return OffsetBound(BoundKind.TIME, said)

@@ -1,7 +1,7 @@
-"""From ranges of offsets to tasks, and how much a batch takes: pure functions.
+"""Divides offset ranges into tasks, and limits how much a batch reads. Pure functions.
 
-A large range is split, so that one partition does not keep the others' tasks waiting; small ones share a task, since
-starting one costs more than reading them. Sizes are estimates, from a partition's bytes and offsets.
+A large range is split so that one partition does not delay the whole batch. Small ranges share a task, because starting
+a task costs more than reading them. Sizes are estimates from a partition's bytes and offsets.
 """
 
 import heapq
@@ -13,13 +13,13 @@ from uuid import UUID
 from millstream.model.names import TopicPartition
 
 SPLIT_BYTES = 128 * 1024 * 1024
-"""As much of one partition is for one task, unless told otherwise."""
+"""Default maximum size of one partition's range in a task."""
 MERGE_BYTES = 4 * 1024 * 1024
-"""Ranges share a task as long as they are smaller together."""
+"""Maximum total size of ranges that share a task."""
 
 
 class Range(NamedTuple):
-    """Offsets of a partition from `start` on, before `end`; `size_bytes` is about what they take."""
+    """Offsets of a partition from `start` up to but excluding `end`; `size_bytes` is an estimate of their size."""
 
     topic: str
     topic_id: UUID
@@ -37,17 +37,17 @@ class Range(NamedTuple):
         return self.end - self.start
 
     def cut(self, pieces: int) -> "list[Range]":
-        """In so many pieces of about the same number of offsets; at most one for each offset."""
+        """Returns the range in `pieces` parts with about the same number of offsets; at most one part per offset."""
         pieces = max(1, min(pieces, self.offsets))
         ends = [self.start + self.offsets * each // pieces for each in range(pieces + 1)]
         share_bytes = self.size_bytes // pieces
         return [self._replace(start=first, end=end, size_bytes=share_bytes) for first, end in pairwise(ends)]
 
 
-def plan(ranges: Iterable[Range], tasks_min: int = 1, split_bytes: int = SPLIT_BYTES) -> list[list[Range]]:
-    """Tasks that together read every range once; a task has at most one range of a partition.
+def plan(ranges: Iterable[Range], tasks_min: int = 1, *, split_bytes: int = SPLIT_BYTES) -> list[list[Range]]:
+    """Returns tasks that together read every range exactly once; a task has at most one range of a partition.
 
-    They are at least `tasks_min`, as long as there are so many offsets. Empty ranges make no task. No task reads much
+    There are at least `tasks_min` tasks, if there are enough offsets. Empty ranges produce no task. No task reads much
     more than `split_bytes` of one partition.
     """
     pieces = [piece for each in ranges if each.offsets > 0 for piece in each.cut(-(-each.size_bytes // split_bytes))]
@@ -57,6 +57,7 @@ def plan(ranges: Iterable[Range], tasks_min: int = 1, split_bytes: int = SPLIT_B
 
 
 def _merged(pieces: Sequence[Range]) -> list[list[Range]]:
+    """Groups neighbouring small ranges of different partitions into tasks."""
     tasks: list[list[Range]] = []
     places: set[TopicPartition] = set()
     room_bytes = -1
@@ -73,7 +74,7 @@ def _merged(pieces: Sequence[Range]) -> list[list[Range]]:
 
 
 def _parted(tasks: Sequence[list[Range]], least: int) -> list[list[Range]]:
-    """The task with the most ranges is cut into two until there are enough; so many ranges there are."""
+    """Splits the task with the most ranges into two, until there are `least` tasks. There must be that many ranges."""
     order = count()
     heap = [(-len(task), next(order), task) for task in tasks]
     heapq.heapify(heap)
@@ -85,7 +86,7 @@ def _parted(tasks: Sequence[list[Range]], least: int) -> list[list[Range]]:
 
 
 def _halved(pieces: Sequence[Range], least: int) -> list[Range]:
-    """The largest is cut into two until there are enough."""
+    """Splits the largest range into two, until there are `least` ranges or each has one offset."""
     order = count()
     heap = [(-piece.offsets, next(order), piece) for piece in pieces]
     heapq.heapify(heap)
@@ -102,10 +103,11 @@ def admit(
     budget: float,
     cost: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, int]:
-    """The ends of a batch that costs at most `budget`; where it is too small for anything, one message is taken.
+    """Returns the end offsets of a batch that costs at most `budget`. `cost` is the cost of one offset.
 
-    Who has messages waiting gets one, those with the most first, and then a share as large as its part of all that is
-    waiting. `cost` is that of one offset. No end lies before its start.
+    Every partition with unread messages gets one message, those with the largest backlog first. The rest of the budget
+    is shared in proportion to the backlogs. The first partition gets its message even if the budget is too small. No
+    end is smaller than its start.
     """
     rows = {where: max(0, end - starts[where]) for where, end in ends.items()}
     total = sum(rows[where] * cost[where] for where in rows)
@@ -128,7 +130,7 @@ def _shared(
     for where in line:
         taken[where] = min(rows[where], taken[where] + int(part * rows[where]))
     left = budget - sum(taken[where] * cost[where] for where in line)
-    for where in line:  # What rounding left over.
+    for where in line:  # Spend what rounding down left of the budget.
         more = min(rows[where] - taken[where], max(0, int(left / cost[where])))
         taken[where] += more
         left -= more * cost[where]

@@ -1,8 +1,8 @@
-"""Filters that Spark would check row by row, as limits of what is read at all.
+"""Turns Spark's row filters into limits on what is read.
 
-Conditions on topic, partition and offset are kept exactly, so Spark need not check them again. Of times, only a lower
-limit can be used, since times need not rise with offsets: what lies before the first message of that time is left out,
-and Spark checks the rest.
+Conditions on topic, partition and offset are applied exactly, so Spark does not check them again. Only a lower limit of
+the timestamp can be used, because timestamps need not increase with offsets: reading starts at the first message at or
+after that time, and Spark checks the condition on every row.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ Check = Callable[[Any], bool]
 
 @dataclass
 class FilterLimits:
-    """What of the partitions is wanted; everything, to begin with."""
+    """Limits from the accepted filters. A new object has no limits."""
 
     checks: dict[str, list[Check]] = field(default_factory=lambda: {"topic": [], "partition": []})
     first_offset: int = 0
@@ -29,21 +29,23 @@ class FilterLimits:
     first_time_ms: int | None = None
 
     def wants(self, where: TopicPartition) -> bool:
+        """True if the filters on topic and partition accept the partition."""
         checks = ((where.topic, self.checks["topic"]), (where.partition, self.checks["partition"]))
         return all(check(value) for value, each in checks for check in each)
 
-    def clip(self, start: int, end: int) -> tuple[int, int]:
+    def clip(self, start: int, *, end: int) -> tuple[int, int]:
+        """Returns the part of an offset range that the filters on the offset accept."""
         start = max(start, self.first_offset)
         return start, max(start, min(end, self.end_offset))
 
 
 def push(filters: "Sequence[Filter]", limits: FilterLimits) -> "list[Filter]":
-    """Take into `limits` what can be taken; those that Spark still has to check."""
+    """Adds the filters to `limits`, and returns those that Spark still has to check."""
     return [each for each in filters if not _take(each, limits)]
 
 
 def _take(each: "Filter", limits: FilterLimits) -> bool:
-    """Whether the filter is kept without Spark."""
+    """Adds a filter to the limits if possible. Returns true if Spark need not check it again."""
     kind = type(each).__name__
     attribute: tuple[str, ...] = getattr(each, "attribute", ())
     name = attribute[0] if len(attribute) == 1 else ""

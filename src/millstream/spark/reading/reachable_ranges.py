@@ -1,4 +1,4 @@
-"""What to read of each partition, between two positions, after messages may have gone: the data-loss policy."""
+"""Decides what to read of each partition if messages between two positions no longer exist: the data-loss policy."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -11,20 +11,23 @@ from millstream.spark.options import DataLoss
 from millstream.spark.reading.planning import Range
 from millstream.spark.reading.stream_positions import Positions, TopicPosition
 
-ADVICE = "choose with the option dataLoss=earliest to read what is there, or dataLoss=skip to leave it out"
+ADVICE = "set the option dataLoss=earliest to read what still exists, or dataLoss=skip to skip the range"
 
 _log = logging.getLogger("millstream.spark")
 
 
 class ReadableRange(NamedTuple):
-    """Where a partition begins and ends, and what is nowhere between the two: its log alone has no such holes."""
+    """First offset and end offset of a partition, and the ranges between them that exist nowhere.
+
+    Only a partition with an archive can have such holes; a log alone has none.
+    """
 
     first: int
     next: int
     holes: tuple[tuple[int, int], ...] = ()
 
-    def gone(self, start: int, end: int) -> tuple[int, int] | None:
-        """The first offsets of a range that are not there."""
+    def gone(self, start: int, *, end: int) -> tuple[int, int] | None:
+        """Returns the first part of a range that no longer exists, or None if all of it exists."""
         for first, last in ((0, self.first), *self.holes):
             if max(first, start) < min(last, end):
                 return max(first, start), min(last, end)
@@ -32,7 +35,7 @@ class ReadableRange(NamedTuple):
 
 
 def holes(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What lies between intervals, in order; an empty one says where something ends as well."""
+    """Returns the gaps between intervals, in order. An empty interval also marks where a gap begins or ends."""
     found: list[tuple[int, int]] = []
     reached: int | None = None
     for start, end in sorted(intervals):
@@ -42,38 +45,46 @@ def holes(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def still_there(where: TopicPartition, start: int, end: int, reach: ReadableRange, policy: DataLoss) -> tuple[int, int]:
-    """The part of a range that is read; OFFSET_OUT_OF_RANGE where some of it is gone and that is a failure.
+def still_there(
+    where: TopicPartition, start: int, *, end: int, reach: ReadableRange, policy: DataLoss
+) -> tuple[int, int]:
+    """Returns the part of a range that is read.
 
-    What is gone in the middle stays part of it: whoever reads finds nothing there.
+    Raises OFFSET_OUT_OF_RANGE if some of it no longer exists and the policy is FAIL. A hole in the middle stays in the
+    returned range; the reader finds no messages there.
     """
-    gone = reach.gone(start, end)
+    gone = reach.gone(start, end=end)
     if gone is None:
         return start, end
-    text = f"{where}: offsets {gone[0]} to {gone[1] - 1} were to be read, but are gone"
+    text = f"{where}: offsets {gone[0]} to {gone[1] - 1} no longer exist"
     if policy is DataLoss.FAIL:
         raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {ADVICE}")
-    _log.warning("%s: going on (dataLoss=%s)", text, policy.value)
+    _log.warning("%s; continuing because of dataLoss=%s", text, policy.value)
     if policy is DataLoss.SKIP:
         return end, end
     return (gone[1], end) if gone[0] == start else (start, end)
 
 
 def recreated(topic: str, before: UUID, now: UUID, policy: DataLoss) -> None:
-    """A topic is another one than when the stream began; UNKNOWN_TOPIC_ID where that is a failure."""
-    text = f"topic {topic!r} was deleted and made anew: its id was {before} and is {now}"
+    """Reports that a topic was recreated after the stream began: UNKNOWN_TOPIC_ID if the policy is FAIL, else a
+    warning.
+    """
+    text = f"topic {topic!r} was deleted and recreated: its id was {before} and is now {now}"
     if policy is DataLoss.FAIL:
         raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, f"{text}; {ADVICE}")
-    _log.warning("%s: going on (dataLoss=%s)", text, policy.value)
+    _log.warning("%s; continuing because of dataLoss=%s", text, policy.value)
 
 
-def cut_back(where: TopicPartition, read: int, end: int, policy: DataLoss) -> None:
-    """A log has lost its end since it was read: it ended at `end`, and goes on with other messages from there.
-    OFFSET_OUT_OF_RANGE where that is a failure."""
-    text = f"{where}: offsets {end} to {read - 1} were read, but the log has lost them since, and may have others there"
+def cut_back(where: TopicPartition, read: int, *, end: int, policy: DataLoss) -> None:
+    """Reports that a log was truncated to `end` after offsets up to `read` had been read.
+
+    Other messages may have been written at these offsets since. Raises OFFSET_OUT_OF_RANGE if the policy is FAIL, else
+    a warning.
+    """
+    text = f"{where}: the log was truncated: offsets {end} to {read - 1} were read and are lost, or have other messages"
     if policy is DataLoss.FAIL:
         raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {ADVICE}")
-    _log.warning("%s: going on (dataLoss=%s)", text, policy.value)
+    _log.warning("%s; continuing because of dataLoss=%s", text, policy.value)
 
 
 def between(
@@ -83,7 +94,10 @@ def between(
     bytes_each: Mapping[TopicPartition, int],
     policy: DataLoss,
 ) -> list[Range]:
-    """What a batch of a stream reads: partitions that are new are read from what their beginning was."""
+    """Returns the ranges that a batch of a stream reads.
+
+    A new partition is read from offset 0, or from `resumed` if its first messages had expired when the stream found it.
+    """
     ranges = []
     for topic, position in end.items():
         before = start.get(topic)
@@ -95,21 +109,24 @@ def between(
             if first >= end_offset:
                 continue
             if where not in extents:
-                raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} is gone before it was read")
-            first, last = still_there(where, first, end_offset, extents[where], policy)
+                raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} was deleted before it was read")
+            first, last = still_there(where, first, end=end_offset, reach=extents[where], policy=policy)
             size_bytes = (last - first) * bytes_each.get(where, 1)
             ranges.append(Range(topic, position.topic_id, number, first, last, size_bytes))
     return ranges
 
 
 def _first(before: TopicPosition, after: TopicPosition, number: int, policy: DataLoss) -> int:
-    """Where a batch begins in a partition."""
+    """Returns the offset at which a batch begins to read a partition."""
     if before.topic_id != after.topic_id:
         return after.offsets[number] if policy is DataLoss.SKIP else 0
     return after.resumed[number] if is_resumed(before, after, number) else before.offsets.get(number, 0)
 
 
 def is_resumed(before: TopicPosition, after: TopicPosition, number: int) -> bool:
-    """Whether a batch goes on elsewhere than where the one before it ended; the next ones do no more."""
+    """True if a batch begins at `resumed` instead of where the previous batch ended.
+
+    Later batches carry the same `resumed` with the same leader epoch, and continue where the previous one ended.
+    """
     places = [(each.resumed.get(number), each.epochs.get(number)) for each in (before, after)]
     return number in after.resumed and places[0] != places[1]

@@ -1,4 +1,4 @@
-"""Topics as a table: what is there between two places is planned once, on the driver, and read by tasks."""
+"""Reads topics as a table: the driver plans the ranges once, and tasks read them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Task(InputPartition):
-    """What one task of Spark reads."""
+    """The ranges that one Spark task reads."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         super().__init__(tuple(ranges))
@@ -31,14 +31,14 @@ class Task(InputPartition):
 
 
 def read_task(partition: InputPartition, options: SourceOptions, schema: "StructType") -> "Iterator[pa.RecordBatch]":
-    """On an executor; a plan without tasks is given to one without ranges."""
+    """Reads the ranges of a task, on an executor. If the plan has no tasks, Spark runs one without ranges."""
     from millstream.spark.reading.task_fetch import fetch
 
     return fetch(partition.value or (), options, schema)
 
 
 class BatchReader(DataSourceReader):
-    """Sent to executors, so it holds nothing but what was said."""
+    """Plans and reads a table. Spark pickles it for the executors, so it holds options only."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
@@ -53,20 +53,23 @@ class BatchReader(DataSourceReader):
         return read_task(partition, self._options, self._schema)
 
     def _ranges(self, survey: TopicSurvey) -> list[Range]:
+        """Returns the ranges to read, after the bounds, the data-loss policy and the filters."""
         options = self._options
         found = survey.find()
         extents = survey.extents(found.places)
         starts = survey.offsets(options.starting, extents, OffsetBound.earliest())
-        assert options.ending is not None, "what is read at once has an end"
+        assert options.ending is not None, "a table has an end"
         ends = survey.offsets(options.ending, extents, OffsetBound.latest())
         for where, extent in extents.items():
-            _check_range(where, starts[where], ends[where], extent)
+            _check_range(where, starts[where], end=ends[where], extent=extent)
         times = self._first_of_time(survey, extents)
         bytes_each = survey.bytes_each(found.places)
         ranges = []
         for where in filter(self._limits.wants, found.places):
-            start, end = still_there(where, starts[where], ends[where], extents[where], options.data_loss)
-            start, end = self._limits.clip(max(start, min(end, times.get(where, 0))), end)
+            start, end = still_there(
+                where, starts[where], end=ends[where], reach=extents[where], policy=options.data_loss
+            )
+            start, end = self._limits.clip(max(start, min(end, times.get(where, 0))), end=end)
             size_bytes = int((end - start) * bytes_each[where])
             ranges.append(Range(where.topic, found.ids[where.topic], where.partition, start, end, size_bytes))
         return ranges
@@ -82,19 +85,19 @@ class BatchReader(DataSourceReader):
 
 
 class PushingReader(BatchReader):
-    """Spark refuses a reader that takes filters wherever its setting for that is off."""
+    """A reader that accepts filters. Spark refuses such a reader if filter pushdown is disabled."""
 
     def pushFilters(self, filters: "list[Filter]") -> "list[Filter]":  # noqa: N802  # Spark's name
         return push(filters, self._limits)
 
 
-def _check_range(where: TopicPartition, start: int, end: int, extent: ReadableRange) -> None:
-    """INVALID_SETTING for places that were not reached, or lie the wrong way round."""
+def _check_range(where: TopicPartition, start: int, *, end: int, extent: ReadableRange) -> None:
+    """Raises INVALID_SETTING if the start is after the end, or if either is after the end of the partition."""
     problem = None
     if max(start, end) > extent.next:
         name, offset = ("startingOffsets", start) if start > extent.next else ("endingOffsets", end)
-        problem = f"{name} says {offset}, but it ends at {extent.next}"
+        problem = f"{name}={offset} is after the end of the partition (offset {extent.next})"
     elif start > end:
-        problem = f"it was to be read from {start} on up to {end}, which comes before"
+        problem = f"the starting offset {start} is after the ending offset {end}"
     if problem:
         raise MillstreamError(ErrorCode.INVALID_SETTING, f"{where}: {problem}")

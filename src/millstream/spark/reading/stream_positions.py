@@ -1,22 +1,24 @@
-"""How far a stream is: an offset for each partition, with its topic's id, as Spark keeps it in its checkpoint.
+"""Encodes how far a stream has read, as Spark stores it in its checkpoint: an offset per partition, and each topic's
+id.
 
     {"#format": "millstream-1",
      "orders": {"id": "3f2c...", "offsets": {"0": 17, "1": 4}, "bytes": {"0": 120}, "epochs": {"0": 3}}}
 
-`#format`, which cannot be the name of a topic, marks a position as ours: a checkpoint of another format is refused.
+`#format` cannot be the name of a topic. It marks a position as Millstream's: other checkpoints are refused.
 
-Spark compares these as text, so the same position is always the same text: names and numbers come in order. The id
-tells a topic from another of the same name that was made later, whose offsets mean something else. `bytes` is about
-what a message took when a batch was made to end there: a batch that is repeated is divided among tasks as it was
-before, however the topic has grown, and each task has the same rows again.
+Spark compares positions as text, so equal positions must have equal text: topics and partition numbers are sorted. `id`
+distinguishes a topic from a later one of the same name, whose offsets mean something else. `bytes` is the estimated
+size of a message when the batch was planned. With it, a repeated batch is divided into the same tasks as before, even
+if the topic has grown, and each task has the same rows again.
 
-Spark keeps where each batch ends, but not where the first begins: it asks for that again. So `began` is the beginning
-of the stream, in the position that it begins with and in the one that its first batch ends with; later ones have none.
+Spark stores where each batch ends, but not where the first one begins: after a restart it asks for that again. So
+`began` records the start of the stream, in the initial position and in the end position of the first batch. Later
+positions have none.
 
-`epochs` has the leader epochs at that time. By them it is seen later whether the log still has what was read: one that
-has lost its end, and was written on from there, has other messages at the same offsets. Where reading goes on all the
-same, `resumed` is where; and it is where reading began in a partition that came later and had lost its first messages
-by then. Both are left out where there are none, as in checkpoints of before.
+`epochs` are the leader epochs at that time. They show later whether the log was truncated below what was read; messages
+written since then have the same offsets as lost ones. If the policy allows reading to continue, `resumed` is the offset
+where it continued. `resumed` is also where reading began in a partition that was added later and had already lost its
+first messages. Both are omitted if empty, as in older checkpoints.
 """
 
 from collections.abc import Mapping
@@ -31,6 +33,8 @@ _FORMAT_KEY = "#format"
 
 
 class TopicPosition(NamedTuple):
+    """Progress of the stream in one topic, by partition number."""
+
     topic_id: UUID
     offsets: Mapping[int, int]
     bytes_each: Mapping[int, int] = {}
@@ -40,7 +44,7 @@ class TopicPosition(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether nothing was read before it."""
+        """True if nothing was read before this position."""
         return self.began == self.offsets
 
 
@@ -48,26 +52,26 @@ Positions = Mapping[str, TopicPosition]
 
 
 def to_json(positions: Positions) -> dict[str, Any]:
-    """As values of JSON, in their one order."""
+    """Returns the positions as JSON values, sorted, so that equal positions have equal text."""
     said: dict[str, Any] = {_FORMAT_KEY: FORMAT}
     for topic in sorted(positions):
         each = positions[topic]
-        said[topic] = {"id": str(each.topic_id), "offsets": _said(each.offsets), "bytes": _said(each.bytes_each)}
+        said[topic] = {"id": str(each.topic_id), "offsets": _encoded(each.offsets), "bytes": _encoded(each.bytes_each)}
         if each.began is not None:
-            said[topic]["began"] = _said(each.began)
+            said[topic]["began"] = _encoded(each.began)
         if each.epochs:
-            said[topic]["epochs"] = _said(each.epochs)
+            said[topic]["epochs"] = _encoded(each.epochs)
         if each.resumed:
-            said[topic]["resumed"] = _said(each.resumed)
+            said[topic]["resumed"] = _encoded(each.resumed)
     return said
 
 
-def _said(numbers: Mapping[int, int]) -> dict[str, int]:
+def _encoded(numbers: Mapping[int, int]) -> dict[str, int]:
     return {str(partition): number for partition, number in sorted(numbers.items())}
 
 
 def from_json(said: Mapping[str, Any]) -> dict[str, TopicPosition]:
-    """INVALID_REQUEST for what `to_json` has not made."""
+    """Returns the positions that `to_json` encoded. Raises INVALID_REQUEST for anything else."""
     found = said.get(_FORMAT_KEY)
     if found != FORMAT:
         text = (
@@ -107,7 +111,7 @@ def positions_of(
     epochs: Numbers | None = None,
     resumed: Numbers | None = None,
 ) -> dict[str, TopicPosition]:
-    """The offsets sorted by topic; a topic of `ids` without any has none."""
+    """Groups offsets and the other numbers by topic. A topic of `ids` without offsets gets an empty position."""
     all_of, sizes, leaders, places = (_by_topic(each or {}) for each in (offsets, bytes_each, epochs, resumed))
     return {
         topic: TopicPosition(
@@ -129,13 +133,16 @@ def _by_topic(numbers: Numbers) -> dict[str, dict[int, int]]:
 
 
 def beginning(positions: Positions) -> dict[str, TopicPosition]:
-    """The same, as where the stream begins."""
+    """Returns the positions marked as the start of the stream."""
     return {topic: each._replace(began=each.offsets) for topic, each in positions.items()}
 
 
 def following(before: Positions, after: Positions, starts: Numbers) -> dict[str, TopicPosition]:
-    """The position `after` a batch, which keeps where the batch began if that was the stream's beginning: for topics
-    that were not there before, or were others, at `starts`. Where a batch reads nothing, it is the same as before."""
+    """Returns the position `after` a batch, with `began` filled in if the batch was the stream's first.
+
+    A topic that did not exist before the first batch, or was recreated, gets `began` from `starts`. If the batch reads
+    nothing of a topic, its `began` does not change.
+    """
     is_beginning = all(each.is_first for each in before.values())
     began = _by_topic(starts)
     found = dict(after)
@@ -150,7 +157,11 @@ def following(before: Positions, after: Positions, starts: Numbers) -> dict[str,
 
 
 def begun(start: Positions, end: Positions) -> dict[str, TopicPosition]:
-    """Where a batch to `end` begins: at `start`, or, if that is the stream's beginning, at what was that before."""
+    """Returns where a batch that ends at `end` begins.
+
+    That is `start`, except for the stream's first batch: a repeated first batch begins where it began before, which
+    `end` records.
+    """
     found = dict(start)
     for topic, each in start.items():
         began = end[topic].began if topic in end else None
@@ -160,22 +171,24 @@ def begun(start: Positions, end: Positions) -> dict[str, TopicPosition]:
 
 
 def offsets_of(positions: Positions) -> dict[TopicPartition, int]:
-    """The other way round."""
+    """Returns the offsets by partition."""
     return _flat({topic: each.offsets for topic, each in positions.items()})
 
 
 def bytes_of(positions: Positions) -> dict[TopicPartition, int]:
-    """About what a message takes, where that is known."""
+    """Returns the estimated message sizes by partition, for partitions that have one."""
     return _flat({topic: each.bytes_each for topic, each in positions.items()})
 
 
 def epochs_of(positions: Positions) -> dict[TopicPartition, int]:
-    """Who led when the position was made, where that is known."""
+    """Returns the leader epochs by partition, for partitions that have one."""
     return _flat({topic: each.epochs for topic, each in positions.items()})
 
 
 def resumed_of(positions: Positions) -> dict[TopicPartition, int]:
-    """Where reading went on in logs that had lost their ends, or began in new ones without their beginnings."""
+    """Returns the `resumed` offsets by partition: where reading continued after a truncation, or began in a new
+    partition.
+    """
     return _flat({topic: each.resumed for topic, each in positions.items()})
 
 

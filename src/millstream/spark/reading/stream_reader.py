@@ -1,11 +1,12 @@
-"""Topics as a stream: the driver's part says how far a batch goes, the tasks read it.
+"""Reads topics as a stream: the driver's part decides how far a batch goes, and tasks read it.
 
-One object lives as long as the query, in a process of its own; others, of which only `read` is used, are sent to the
-executors. What the driver's part remembers between calls is nothing that a restart would miss: positions are Spark's.
+On the driver, one object lives as long as the query, in a process of its own. Copies on the executors use only `read`.
+The state that the driver's part keeps between calls may be lost in a restart: the positions are stored by Spark.
 
-Invariants: a position never goes back, whatever brokers say of their ends after a failure; only where a log is known to
-have lost what was read, and reading is to go on all the same, it begins anew there. A position without news is the same
-text as before, and only then is it waited for news.
+Invariants: a position never moves backwards, whatever log ends brokers report after a failure. The one exception is a
+log that is known to have lost messages that were read, under a policy that lets the query continue: there it moves to
+the `resumed` offset. If there are no new messages, a position has the same text as before, and only then does
+`latestOffset` wait for messages.
 """
 
 import logging
@@ -54,42 +55,59 @@ if TYPE_CHECKING:
 _log = logging.getLogger("millstream.spark")
 
 WAIT_S = 1.0
-"""How long a batch's end is waited for where there is no news; Spark asks again and again."""
+"""Maximum time that `latestOffset` waits for messages. Spark calls it again and again."""
 _NOT_YET = 2**63 - 1
-"""The end of a stream that ends by a time which no message has reached."""
+"""End offset of a partition that ends at a time which no message has reached yet."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream reader of the format "millstream".
+
+    Spark calls `latestOffset`, `partitions` and `commit` once per batch.
+    """
+
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
-        self._last: dict[TopicPartition, int] | None = None
-        """Where the stream ends, once that is known: the option says so, or Spark wants what is there now."""
-        self._seen: dict[str, Any] | None = None
-        self._is_now = False
-        self._told: dict[TopicPartition, int] = {}
+        self._final_offsets: dict[TopicPartition, int] | None = None
+        """End of the stream by partition, set by an option or by the trigger `availableNow`. None: the stream does not
+        end.
+        """
+        self._latest: dict[str, Any] | None = None
+        """End offsets of the topics at the last `latestOffset`, as a position."""
+        self._is_available_now = False
+        """True if the trigger is `availableNow`."""
+        self._committed: dict[TopicPartition, int] = {}
+        """Offsets that were last committed to the group."""
         self._found = SurveyedTopics({}, ())
-        """What there was to read when it was last looked."""
+        """Topics and partitions that existed at the last survey."""
         self._compared: dict[TopicPartition, tuple[int, int]] = {}
-        """Pairs of leader epochs, that of a position and a later one, between which nothing was lost."""
+        """Pairs of a position's leader epoch and a later one, for which the broker reported no truncation below the
+        position.
+        """
 
     @cached_property
     def _survey(self) -> TopicSurvey:
         return survey_of(self._options)
 
-    # Where it is.
+    # Positions.
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's names, here and below
-        """Without topics that are not there: the first batch may be one that is repeated, and they may be gone since.
-        If they never were there, `latestOffset` says so."""
+        """Returns the start of the stream, without topics that do not exist.
+
+        The first batch may be a repeated one whose topics were deleted since. `latestOffset` reports topics that never
+        existed.
+        """
         found = self._survey.find(known=self._options.topics)
         extents = self._survey.extents(found.places)
         starts = self._survey.offsets(self._options.starting, extents, OffsetBound.latest())
         for where, extent in extents.items():
             if starts[where] > extent.next:
-                text = f"{where}: startingOffsets says {starts[where]}, but it ends at {extent.next}"
+                text = f"{where}: startingOffsets={starts[where]} is after the end of the partition ({extent.next})"
                 raise MillstreamError(ErrorCode.INVALID_SETTING, text)
-            starts[where], _ = still_there(where, starts[where], extent.next, extent, self._options.data_loss)
+            starts[where], _ = still_there(
+                where, starts[where], end=extent.next, reach=extent, policy=self._options.data_loss
+            )
         epochs = _epochs(self._survey.heads(found.places))
         return to_json(beginning(positions_of(starts, found.ids, epochs=epochs)))
 
@@ -101,48 +119,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """From now on the stream ends where the topics end now."""
+        """Makes the stream end at the current ends of the topics."""
         found = self._survey.find(known=self._options.topics)
-        self._last = self._bounded(self._survey.ends(found.places))
-        self._is_now = True
+        self._final_offsets = self._bounded(self._survey.ends(found.places))
+        self._is_available_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Returns where the next batch ends. Waits up to `WAIT_S` if there is nothing to read."""
         before = from_json(start)
         after = self._reached(before, limit)
         if after == before:
-            self._tell(before)
-            if not self._is_now and self._wait(before):
+            self._commit_offsets(before)
+            if not self._is_available_now and self._wait(before):
                 after = self._reached(before, limit)
         return to_json(after)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the topics ended when it was last asked; Spark shows it beside how far the query is."""
-        return self._seen
+        """Returns the end offsets of the topics at the last survey; Spark shows them next to the query's position."""
+        return self._latest
 
     def _reached(self, before: dict[str, TopicPosition], limit: ReadLimit) -> dict[str, TopicPosition]:
-        """How far the next batch goes."""
+        """Returns where the next batch ends."""
         found = self._found = self._survey.find(known=before)
         heads = self._survey.heads(found.places)
         ends = {where: head.offset for where, head in heads.items()}
-        self._seen = to_json(positions_of(ends, found.ids))
-        resumed = self._resumed(_there(before, found), heads) | self._first_there(before, found)
+        self._latest = to_json(positions_of(ends, found.ids))
+        resumed = self._resumed(_still_existing(before, found), heads) | self._first_available(before, found)
         starts = self._starts(before, found, ends) | resumed
         after = self._admitted(starts, self._bounded(ends), limit)
         for topic in before.keys() - found.ids.keys():
-            self._gone(topic)
+            self._check_missing_topic(topic)
         changed = {*_changed(before, positions_of(after, found.ids)), *resumed}
-        # What goes with an offset stays as it was where that stays: about what a message takes, who leads.
-        sizes = _kept(bytes_of(before), after, changed)
+        # If a partition's offset does not change, neither do its message size and leader epoch.
+        sizes = _unchanged(bytes_of(before), after, changed)
         sizes |= {where: round(size) for where, size in self._survey.bytes_each(sorted(changed)).items()}
-        epochs = _kept(epochs_of(before), after, changed)
+        epochs = _unchanged(epochs_of(before), after, changed)
         epochs |= _epochs({where: heads[where] for where in changed})
-        resumed = _kept(resumed_of(before), after, changed) | resumed
+        resumed = _unchanged(resumed_of(before), after, changed) | resumed
         return {**before, **following(before, positions_of(after, found.ids, sizes, epochs, resumed), starts)}
 
     def _starts(
         self, before: dict[str, TopicPosition], found: SurveyedTopics, ends: dict[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Where the next batch begins; UNKNOWN_TOPIC_ID for topics that were made anew, if that is a failure."""
+        """Returns where the next batch begins. Raises UNKNOWN_TOPIC_ID for recreated topics if the policy is FAIL."""
         policy = self._options.data_loss
         others = {topic for topic, each in before.items() if found.ids.get(topic, each.topic_id) != each.topic_id}
         for topic in sorted(others):
@@ -155,9 +174,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _resumed(
         self, before: dict[str, TopicPosition], heads: Mapping[TopicPartition, ListedOffset]
     ) -> dict[TopicPartition, int]:
-        """Where to go on in logs that have lost something that was read; OFFSET_OUT_OF_RANGE if that is a failure.
+        """Returns where to continue in logs that were truncated below the position.
 
-        Only a leadership that came later can have lost it, and each is asked once.
+        Raises OFFSET_OUT_OF_RANGE if the policy is FAIL.
+
+        Only a later leader can have truncated the log, so the broker is asked once per new leader epoch.
         """
         offsets = offsets_of(before)
         pairs = {
@@ -169,30 +190,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         resumed: dict[TopicPartition, int] = {}
         for where, end in self._survey.epoch_ends(asked).items():
             if 0 <= end < offsets[where]:
-                cut_back(where, offsets[where], end, self._options.data_loss)
+                cut_back(where, offsets[where], end=end, policy=self._options.data_loss)
                 resumed[where] = heads[where].offset if self._options.data_loss is DataLoss.SKIP else end
             else:
                 self._compared[where] = pairs[where]
         return resumed
 
-    def _first_there(self, before: dict[str, TopicPosition], found: SurveyedTopics) -> dict[TopicPartition, int]:
-        """Where to begin with what was not there before, if its first messages had gone by then: they are no loss to
-        the stream. Topics that were made anew are a matter of policy."""
-        known, same = offsets_of(before), _there(before, found)
+    def _first_available(self, before: dict[str, TopicPosition], found: SurveyedTopics) -> dict[TopicPartition, int]:
+        """Returns where to begin in new partitions whose first messages had expired when the stream found them.
+
+        These messages do not count as lost. Recreated topics are not included: the policy decides about them.
+        """
+        known, same = offsets_of(before), _still_existing(before, found)
         new = [each for each in found.places if each not in known and (each.topic in same or each.topic not in before)]
         return {where: reach.first for where, reach in self._survey.extents(new).items() if reach.first > 0}
 
-    def _gone(self, topic: str) -> None:
+    def _check_missing_topic(self, topic: str) -> None:
+        """Raises UNKNOWN_TOPIC_OR_PARTITION for a topic that was deleted or is no longer selected, if the policy is
+        FAIL.
+        """
         if self._options.data_loss is DataLoss.FAIL:
             why = "was deleted while it was read"
             if not self._options.wants(topic):
-                why = "is in the checkpoint, but the options of this start do not ask for it any more"
-            text = f"topic {topic!r} {why}; dataLoss=skip goes on without it"
+                why = "is in the checkpoint, but the options topic, topicPattern or partitions no longer select it"
+            text = f"topic {topic!r} {why}; set dataLoss=skip to continue without it"
             raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
     def _admitted(
         self, starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], limit: ReadLimit
     ) -> dict[TopicPartition, int]:
+        """Limits the ends of a batch to the options for rows and bytes per trigger."""
         ends = {where: max(starts[where], end) for where, end in ends.items()}
         if isinstance(limit, ReadAllAvailable):
             return ends
@@ -200,22 +227,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = admit(starts, ends, self._options.max_rows, dict.fromkeys(ends, 1.0))
         if self._options.max_bytes is not None:
             ends = admit(starts, ends, self._options.max_bytes, self._survey.bytes_each(list(ends)))
+        assert all(starts[where] <= end for where, end in ends.items()), "a position never moves backwards"
         return ends
 
-    # Where it ends.
+    # End of the stream.
 
     def _bounded(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        if self._options.ending is not None and not self._is_now:
-            self._last = self._said_ends(self._options.ending, list(ends))
-        if self._last is None:
+        """Limits the ends of a batch to the end of the stream."""
+        if self._options.ending is not None and not self._is_available_now:
+            self._final_offsets = self._ending_offsets(self._options.ending, list(ends))
+        if self._final_offsets is None:
             return ends
-        return {where: min(end, self._last_of(where)) for where, end in ends.items()}
+        return {where: min(end, self._final_offset(where)) for where, end in ends.items()}
 
-    def _said_ends(self, ending: PartitionBounds, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the option has these end, looked up once; a time again, for as long as no message has reached it."""
-        last = self._last or {}
-        if self._last is not None:
-            places = [where for where in places if self._last_of(where) == _NOT_YET]
+    def _ending_offsets(self, ending: PartitionBounds, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the end offsets that the ending options give, for the partitions where they are known.
+
+        Each is looked up once, but a time is looked up again until a message has reached it.
+        """
+        last = self._final_offsets or {}
+        if self._final_offsets is not None:
+            places = [where for where in places if self._final_offset(where) == _NOT_YET]
             ending = PartitionBounds(
                 None, partitions={where: ending.of(where, OffsetBound.latest()) for where in places}
             )
@@ -224,44 +256,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reached = {each for each in places if found[each] < extents[each].next or not ending.is_time(each)}
         return {**last, **{where: found[where] for where in reached}}
 
-    def _last_of(self, where: TopicPartition) -> int:
-        """Where the stream ends there, if it does: at once in a partition that comes later, unless a time says."""
-        ending, last = self._options.ending, self._last or {}
-        is_open = not self._is_now and ending is not None and ending.is_time(where)
+    def _final_offset(self, where: TopicPartition) -> int:
+        """Returns the end offset of the stream in a partition.
+
+        A partition that is added later ends at its beginning, unless the stream ends at a time.
+        """
+        ending, last = self._options.ending, self._final_offsets or {}
+        is_open = not self._is_available_now and ending is not None and ending.is_time(where)
         return last.get(where, _NOT_YET if is_open else 0)
 
     def _wait(self, before: dict[str, TopicPosition]) -> bool:
-        """Until a message comes that is wanted, or some time is over; whether there may be news."""
-        places = offsets_of(_there(before, self._found))
-        if self._last is not None:
-            places = {where: offset for where, offset in places.items() if offset < self._last_of(where)}
+        """Waits until a wanted message arrives or `WAIT_S` has passed. Returns true if there may be new messages."""
+        places = offsets_of(_still_existing(before, self._found))
+        if self._final_offsets is not None:
+            places = {where: offset for where, offset in places.items() if offset < self._final_offset(where)}
         try:
             if places:
                 client = client_of(self._options.bootstrap)
                 found = client.read_any(places, max_messages=1, max_bytes=1, wait=WAIT_S)
                 return any(portion.messages for portion in found.values())
         except MillstreamError as error:
-            # What has become of the topics is for those to say who look next.
+            # The next survey reports what happened to these topics.
             if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 raise
-        time.sleep(WAIT_S)  # Nobody could be waited for.
+        time.sleep(WAIT_S)  # There is no partition to wait for.
         return True
 
-    # What a batch reads.
+    # Batches.
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """A batch that is repeated may be of topics that were deleted since; unless that is a failure, it goes without
-        them."""
+        """Returns the tasks of a batch.
+
+        A repeated batch may contain topics that were deleted since. They are left out, unless the policy is FAIL.
+        """
         after = from_json(end)
         before = begun(from_json(start), after)
         found = self._survey.find(known=after)
-        there = _there(after, found)
-        for topic in sorted({where.topic for where in _changed(before, after)} - there.keys()):
+        existing = _still_existing(after, found)
+        for topic in sorted({where.topic for where in _changed(before, after)} - existing.keys()):
             if topic in found.ids:
                 recreated(topic, after[topic].topic_id, found.ids[topic], self._options.data_loss)
             else:
-                self._gone(topic)
-        after = there
+                self._check_missing_topic(topic)
+        after = existing
         extents = self._survey.extents(_changed(before, after))
         ranges = between(before, after, extents, bytes_of(after), self._options.data_loss)
         return [Task(each) for each in plan(ranges, self._options.min_tasks)]
@@ -270,36 +307,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, self._options, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done. Spark says so when it has planned the next; while there is none, `latestOffset` tells of it:
-        where that is asked for, all before is done."""
-        self._tell(from_json(end))
+        """Commits the offsets of a finished batch to the group.
 
-    def _tell(self, done: dict[str, TopicPosition]) -> None:
-        """Where there is a group, it is told how far the query is. Whoever cannot be told now is told later: the query
-        does not end for that."""
-        offsets = offsets_of(_there(done, self._found))
-        if self._options.group is None or offsets in ({}, self._told):
+        Spark calls this when it plans the next batch. While there is no next batch, `latestOffset` commits instead:
+        Spark calls that only after all earlier batches are done.
+        """
+        self._commit_offsets(from_json(end))
+
+    def _commit_offsets(self, done: dict[str, TopicPosition]) -> None:
+        """Commits the query's offsets to its group, if it has one.
+
+        A retriable error is logged, and the next commit includes these offsets; the query continues.
+        """
+        offsets = offsets_of(_still_existing(done, self._found))
+        if self._options.group is None or offsets in ({}, self._committed):
             return
         try:
             client_of(self._options.bootstrap).groups.commit(self._options.group, offsets)
         except MillstreamError as error:
             if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
-                text = f"group {self._options.group!r} has members, whose own positions these would overwrite"
-                raise MillstreamError(error.code, f"{text}; give the option group another name") from None
+                text = f"group {self._options.group!r} has members, whose committed offsets the query would overwrite"
+                raise MillstreamError(error.code, f"{text}; set the option group to another name") from None
             if not error.code.retriable:
                 raise
-            _log.warning("group %r is not told how far the query is: %s", self._options.group, error)
+            _log.warning(
+                "offset commit failed, retried after the next batch group=%r error=%s", self._options.group, error
+            )
         else:
-            self._told = offsets
+            self._committed = offsets
 
 
-def _there(positions: dict[str, TopicPosition], found: SurveyedTopics) -> dict[str, TopicPosition]:
-    """Those of topics that are there still, and are the same."""
+def _still_existing(positions: dict[str, TopicPosition], found: SurveyedTopics) -> dict[str, TopicPosition]:
+    """Returns the positions of topics that still exist and were not recreated."""
     return {topic: each for topic, each in positions.items() if found.ids.get(topic) == each.topic_id}
 
 
 def _changed(before: dict[str, TopicPosition], after: dict[str, TopicPosition]) -> list[TopicPartition]:
-    """Partitions of which a batch may read something; a topic that was made anew may be as far as the old one was."""
+    """Returns the partitions of which a batch may read something.
+
+    A recreated topic is compared with offset 0, since it may have reached the old topic's offset.
+    """
     same = {topic: each for topic, each in before.items() if topic in after and after[topic].topic_id == each.topic_id}
     known = offsets_of(same)
     return [
@@ -310,9 +357,10 @@ def _changed(before: dict[str, TopicPosition], after: dict[str, TopicPosition]) 
     ]
 
 
-def _kept(
+def _unchanged(
     numbers: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int], changed: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
+    """Returns the numbers of partitions that did not change."""
     return {where: number for where, number in numbers.items() if where in after and where not in changed}
 
 

@@ -1,4 +1,4 @@
-"""A task's ranges as Arrow record batches, on the executor."""
+"""Fetches the ranges of a task as Arrow record batches, on the executor."""
 
 import gc
 from collections.abc import Iterator, Sequence
@@ -23,15 +23,17 @@ if TYPE_CHECKING:
     from millstream.sdk.sync.consumer import Consumer
 
 STALL_S = 60.0
-"""How long nothing may come of a range that the driver has seen."""
+"""Maximum time without messages from a range that the driver has planned."""
 
 
 def fetch(ranges: Sequence[Range], options: SourceOptions, schema: "StructType") -> Iterator[pa.RecordBatch]:
-    """Every message of the ranges once, by topic, partition and offset: whoever repeats this has the same rows in the
-    same order. Several ranges of a topic, which are small, are gathered for that.
+    """Yields every message of the ranges once, ordered by topic, partition and offset.
 
-    OFFSET_OUT_OF_RANGE, under dataLoss=fail, when some have gone since the driver looked; UNKNOWN_TOPIC_ID when the
-    topic is another one; REQUEST_TIMED_OUT when nothing comes any more.
+    A repeated task yields the same rows in the same order. For that, several ranges of a topic, which are small, are
+    collected before they are sorted.
+
+    Raises OFFSET_OUT_OF_RANGE, under dataLoss=fail, if messages expired since the driver planned the batch;
+    UNKNOWN_TOPIC_ID if the topic was recreated; REQUEST_TIMED_OUT if no messages arrive for `STALL_S`.
     """
     columns = ArrowColumns(schema, options.values)
     for topic, some in groupby(sorted(ranges), attrgetter("topic")):
@@ -43,8 +45,11 @@ def fetch(ranges: Sequence[Range], options: SourceOptions, schema: "StructType")
 
 @cache
 def _settle() -> None:
-    """Once in a process, when its first batch has gone: what is loaded by then stays. Spark collects garbage after
-    every task, and would go through all of it each time, for a quarter of what reading costs the worker."""
+    """Exempts everything that is loaded by now from garbage collection, once per process, after its first batch.
+
+    Spark collects garbage after every task and would scan all of it each time, at a quarter of the worker's reading
+    cost.
+    """
     gc.freeze()
 
 
@@ -65,13 +70,13 @@ def _partition(batch: pa.RecordBatch) -> int:
 
 
 def fetch_records(client: "Client", topic: str, ranges: Sequence[Range], *, may_fail: bool) -> Iterator[pa.RecordBatch]:
-    """The messages of these ranges of a topic as the SDK gives them, in order within each partition.
+    """Yields the messages of these ranges of a topic as the SDK returns them, in order within each partition.
 
-    Where some are gone: OFFSET_OUT_OF_RANGE, if it `may_fail`; else the next that is there.
+    If messages no longer exist: OFFSET_OUT_OF_RANGE if `may_fail`, else reading continues at the next available offset.
     """
     view = client.metadata([topic]).topics.get(topic)
     if view is None or view.topic_id != ranges[0].topic_id:
-        text = f"topic {topic!r} was deleted, or made anew, while it was read; {ADVICE}"
+        text = f"topic {topic!r} was deleted or recreated while it was read; {ADVICE}"
         raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, text)
     consumer = client.consumer(
         topic,
@@ -87,10 +92,9 @@ def fetch_records(client: "Client", topic: str, ranges: Sequence[Range], *, may_
 
 
 def _check_finished(consumer: "Consumer", ranges: Sequence[Range]) -> None:
+    """Raises REQUEST_TIMED_OUT if the consumer stopped before the end of a range."""
     for each in ranges:
         position = consumer.position(each.topic, each.partition)
         if position is None or position < each.end:
-            text = (
-                f"{each.where}: nothing came for {STALL_S:.0f} s at offset {position}, of which {each.end} is the end"
-            )
+            text = f"{each.where}: no messages for {STALL_S:.0f} s at offset {position}; the range ends at {each.end}"
             raise MillstreamError(ErrorCode.REQUEST_TIMED_OUT, text)

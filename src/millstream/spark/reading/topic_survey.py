@@ -1,4 +1,4 @@
-"""What the driver knows of the topics that are read: which there are, where they begin and end, how large they are."""
+"""Finds out, on the driver, which topics are read, where their partitions begin and end, and how large they are."""
 
 import re
 import time
@@ -16,18 +16,18 @@ from millstream.spark.reading.offset_bounds import BoundKind, OffsetBound, Parti
 from millstream.spark.reading.reachable_ranges import ReadableRange
 
 SIZES_S = 30.0
-"""How long an estimate of sizes holds."""
+"""Time for which a size estimate is reused."""
 
 
 class SurveyedTopics(NamedTuple):
-    """The topics by name, and the partitions that are read of them."""
+    """Ids of the topics by name, and the partitions that are read."""
 
     ids: Mapping[str, UUID]
     places: Sequence[TopicPartition]
 
 
 def survey_of(options: SourceOptions) -> "TopicSurvey":
-    """The one for what is read: the topics alone, or an archive as well."""
+    """Returns the survey for the options: of the topics alone, or of topics and archive."""
     client = client_of(options.bootstrap)
     if options.archive is None:
         return TopicSurvey(client, options)
@@ -37,7 +37,7 @@ def survey_of(options: SourceOptions) -> "TopicSurvey":
 
 
 def view_of(client: Client, topic: str) -> TopicView:
-    """The topic as it is now; UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+    """Returns the topic's current metadata. Raises UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
     view = client.metadata([topic]).topics.get(topic)
     number = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number if view is None else view.error_number
     if view is None or number:
@@ -46,6 +46,8 @@ def view_of(client: Client, topic: str) -> TopicView:
 
 
 class TopicSurvey:
+    """Asks the brokers about the topics that the options select."""
+
     def __init__(self, client: Client, options: SourceOptions) -> None:
         self._client = client
         self._options = options
@@ -53,8 +55,11 @@ class TopicSurvey:
         self._sized_s = 0.0
 
     def find(self, known: Iterable[str] = ()) -> SurveyedTopics:
-        """What there is to read now. UNKNOWN_TOPIC_OR_PARTITION for a topic that is not there, unless it is `known`:
-        then it was there before."""
+        """Returns the topics and partitions that exist now.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION for a topic that does not exist, except for `known` topics: these existed
+        earlier.
+        """
         known = set(known)
         views = self._matching() if self._options.pattern is not None else self._named(known)
         places: list[TopicPartition] = []
@@ -63,7 +68,7 @@ class TopicSurvey:
             chosen = numbers if self._options.partitions is None else self._options.partitions[view.name]
             for number in chosen:
                 if number not in numbers:
-                    text = f"topic {view.name!r} has no partition {number}; it has {len(numbers)}, from 0 on"
+                    text = f"topic {view.name!r} has no partition {number} (option partitions); it has {len(numbers)}"
                     raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
             places += [TopicPartition(view.name, number) for number in sorted(chosen)]
         return SurveyedTopics({view.name: view.topic_id for view in views}, places)
@@ -86,7 +91,7 @@ class TopicSurvey:
         return views
 
     def extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, ReadableRange]:
-        """Where each of these begins and ends now."""
+        """Returns where each partition begins and ends now."""
         if not places:
             return {}
         first = self._client.offsets(dict.fromkeys(places, "beginning"))
@@ -94,21 +99,21 @@ class TopicSurvey:
         return {where: ReadableRange(first[where].offset, last[where]) for where in places}
 
     def ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each of these ends now."""
+        """Returns where each partition ends now."""
         return {where: head.offset for where, head in self.heads(places).items()}
 
     def heads(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, ListedOffset]:
-        """Where each of these ends now, and who leads there."""
+        """Returns where each partition ends now, with its leader epoch."""
         return self._client.offsets(dict.fromkeys(places, "latest")) if places else {}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where each of these leaderships ended in the log; -1 where that is not known."""
+        """Returns where each leader epoch ended in the log, or -1 if that is not known."""
         return self._client.admin.epoch_ends(epochs) if epochs else {}
 
     def offsets(
         self, said: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], default: OffsetBound
     ) -> dict[TopicPartition, int]:
-        """The offset of each place that was said; where no message is as late as a time, the end."""
+        """Resolves bounds to offsets. If no message is at or after a time, its offset is the end of the partition."""
         _check_named(said, extents, self._options.topics)
         found: dict[TopicPartition, int] = {}
         times: dict[TopicPartition, float] = {}
@@ -129,7 +134,7 @@ class TopicSurvey:
         return found
 
     def bytes_each(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, float]:
-        """About how many bytes an offset of each of these takes."""
+        """Returns the estimated bytes per offset of each partition."""
         now_s = time.monotonic()
         if now_s >= self._sized_s + SIZES_S or any(where not in self._bytes_each for where in places):
             self._sized_s = now_s
@@ -143,11 +148,14 @@ class TopicSurvey:
 
 
 def _check_named(said: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], wanted: Sequence[str]) -> None:
-    """INVALID_SETTING for places of what is not read. Topics that are `wanted` may be missing: they were deleted."""
+    """Raises INVALID_SETTING for a bound of a topic or partition that is not read.
+
+    Missing topics in `wanted` are accepted, because they were deleted since the query began.
+    """
     topics = {where.topic for where in extents}
     missing = set(wanted) - topics
     strange = [str(where) for where in said.partitions if where not in extents and where.topic not in missing]
     strange += [topic for topic in said.topics if topic not in topics | missing]
     if strange:
-        text = f"a place is given for {strange[0]}, which is not among what is read"
+        text = f"the starting or ending options name {strange[0]}, which the query does not read"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)

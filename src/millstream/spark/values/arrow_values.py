@@ -1,4 +1,4 @@
-"""Values in Arrow: each is a stream or a file of Arrow's own, with its schema, and every row in it makes one."""
+"""Decodes values in Arrow's IPC format. Each value is an IPC stream or file; each row in it becomes a row."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ _FILE = b"ARROW1"
 
 
 class ArrowDecoder:
-    """Columns are found by name, and cast where nothing gets lost by it; what is not there is null."""
+    """Decodes Arrow values. Columns are matched by name and cast without loss; missing columns are null."""
 
     def __init__(self, wanted: pa.StructType) -> None:
         self.type = wanted
@@ -28,18 +28,18 @@ class ArrowDecoder:
         try:
             return table.column(field.name).combine_chunks().cast(field.type)
         except (KeyError, pa.ArrowException) as error:
-            raise ValueError(f"its column {field.name} cannot be read as {field.type}: {error}") from None
+            raise ValueError(f"column {field.name} cannot be cast to {field.type}: {error}") from None
 
 
 def infer_arrow(values: Sequence[bytes]) -> pa.StructType:
-    """The columns of the last of these that can be read. ValueError where none can."""
+    """Returns the columns of the last readable value. Raises ValueError if none can be read."""
     problem: ValueError | None = None
     for value in reversed(values):
         try:
             return pa.struct(list(_table(value).schema))
         except ValueError as error:
             problem = error
-    raise problem or ValueError("there are none")
+    raise problem or ValueError("there are no values")
 
 
 def _table(value: bytes) -> pa.Table:
@@ -49,5 +49,5 @@ def _table(value: bytes) -> pa.Table:
         table = reader.read_all()
         table.validate(full=True)
     except (EOFError, OSError, pa.ArrowException) as error:
-        raise ValueError(f"it is no stream of Arrow: {error}") from None
+        raise ValueError(f"not an Arrow IPC stream or file: {error}") from None
     return table

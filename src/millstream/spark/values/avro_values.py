@@ -1,6 +1,6 @@
-"""Values in Avro, one datum each, read by fastavro: in C, but as Python's objects, a value at a time.
+"""Decodes Avro values, one datum each, with fastavro: in C, but through Python objects, one value at a time.
 
-Dates and times are read as the numbers that they are, and become what they mean in Arrow.
+Dates and times are read as numbers, and Arrow's cast gives them their types.
 """
 
 import json
@@ -39,11 +39,11 @@ _CONFLUENT = b"\0"
 _CONFLUENT_HEADER_BYTES = 5
 
 _failures = (ArithmeticError, EOFError, LookupError, MemoryError, TypeError, UnicodeError, ValueError)
-"""What fastavro raises for bytes that are none of the schema's."""
+"""Exceptions that fastavro raises for bytes that do not match the schema."""
 
 
 class AvroSchema:
-    """A schema as it was given; INVALID_SETTING, saying why, for one that cannot be read as columns."""
+    """A parsed schema. Raises INVALID_SETTING, with the reason, for a schema that cannot be mapped to columns."""
 
     def __init__(self, text: str) -> None:
         schema = _fastavro().schema
@@ -52,13 +52,13 @@ class AvroSchema:
             self.fingerprint = bytes.fromhex(schema.fingerprint(schema.to_parsing_canonical_form(said), "CRC-64-AVRO"))
             self.plain = schema.parse_schema(_plain(said))
         except (KeyError, TypeError, ValueError, schema.SchemaParseException, schema.UnknownType) as error:
-            raise _unfit(f"it is no schema of Avro: {error!r}") from None
+            raise _unfit(f"not an Avro schema: {error!r}") from None
         try:
             self.type: pa.StructType = _arrow_type(schema.expand_schema(said))
         except ValueError as error:
             raise _unfit(str(error)) from None
         if not pa.types.is_struct(self.type):
-            raise _unfit(f"values are no records of Avro but {self.type}, so there are no columns")
+            raise _unfit(f"the schema must be a record, whose fields are columns, not {self.type}")
 
 
 def _unfit(why: str) -> MillstreamError:
@@ -66,6 +66,8 @@ def _unfit(why: str) -> MillstreamError:
 
 
 class AvroDecoder:
+    """Decodes Avro values: checks the framing, then reads the datum."""
+
     def __init__(self, schema: AvroSchema, wanted: pa.StructType, framing: AvroFraming) -> None:
         self.type = wanted
         self._read = _fastavro().schemaless_reader
@@ -84,15 +86,15 @@ class AvroDecoder:
     def _record(self, value: bytes) -> Any:
         if not value.startswith(self._prefix):
             begin = value[: len(self._prefix)].hex(" ") or "nothing"
-            raise ValueError(f"it begins with {begin} and not with {self._prefix.hex(' ')}")
+            raise ValueError(f"it begins with {begin} instead of {self._prefix.hex(' ')}")
         stream = BytesIO(value)
         stream.seek(self._header_bytes)
         try:
             record = self._read(stream, self._schema, None)
         except _failures as error:
-            raise ValueError(f"it is no datum of the schema: {str(error) or 'it ends too early'}") from None
+            raise ValueError(f"it does not match the schema: {str(error) or 'it ends too early'}") from None
         if stream.tell() != len(value):
-            raise ValueError(f"{len(value) - stream.tell()} bytes are left after the datum: it is of another schema")
+            raise ValueError(f"{len(value) - stream.tell()} bytes are left after the datum; it has another schema")
         return record
 
 
@@ -119,7 +121,7 @@ def _arrow_type(said: Any) -> pa.DataType:
     if kind == "map":
         return pa.map_(pa.string(), _arrow_type(said["values"]))
     if kind not in _PRIMITIVE:
-        raise ValueError(f"{kind} is a type within itself, which no column can be")
+        raise ValueError(f"{kind} is a recursive type, which no column can have")
     logical = said.get("logicalType") if isinstance(said, dict) else None
     if logical == "decimal":
         return _decimal(said.get("precision"), said.get("scale", 0))
@@ -128,9 +130,9 @@ def _arrow_type(said: Any) -> pa.DataType:
 
 def _decimal(precision: Any, scale: Any) -> pa.DataType:
     if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision:
-        raise ValueError(f"a decimal of precision {precision} and scale {scale} is none of Avro's")
+        raise ValueError(f"a decimal of precision {precision} and scale {scale} is invalid")
     if not 0 < precision <= _DECIMAL_DIGITS_MAX:
-        raise ValueError(f"a decimal of {precision} digits fits no column; {_DECIMAL_DIGITS_MAX} do")
+        raise ValueError(f"a decimal of {precision} digits is too long (maximum: {_DECIMAL_DIGITS_MAX})")
     return pa.decimal128(precision, scale)
 
 
@@ -142,11 +144,11 @@ def _union(branches: list[Any]) -> pa.DataType:
         if kinds and all(each in wider for each in kinds):
             return _PRIMITIVE[max(kinds, key=("int", "long", "float", "double").index)]
     names = [each.get("name", each.get("type")) if isinstance(each, dict) else each for each in branches]
-    raise ValueError(f"a union of {', '.join(map(str, names))} has no one type for a column")
+    raise ValueError(f"a union of {', '.join(map(str, names))} has no common type for a column")
 
 
 def _plain(said: Any) -> Any:
-    """Without the meanings that Arrow gives to numbers and text; decimals are fastavro's."""
+    """Returns the schema without logical types except decimal: Arrow converts dates and times, fastavro decimals."""
     if isinstance(said, list):
         return [_plain(each) for each in said]
     if not isinstance(said, dict):

@@ -1,5 +1,7 @@
-"""Schemas as Spark's SQL writes them: where a source runs there is no Spark to read them, so no more is known of one
-here than the names of its columns."""
+"""Extracts column names from a DDL schema.
+
+A source runs in a process without Spark's DDL parser, so only the names are known there.
+"""
 
 import re
 
@@ -7,7 +9,7 @@ _TOKEN = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[<>(
 
 
 def column_names(ddl: str) -> list[str]:
-    """The names of the columns, without those of their parts."""
+    """Returns the names of the top-level columns."""
     names: list[str] = []
     depth = 0
     is_first = True

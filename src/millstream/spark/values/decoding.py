@@ -1,7 +1,7 @@
-"""Values of a batch as columns, with a rule for those that are not what they should be.
+"""Decodes the values of a batch into columns, and applies the option `badValues` to values that cannot be decoded.
 
-A decoder reads many values in one go and says no more than that some of them are bad. Which they are is found by
-halves, so that good ones, which are nearly all, cost nothing for it.
+A decoder reads many values in one call, and reports only that some of them are bad. Bisection finds the bad ones, so
+good values, which are nearly all, cost nothing extra.
 """
 
 from typing import NamedTuple, Protocol
@@ -14,26 +14,31 @@ from millstream.spark.values.options import BadValues
 
 
 class Decoder(Protocol):
-    """Of one format, for the fields that are wanted."""
+    """Decodes one format into the selected fields."""
 
     @property
     def type(self) -> pa.StructType: ...
 
     def decode(self, values: pa.Array) -> tuple[pa.StructArray, list[int] | None]:
-        """The fields of at least one value, and how many rows each of these makes; None where all make one.
+        """Returns the fields of one or more values, and how many rows each value produces (None: one each).
 
-        A value that is null makes one row that is null. ValueError where something cannot be read.
+        A null value produces one null row. Raises ValueError if any value cannot be read.
         """
 
 
 class DecodedRows(NamedTuple):
+    """Decoded fields, one entry per row."""
+
     fields: pa.StructArray
     of: pa.Array | None
-    """The number of the message that each is of; None where each message makes one."""
+    """Index of the message that each row comes from, or None if each message produces one row."""
 
 
 def decode(decoder: Decoder, batch: pa.RecordBatch, bad: BadValues) -> DecodedRows:
-    """The values of the SDK's messages; UNDECODABLE_VALUE, naming the place, for a bad one, if that is a failure."""
+    """Returns the decoded values of the SDK's messages.
+
+    Raises UNDECODABLE_VALUE, with partition and offset, for a bad value under badValues=fail.
+    """
     parts = _parts(decoder, batch, bad)
     fields = parts[0][0] if len(parts) == 1 else pa.concat_arrays([each for each, _ in parts])
     if all(counts is None for _, counts in parts):
@@ -43,6 +48,7 @@ def decode(decoder: Decoder, batch: pa.RecordBatch, bad: BadValues) -> DecodedRo
 
 
 def _parts(decoder: Decoder, batch: pa.RecordBatch, bad: BadValues) -> list[tuple[pa.StructArray, list[int] | None]]:
+    """Decodes a batch; if that fails, decodes its two halves, down to single values."""
     rows = batch.num_rows
     if not rows:
         return [(pa.nulls(0, decoder.type), None)]
@@ -59,5 +65,5 @@ def _parts(decoder: Decoder, batch: pa.RecordBatch, bad: BadValues) -> list[tupl
 
 def _undecodable(batch: pa.RecordBatch, error: ValueError) -> MillstreamError:
     topic, partition, offset = (batch.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
-    text = f"the value of {topic}-{partition} at offset {offset} is not what it should be: {error}"
-    return MillstreamError(ErrorCode.UNDECODABLE_VALUE, f"{text}; badValues=null reads such values as nulls")
+    text = f"the value of {topic}-{partition} at offset {offset} cannot be decoded: {error}"
+    return MillstreamError(ErrorCode.UNDECODABLE_VALUE, f"{text}; set badValues=null to read it as null")

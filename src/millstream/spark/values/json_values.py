@@ -1,10 +1,12 @@
-"""Values in JSON, many in one call of Arrow's parser.
+"""Decodes JSON values, many in one call of Arrow's parser.
 
-Each value is wrapped into an array, in an object of its own. So whatever values are, one that the parser accepts makes
-at least one row: what closes one wrapper and what opens the next, with no comma between, can only be read outside of
-everything, and no string goes beyond the end of a line. As many rows as values therefore means that each row is its
-value's, and one element in each array that there is no more in it. What closes the array and goes on is passed over by
-the parser; where that may be, the value is parsed once more without an array, where there is nothing to be closed.
+Each value is wrapped into an array inside an object of its own. The parser must not confuse neighbouring values,
+whatever bytes they contain. A value that ends its wrapper early leaves the parser outside all brackets, and no string
+may span a line break, so every accepted value produces at least one row. If there are as many rows as values, each row
+belongs to its value; if each array has one element, each value is a single JSON value.
+
+One case remains: a value that closes the array and then adds a member is accepted, because the parser ignores unknown
+members. If that is possible, the values are parsed again without an array, where there is no array to close.
 """
 
 import json
@@ -18,15 +20,15 @@ import pyarrow.json as pj
 _WRAPPER = "v"
 _ARRAY, _PLAIN = (b'{"v":[', b"]}\n"), (b'{"v":', b"}\n")
 _MAYBE_MORE = re.compile(rb'\}\s*\]\s*,\s*"')
-_NOT_ONE = "it is not one value of JSON"
+_NOT_ONE = "not a single JSON value"
 _ANY = pj.ParseOptions(explicit_schema=pa.schema([(_WRAPPER, pa.struct([]))]), unexpected_field_behavior="ignore")
 _DEPTH_MAX = 100
-"""Of values whose columns are found out."""
+"""Maximum nesting depth of values from which columns are inferred."""
 _STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[][{}]', re.DOTALL)
 
 
 class JsonDecoder:
-    """Fields that a value lacks are null, and others than those that are wanted are passed over."""
+    """Decodes JSON values. Fields that a value lacks are null; fields that were not requested are ignored."""
 
     def __init__(self, wanted: pa.StructType) -> None:
         self.type = wanted
@@ -36,28 +38,29 @@ class JsonDecoder:
     def decode(self, values: pa.Array) -> tuple[pa.StructArray, None]:
         found = _parsed(values, self._options)
         if not _is_finite(found):
-            raise ValueError("a number is not finite, which JSON does not have")
+            raise ValueError("a number is NaN or infinite, which JSON does not allow")
         return found.cast(self.type), None
 
 
 def infer_json(values: Sequence[bytes], *, is_strict: bool) -> pa.StructType:
-    """The fields of these values; unless it is strict, those that are no objects are not looked at.
+    """Returns the fields of these values. Unless `is_strict`, values that are not objects are ignored.
 
-    What never is anything but null is taken for text, and so is what looks like a time: others may not.
-    ValueError where values are none, differ in their types, or have objects within objects too deep for columns.
+    A field that is always null becomes text, and so does text that looks like a time: other values may differ. Raises
+    ValueError if the values are not objects, differ in their types, or are nested too deeply.
     """
     chosen = values if is_strict else [value for value in values if not _is_deep(value) and _is_object(value)]
     if not chosen:
-        raise ValueError("none of them has fields")
+        raise ValueError("none of them is an object")
     if any(map(_is_deep, chosen)):
-        raise ValueError(f"one has more than {_DEPTH_MAX} objects and arrays within each other")
+        raise ValueError(f"one has more than {_DEPTH_MAX} nested objects and arrays")
     found = _parsed(pa.array(chosen, pa.binary()), pj.ParseOptions()).type
     if not pa.types.is_struct(found):
-        raise ValueError(f"they are no objects but {found}")
+        raise ValueError(f"they are not objects but {found}")
     return _generalised(found)
 
 
 def _is_deep(value: bytes) -> bool:
+    """True if the value has more than `_DEPTH_MAX` nested objects and arrays."""
     if value.count(b"{") + value.count(b"[") <= _DEPTH_MAX:
         return False
     depth = 0
@@ -78,7 +81,7 @@ def _is_object(value: bytes) -> bool:
 def _parsed(values: pa.Array, options: pj.ParseOptions) -> pa.Array:
     text = _wrapped(_ARRAY, values)
     try:
-        values.cast(pa.string())  # The parser takes whatever stands between quotation marks.
+        values.cast(pa.string())  # Check for valid UTF-8: the parser accepts any bytes between quotation marks.
         arrays = _read(text, options).combine_chunks()
     except pa.ArrowInvalid as error:
         raise ValueError(str(error).replace(f"(/{_WRAPPER}/[]", "(").removesuffix(" in row 0")) from None
@@ -91,7 +94,7 @@ def _parsed(values: pa.Array, options: pj.ParseOptions) -> pa.Array:
 
 
 def _is_finite(found: pa.Array) -> bool:
-    """The parser takes NaN and Infinity for numbers."""
+    """True if no number is NaN or infinite. Arrow's parser accepts these, but JSON does not have them."""
     if pa.types.is_struct(found.type):
         return all(map(_is_finite, found.flatten()))
     if pa.types.is_list(found.type):
@@ -100,7 +103,7 @@ def _is_finite(found: pa.Array) -> bool:
 
 
 def _check_closed(values: pa.Array) -> None:
-    """ValueError where one of these values closes the array that it is in."""
+    """Raises ValueError if one of these values closes the array that it is wrapped into."""
     try:
         _read(_wrapped(_PLAIN, values), _ANY)
     except pa.ArrowInvalid:
@@ -121,7 +124,9 @@ def _read(text: pa.Buffer, options: pj.ParseOptions) -> pa.ChunkedArray:
 
 
 def _as_parsed(kind: pa.DataType) -> pa.DataType:
-    """The parser has dates as numbers only; as text they are cast afterwards."""
+    """Returns the type to parse: dates are parsed as text and cast later, because the parser reads them only as
+    numbers.
+    """
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _as_parsed(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -138,7 +143,7 @@ def _generalised(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_empty(kind: pa.DataType) -> bool:
-    """Objects in which there never is a field."""
+    """True for objects that never have a field, and for arrays of them."""
     while pa.types.is_list(kind):
         kind = kind.value_type
     return pa.types.is_struct(kind) and all(_is_empty(field.type) for field in kind)

@@ -1,4 +1,4 @@
-"""How values are read, as options say it."""
+"""Defines the options for decoding message values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 
 
 class ValueFormat(StrEnum):
-    """What is in values."""
+    """Encoding of message values."""
 
     BINARY = "binary"
     STRING = "string"
@@ -19,29 +19,29 @@ class ValueFormat(StrEnum):
 
     @property
     def is_typed(self) -> bool:
-        """Whether values are read as what is in them."""
+        """True if values are decoded into fields."""
         return self not in (ValueFormat.BINARY, ValueFormat.STRING)
 
 
 class ValueShape(StrEnum):
-    """Where the fields of a value are found."""
+    """Location of the fields of a value."""
 
     COLUMNS = "columns"
-    """Beside the topic's own."""
+    """As columns beside the topic's own."""
     STRUCT = "struct"
-    """In the column `value`."""
+    """As members of the column `value`."""
 
 
 class BadValues(StrEnum):
-    """What to do with values that are not what they were said to be."""
+    """Treatment of values that cannot be decoded."""
 
     FAIL = "fail"
     NULL = "null"
-    """All their fields are null."""
+    """Set all their fields to null."""
 
 
 class AvroFraming(StrEnum):
-    """What stands before the datum in a value."""
+    """Header in front of the Avro datum in a value."""
 
     PLAIN = "plain"
     SINGLE_OBJECT = "single-object"
@@ -50,16 +50,18 @@ class AvroFraming(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ValueOptions:
+    """Parsed and checked options for values."""
+
     format: ValueFormat = ValueFormat.BINARY
     schema: str | None = None
-    """As Spark's SQL writes one, or as Avro does."""
+    """DDL text, or an Avro schema in JSON."""
     shape: ValueShape = ValueShape.COLUMNS
     bad: BadValues = BadValues.FAIL
     framing: AvroFraming = AvroFraming.PLAIN
 
 
 def value_options(chosen: Mapping[str, Any]) -> ValueOptions:
-    """INVALID_SETTING for options that do not fit the format."""
+    """Returns the options for values. Raises INVALID_SETTING for options that do not apply to the format."""
     found = ValueOptions(
         chosen["valueFormat"], chosen["valueSchema"], chosen["valueShape"], chosen["badValues"], chosen["avroFraming"]
     )
@@ -71,13 +73,11 @@ def value_options(chosen: Mapping[str, Any]) -> ValueOptions:
             ("badValues", found.bad, plain.bad),
         ):
             if given != default:
-                raise _refused(f"the option {name} is for values with types (valueFormat=json, avro or arrow)")
+                raise _refused(f"the option {name} applies only to valueFormat=json, avro and arrow")
     if found.format is not ValueFormat.AVRO and found.framing is not AvroFraming.PLAIN:
-        raise _refused("the option avroFraming is for valueFormat=avro")
+        raise _refused("the option avroFraming applies only to valueFormat=avro")
     if found.format is ValueFormat.AVRO and found.schema is None:
-        raise _refused(
-            "valueFormat=avro needs the option valueSchema: the schema of the values, as Avro writes it (JSON)"
-        )
+        raise _refused("valueFormat=avro needs the option valueSchema: the Avro schema of the values, in JSON")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What is looked at to find out what values are: the newest messages, and not many of them."""
+"""Samples a topic's newest messages, to infer the columns of their values."""
 
 from millstream.sdk.sync.client import Client
 from millstream.spark.options import SourceOptions
@@ -9,7 +9,7 @@ BYTES_MAX = 8 * 1024 * 1024
 
 
 def sample(client: Client, options: SourceOptions) -> list[bytes]:
-    """Values of all partitions, as many of each, until there are enough; those of a partition in their order."""
+    """Returns values of all partitions, about the same number of each, in offset order within a partition."""
     survey = TopicSurvey(client, options)
     places = survey.find().places
     extents = survey.extents(places)

@@ -1,4 +1,4 @@
-"""Which columns values have, as far as it is known on the driver, and what decodes them on the executors."""
+"""Determines the columns of values on the driver, and creates their decoders on the executors."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -35,7 +35,10 @@ _JSON_TYPES = frozenset(
 
 
 def fields_of(values: ValueOptions, sample: Sample) -> "StructType":
-    """The columns of values whose schema is not said, or is Avro's. INVALID_SETTING where they cannot be known."""
+    """Returns the columns of values, from an Avro schema or inferred from a sample.
+
+    Raises INVALID_SETTING if that fails.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -44,29 +47,30 @@ def fields_of(values: ValueOptions, sample: Sample) -> "StructType":
         return from_arrow_schema(pa.schema(list(found))).toNullable()
     except PySparkException as error:
         raise MillstreamError(
-            ErrorCode.INVALID_SETTING, f"values have a column of no type of Spark's: {error}"
+            ErrorCode.INVALID_SETTING, f"Spark has no type for a column of the values: {error}"
         ) from None
 
 
 def _inferred(values: ValueOptions, found: Sequence[bytes]) -> pa.StructType:
-    advice = "say what they are with the option valueSchema"
+    """Infers the columns from sample values."""
+    advice = "set the option valueSchema"
     if not found:
-        text = f"there are no messages from which the columns of values could be known; {advice}"
+        text = f"there are no messages to infer the columns of the values from; {advice}"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
     try:
         if values.format is ValueFormat.ARROW:
             return infer_arrow(found)
         return infer_json(found, is_strict=values.bad is BadValues.FAIL)
     except ValueError as error:
-        text = f"the columns of values are not known from the newest messages: {error}; {advice}"
+        text = f"the columns of the values cannot be inferred from the newest messages: {error}; {advice}"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text) from None
 
 
 def check_fields(fields: "StructType", values: ValueOptions) -> None:
-    """INVALID_SETTING, naming the column, for columns that values of this format do not have."""
+    """Raises INVALID_SETTING, with the column's name, for columns that values of this format do not have."""
     for field in fields.fields:
         if not may_be_null(field):
-            text = f"the column {field.name}, or a part of it, is NOT NULL, but it is null where a value lacks it"
+            text = f"the column {field.name}, or a part of it, is NOT NULL, but values may lack it; remove NOT NULL"
             raise MillstreamError(ErrorCode.INVALID_SETTING, text)
         if values.format is ValueFormat.JSON:
             _check_json(field.name, field.dataType)
@@ -75,8 +79,10 @@ def check_fields(fields: "StructType", values: ValueOptions) -> None:
 
 
 def may_be_null(field: "StructField") -> bool:
-    """Whether it, and all that is in it, may be null. Where a type says otherwise Spark does not look, and would show
-    whatever lies there."""
+    """True if the column and everything inside it are nullable.
+
+    For a type that is NOT NULL, Spark does not check for nulls and would show arbitrary bytes.
+    """
     from pyspark.sql.types import StructType
 
     alone = StructType([field])
@@ -93,8 +99,8 @@ def _check_json(name: str, kind: "DataType") -> None:
         _check_json(f"{name}[]", kind.elementType)
     elif not isinstance(kind, DecimalType) and kind.simpleString() not in _JSON_TYPES:
         text = (
-            f"{name} is of type {kind.simpleString()}, which is not read from JSON; there are "
-            f"{', '.join(sorted(_JSON_TYPES))}, decimal, array and struct of them"
+            f"{name} has type {kind.simpleString()}, which cannot be read from JSON (accepted: "
+            f"{', '.join(sorted(_JSON_TYPES))}, decimal, array and struct)"
         )
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
 
@@ -104,13 +110,13 @@ def _check_avro(fields: "StructType", whole: "StructType") -> None:
     for field in fields.fields:
         found = known.get(field.name)
         if found != field.dataType:
-            has = whole.simpleString() if found is None else f"it is {found.simpleString()} there"
-            text = f"{field.name} of type {field.dataType.simpleString()} is not in the schema of the values: {has}"
+            has = whole.simpleString() if found is None else f"its type there is {found.simpleString()}"
+            text = f"{field.name} of type {field.dataType.simpleString()} is not in the Avro schema: {has}"
             raise MillstreamError(ErrorCode.INVALID_SETTING, text)
 
 
 def decoder_of(values: ValueOptions, wanted: pa.StructType) -> Decoder:
-    """For these fields of values."""
+    """Returns the decoder of these fields."""
     if values.format is ValueFormat.JSON:
         return JsonDecoder(wanted)
     if values.format is ValueFormat.ARROW:

@@ -1,1 +1,1 @@
-"""The Spark sink: checks on the driver, writes in the tasks."""
+"""Writes DataFrames to topics: checks on the driver, writes in the tasks."""

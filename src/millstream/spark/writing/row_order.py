@@ -1,8 +1,8 @@
-"""Whether a repeated task has its rows in the same order again: for the sink, which numbers them, this decides what a
-repetition adds.
+"""Decides from a query's plan whether a repeated task has its rows in the same order.
 
-Spark promises that of no shuffle. What is known to keep the order that rows were read in is listed here, and everything
-else is taken for something that does not.
+The sink numbers rows, so their order decides what a repeated task adds. Spark promises no order after a shuffle. This
+module lists the plan nodes that are known to keep the order in which rows were read; all others are treated as a
+shuffle.
 """
 
 from typing import Any
@@ -33,19 +33,19 @@ _KEEPING = frozenset(
         "View",
     }
 )
-"""Nodes of logical plans: sources that give the same rows in the same order, and what works row by row."""
+"""Nodes of logical plans that keep the order: sources that repeat their rows in order, and row-by-row operations."""
 
 
 def row_order_of(plan: Any) -> RowOrder:
-    """The order in which rows of this logical plan of Spark's can be written again and again.
+    """Returns the order in which the rows of this logical plan must be written so that a batch can be repeated.
 
-    INVALID_SETTING where they are sorted already, but perhaps not in full: only who made them knows.
+    Raises INVALID_SETTING for a plan that ends with a sort: only the author knows whether the sort order is total.
     """
     if plan.nodeName() == "Sort":
         text = (
-            "the rows are sorted before they are written, and those equal in that come in another order when a "
-            "task is repeated: say rowOrder=given where no two are equal in what they are sorted by, or "
-            "rowOrder=sorted for another order, by all that is in them"
+            "the rows are sorted before they are written, but rows with equal sort keys may swap when a task "
+            "is repeated: set the option rowOrder=given if no two rows have equal sort keys, or rowOrder=sorted to "
+            "sort them by all their columns instead"
         )
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
     if plan.nodeName().split(" ")[0] not in _KEEPING:

@@ -1,7 +1,7 @@
-"""DataFrames to topics, as tables or as streams: the driver checks, the tasks write.
+"""Writes DataFrames to topics, as tables or as streams: the driver checks, the tasks write.
 
-Spark makes a writer on the driver for every batch and sends it to the tasks; nothing is remembered in it. Which batch
-of which query a task belongs to, Spark tells the task itself.
+Spark creates a writer on the driver for every batch and pickles it for the tasks, so it keeps no state. Spark gives
+each task the ids of its query and batch as local properties.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,16 +32,18 @@ if TYPE_CHECKING:
 
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
-"""What Spark tells the tasks of a stream."""
+"""Local properties that Spark sets for the tasks of a stream."""
 
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
+    """A task's report to the driver that its rows are written."""
+
     handle: Handle
 
 
 def target_of(options: SinkOptions, schema: "StructType") -> SinkTarget:
-    """Where the rows go; INVALID_SETTING for rows that cannot be written, and what stands against the topic."""
+    """Returns where the rows go. Raises INVALID_SETTING for invalid columns, and the broker's error for the topic."""
     check_columns(schema, has_topic=options.topic is not None)
     partitions = None
     if options.topic is not None:
@@ -50,7 +52,7 @@ def target_of(options: SinkOptions, schema: "StructType") -> SinkTarget:
 
 
 def _partitions(client: "Client", topic: str) -> int:
-    """How many there are now; a client that has written before remembers how many there were then."""
+    """Returns the topic's current number of partitions, from the broker: the client may have an older number cached."""
     view = client.metadata(topic).topics.get(topic)
     if view is None or view.error_number:
         view = client.describe_topic(topic, auto_create=True)
@@ -58,7 +60,10 @@ def _partitions(client: "Client", topic: str) -> int:
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """A batch that is repeated adds what is missing of it, as long as its rows and their order are the same."""
+    """Writes the batches of a stream.
+
+    A repeated batch adds only its missing rows, if rows and their order are the same.
+    """
 
     def __init__(self, options: SinkOptions, schema: "StructType") -> None:
         self._bootstrap = options.bootstrap
@@ -67,10 +72,10 @@ class StreamSink(DataSourceStreamArrowWriter):
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         task = _task()
         query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
-        assert query is not None, "Spark tells the tasks of a stream whose they are"
-        assert batch is not None, "and of which batch"
+        assert query is not None, "Spark sets the query id for the tasks of a stream"
+        assert batch is not None, "Spark sets the batch id for the tasks of a stream"
         identity = TaskIdentity(query, int(batch), task.partitionId())
-        return _written(self._bootstrap, self._target, identity, task.partitionId(), iterator)
+        return _write_task(self._bootstrap, self._target, identity, task.partitionId(), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
         publish(_handles(messages))
@@ -80,7 +85,10 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 class BatchSink(DataSourceArrowWriter):
-    """With a `txnId`, whoever writes again under it adds what is missing; without, tasks that fail write again."""
+    """Writes a table.
+
+    Under a `txnId` a repeated write adds only its missing rows; without one, retried tasks write again.
+    """
 
     def __init__(self, options: SinkOptions, schema: "StructType") -> None:
         self._bootstrap = options.bootstrap
@@ -91,10 +99,10 @@ class BatchSink(DataSourceArrowWriter):
         task = _task()
         identity = None
         if self._txn_id is not None:
-            # Within foreachBatch, the same name is used in every batch of the query.
+            # Within foreachBatch, every batch of the query uses the same txnId.
             query, batch = task.getLocalProperty(QUERY) or "", task.getLocalProperty(BATCH) or "0"
             identity = TaskIdentity(f"{query}\0{self._txn_id}", int(batch), task.partitionId())
-        return _written(self._bootstrap, self._target, identity, task.partitionId(), iterator)
+        return _write_task(self._bootstrap, self._target, identity, task.partitionId(), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         publish(_handles(messages))
@@ -105,11 +113,11 @@ class BatchSink(DataSourceArrowWriter):
 
 def _task() -> TaskContext:
     task = TaskContext.get()
-    assert task is not None, "Spark writes in tasks"
+    assert task is not None, "Spark calls write in tasks only"
     return task
 
 
-def _written(
+def _write_task(
     bootstrap: str, target: SinkTarget, identity: TaskIdentity | None, task: int, batches: "Iterator[pa.RecordBatch]"
 ) -> TaskCommit:
     with TaskStage.open(client_of(bootstrap), target, identity, task) as stage:
@@ -119,5 +127,5 @@ def _written(
 
 
 def _handles(messages: Sequence[WriterCommitMessage | None]) -> list[Handle]:
-    """Of tasks that failed there is none."""
+    """Returns the handles of the tasks that succeeded."""
     return [message.handle for message in messages if isinstance(message, TaskCommit)]

@@ -1,6 +1,6 @@
-"""The columns of rows that are written: what is wrong with them is said on the driver, before any task.
+"""Checks the columns of rows to be written, on the driver, before any task runs.
 
-Text is written as UTF-8; times to the millisecond. A column of another name is refused rather than left out.
+Text is written as UTF-8, and timestamps in milliseconds. Unknown columns are refused rather than ignored.
 """
 
 from typing import TYPE_CHECKING
@@ -21,27 +21,27 @@ COLUMNS = {
     "timestamp": ("timestamp",),
     "topic": ("string",),
 }
-"""Which types each column may have; only `value` must be there."""
+"""Accepted types of each column. Only `value` is required."""
 
 
 def check_columns(schema: "StructType", *, has_topic: bool) -> None:
-    """INVALID_SETTING, naming the column, for rows that cannot be written. `has_topic`: the option names the topic."""
+    """Raises INVALID_SETTING, with the column's name, for invalid rows. `has_topic`: the option `topic` is set."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, kind in types.items():
         if name not in COLUMNS:
             text = (
-                f"the rows have a column {name}; what can be written are {', '.join(COLUMNS)}. "
-                "Leave it out, or put it into the value: to_json(struct(*)) AS value"
+                f"the rows have a column {name}, which cannot be written (accepted: {', '.join(COLUMNS)}). "
+                "Remove it, or put it into the value: to_json(struct(*)) AS value"
             )
             raise MillstreamError(ErrorCode.INVALID_SETTING, text)
         if kind not in COLUMNS[name]:
-            text = f"the column {name} is of type {kind}; it must be {' or '.join(COLUMNS[name])}: cast it"
+            text = f"the column {name} has type {kind}; cast it to {' or '.join(COLUMNS[name])}"
             raise MillstreamError(ErrorCode.INVALID_SETTING, text)
     if "value" not in types:
-        raise MillstreamError(ErrorCode.INVALID_SETTING, f"the rows have no column value; they have {', '.join(types)}")
+        raise MillstreamError(ErrorCode.INVALID_SETTING, f"the rows have no column value (found: {', '.join(types)})")
     if has_topic and "topic" in types:
-        text = "the rows have a column topic and there is an option topic; leave one of them out"
+        text = "the rows have a column topic, and the option topic is set; use only one of them"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
     if not has_topic and "topic" not in types:
-        text = "say where to write: the option topic names one for all rows, a column topic one for each"
+        text = "no topic to write to: set the option topic for all rows, or add a column topic that names it per row"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)

@@ -1,9 +1,9 @@
-"""What a task writes: opened, written to, sealed; and what the driver then does with all that tasks have sealed.
+"""Writes the rows of one task, seals them, and commits or aborts what the tasks of a batch have sealed.
 
-Sealed rows are in their topics already, and readers see them: there is nothing left to publish or to take back. That a
-repeated task doubles nothing is the numbered writer's work: a task of the same name and epoch, given the same rows in
-the same order, adds what is missing. Stages that readers do not see before they are published can take this one's
-place without Spark's side knowing.
+Sealed rows are in their topics already, and readers can see them. So `publish` and `drop` do nothing. The numbered
+writer ensures that a repeated task stores nothing twice: under the same name and epoch, with the same rows in the same
+order, it adds only the missing rows. A stage that hides rows until they are published could replace this one without
+changes on Spark's side.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ from millstream.sdk.sync.numbered_writer import NumberedWriter
 
 
 class TaskIdentity(NamedTuple):
-    """Whose rows these are: of a query, in one of its batches, in one of that batch's tasks."""
+    """Identifies the rows of a task: the query, one of its batches, and one of that batch's tasks."""
 
     query: str
     batch: int
     task: int
 
     def name(self, topic: str) -> bytes:
-        """What the brokers know this task's writer to a topic by, through `EPOCHS` batches."""
+        """Returns the name of this task's numbered writer for a topic; it stays the same for `EPOCHS` batches."""
         return "\0".join((self.query, topic, str(self.task), str(self.batch // EPOCHS))).encode()
 
     @property
@@ -38,25 +38,31 @@ class TaskIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What a task has sealed: how many rows of each topic."""
+    """The sealed rows of a task: their number per topic."""
 
     rows: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SinkTarget:
-    """Where rows go; picklable."""
+    """Destination of the rows. Picklable."""
 
     topic: str | None
-    """None: the rows say so."""
+    """None: each row names its topic."""
     partitions: int | None
-    """Of that topic, as the driver saw it, so that all tasks of a batch divide rows alike."""
+    """Number of the topic's partitions that the driver saw, so that all tasks of a batch partition rows alike.
+
+    None if `topic` is None.
+    """
     compression: str
     is_sorted: bool
 
 
 class TaskStage:
-    """One attempt of one task. Use it with `with`; without `seal`, what is under way is given up."""
+    """One attempt of one task, used as a context manager.
+
+    If `seal` is not called, writes in flight are abandoned at exit.
+    """
 
     def __init__(self, client: Client, target: SinkTarget, identity: TaskIdentity | None, turn: int) -> None:
         self._client = client
@@ -68,7 +74,7 @@ class TaskStage:
 
     @classmethod
     def open(cls, client: Client, target: SinkTarget, identity: TaskIdentity | None, task: int) -> Self:
-        """Without an identity a repeated task writes its rows again."""
+        """Returns a stage. Without an identity, a repeated task writes its rows again."""
         batch = 0 if identity is None else identity.batch
         return cls(client, target, identity, task + batch)
 
@@ -79,12 +85,12 @@ class TaskStage:
         self._stack.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take these rows; raises what the numbered writer raises."""
+        """Writes these rows. Raises the errors of the numbered writer."""
         for topic, rows in self._by_topic(batch):
             self._writer(topic).write(rows)
 
     def seal(self) -> Handle:
-        """Wait until all rows are stored."""
+        """Waits until all rows are stored, and returns their numbers."""
         return Handle({topic: writer.finish() for topic, writer in self._writers.items()})
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -93,7 +99,9 @@ class TaskStage:
             return
         column = batch.column("topic")
         if column.null_count:
-            raise MillstreamError(ErrorCode.INVALID_REQUEST, "a row's column topic is null: it names no topic")
+            raise MillstreamError(
+                ErrorCode.INVALID_REQUEST, "the column topic of a row is null; every row must name a topic"
+            )
         topics = pc.unique(column).to_pylist()
         for topic in topics:
             yield topic, batch if len(topics) == 1 else batch.filter(pc.equal(column, topic))
@@ -115,15 +123,15 @@ class TaskStage:
 
 
 def publish(handles: Sequence[Handle]) -> None:
-    """Let readers see what was sealed: they do since it was."""
+    """Does nothing: sealed rows are already visible to readers."""
 
 
 def drop(handles: Sequence[Handle]) -> None:
-    """Take back what was sealed and not published: there is nothing of that kind."""
+    """Does nothing: sealing publishes the rows, so there are no unpublished rows to remove."""
 
 
 def in_order_of_content(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All these rows, sorted by what is in them: the same rows come in the same order whatever order they had."""
+    """Yields all rows, sorted by their content: the same rows come in the same order, whatever their input order."""
     gathered = list(batches)
     if not gathered:
         return
@@ -137,7 +145,10 @@ def in_order_of_content(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def _headers_as_bytes(headers: pa.ListArray) -> pa.Array:
-    """Bytes for each row that are the same where its headers are: their keys and values, each after its length."""
+    """Encodes each row's headers as sortable bytes: keys and values, each after its length.
+
+    Equal headers give equal bytes.
+    """
     counts = pc.fill_null(pc.list_value_length(headers), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
     parts = [_with_length(each.cast(pa.binary())) for each in headers.flatten().flatten()]

@@ -1,15 +1,15 @@
-"""What a session adds to Spark's writers where their format is "millstream".
+"""Extends Spark's writers with the format "millstream", in a process that has called `session`.
 
-Output mode `update`: Spark refuses it for sinks in Python. There is no reason for that in ours, so each batch of such a
-query is written as a table, numbered by query and batch as ever.
+Output mode `update`: Spark refuses it for sinks written in Python. Each batch of such a query is instead written as a
+table in `foreachBatch`, numbered by query and batch like any other.
 
-`rowOrder`: where it is not said, it follows from the query's plan, which nobody but the driver knows. A batch whose
-order changes when it is repeated would lose rows otherwise.
+`rowOrder`: if it is not set, it is derived from the query's plan, which only the driver knows. With the wrong order, a
+repeated batch would lose rows.
 
-A `txnId` within `foreachBatch` names one write of every batch. Spark tells only the thread that the function runs in
-which batch that is; so it is noted for the session that belongs to the batch's rows, for writes by other threads.
+`txnId` within `foreachBatch` names one write of each batch. Spark gives the batch number only to the thread that runs
+the function. So it is stored with the session of the batch's rows, for writes from other threads.
 
-`bootstrap`: where it is not said, it is what the environment of this process says.
+`bootstrap`: if it is not set, it comes from the environment of this process.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 FORMAT = "millstream"
 _UPDATE = "update"
-"""The `txnId` of the one write that a batch of a query in mode update makes."""
+"""The `txnId` of the single write per batch of a query in output mode `update`."""
 
 _batches: "WeakKeyDictionary[SparkSession, dict[str, str | None]]" = WeakKeyDictionary()
-"""What Spark tells tasks of a batch, by the session that it makes for its rows."""
+"""Local properties of a batch (query id and batch number), by the session that Spark creates for the batch's rows."""
 
 
 def extend() -> None:
-    """For all writers of this process."""
+    """Installs the extensions for all writers of this process."""
     add(DataStreamWriter, "start", _start)
     add(DataStreamWriter, "foreachBatch", _for_each_batch)
     add(DataFrameWriter, "save", _save)
@@ -48,23 +48,23 @@ def extend() -> None:
 def _start(
     start: "Callable[..., StreamingQuery]", writer: DataStreamWriter, *arguments: Any, **named: Any
 ) -> "StreamingQuery":
-    left = _told(start, writer, arguments, named)
+    remaining = _apply_arguments(start, writer, arguments, named)
     if _field(writer, "source") == FORMAT:
-        options = _completed(writer, _field(writer, "extraOptions"), is_numbered=True)
+        options = _with_defaults(writer, _field(writer, "extraOptions"), is_numbered=True)
         if _field(writer, "outputMode").toString() == "Update":
             _write_in_batches(writer, options)
-    return start(writer, **left)
+    return start(writer, **remaining)
 
 
 def _save(save: Callable[..., None], writer: DataFrameWriter, *arguments: Any, **named: Any) -> None:
-    left = _told(save, writer, arguments, named)
+    remaining = _apply_arguments(save, writer, arguments, named)
     if writer._jwrite.source() == FORMAT:
         options: Any = writer._jwrite.extraOptions()
-        _completed(writer, options, is_numbered=options.contains("txnId"))
-        with _of_its_batch(writer._spark):
-            save(writer, **left)
+        _with_defaults(writer, options, is_numbered=options.contains("txnId"))
+        with _batch_properties(writer._spark):
+            save(writer, **remaining)
     else:
-        save(writer, **left)
+        save(writer, **remaining)
 
 
 def _for_each_batch(
@@ -79,29 +79,35 @@ def _for_each_batch(
 
 
 @contextmanager
-def _of_its_batch(session: "SparkSession") -> "Iterator[None]":
-    """Whatever thread this is, Spark finds the format, and tells its tasks of which batch their rows are."""
+def _batch_properties(session: "SparkSession") -> "Iterator[None]":
+    """Gives this thread the active session and the batch's local properties.
+
+    Spark then finds the format in any thread, and its tasks know which batch they write.
+    """
     context = session.sparkContext
     sessions: Any = session._get_j_spark_session_class(session._jvm)
     if not sessions.getActiveSession().isDefined():
         sessions.setActiveSession(session._jsparkSession)
-    told = _batches.get(session, {}) if context.getLocalProperty(QUERY) is None else {}
-    for name, value in told.items():
-        context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None takes it away.
+    properties = _batches.get(session, {}) if context.getLocalProperty(QUERY) is None else {}
+    for name, value in properties.items():
+        context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None removes it.
     try:
         yield
     finally:
-        for name in told:
+        for name in properties:
             context.setLocalProperty(name, None)  # type: ignore[arg-type]
 
 
-def _told(
+def _apply_arguments(
     method: Callable[..., Any],
     writer: DataFrameWriter | DataStreamWriter,
     arguments: tuple[Any, ...],
     named: dict[str, Any],
 ) -> dict[str, Any]:
-    """Tell the writer what is said beside a call and decides something here; what is left of it."""
+    """Sets the format, output mode and options that were passed to the call on the writer.
+
+    Returns the arguments that remain.
+    """
     said = signature(method).bind(writer, *arguments, **named).arguments
     del said["self"]
     writer.options(**said.pop("options", {}))
@@ -111,8 +117,8 @@ def _told(
     return said
 
 
-def _completed(writer: DataFrameWriter | DataStreamWriter, said: Any, *, is_numbered: bool) -> dict[str, str]:
-    """All options of a writer, with those that were not said; `is_numbered`: the order of its rows matters."""
+def _with_defaults(writer: DataFrameWriter | DataStreamWriter, said: Any, *, is_numbered: bool) -> dict[str, str]:
+    """Sets missing options on a writer and returns all of them. `is_numbered`: the order of its rows matters."""
     added: dict[str, str] = {}
     if not said.contains("bootstrap"):
         added["bootstrap"] = default_bootstrap()
@@ -124,7 +130,7 @@ def _completed(writer: DataFrameWriter | DataStreamWriter, said: Any, *, is_numb
 
 
 def _write_in_batches(writer: DataStreamWriter, options: dict[str, str]) -> None:
-    """What is wrong is raised here, and not by the first batch."""
+    """Writes each batch as a table. Errors in the options are raised here, not by the first batch."""
     target_of(sink_options(parse_options(options), streaming=True), writer._df.schema)
 
     def store(batch: "DataFrame", number: int) -> None:
@@ -134,7 +140,7 @@ def _write_in_batches(writer: DataStreamWriter, options: dict[str, str]) -> None
 
 
 def _field(writer: DataStreamWriter, name: str) -> Any:
-    """What a writer was told: Spark has no method that gives it."""
+    """Reads a private field of Spark's Java writer, for which Spark has no getter."""
     jvm_writer: Any = writer._jwrite
     field = jvm_writer.getClass().getDeclaredField(name)
     field.setAccessible(True)

@@ -1,1 +1,1 @@
-"""Removal of data: retention, compaction and the rewriting of segments."""
+"""Removes data from logs: retention, compaction and the rewriting of segments."""

@@ -1,11 +1,11 @@
-"""How much of a log compaction has not seen yet, and whether that is worth a pass. Pure: looks at numbers.
+"""Selects the segments that compaction may clean, and decides whether a pass is worthwhile. Pure functions.
 
-A log is clean up to some offset: before it each key has one record, or will lose the others in a pass that was already
-counted. What comes behind is dirty. Cleaned are closed segments only, flushed ones, and below what the caller allows;
-of the dirty ones none from the first on that is younger than min_compaction_lag_ms.
+A log is clean up to some offset. Below it, each key has one record, or a pass has noted which records will go. The
+rest of the log is dirty. A pass cleans only closed and flushed segments below the caller's limit. It ends at the first
+dirty segment that is younger than min_compaction_lag_ms.
 
-How far a log is clean is kept beside it as a snapshot (see `snapshot`), with the time at which the first tombstone that
-was kept may go (8 bytes, little-endian; -1: none was kept). A lost one costs another pass over all of the log.
+A snapshot beside the log (see `snapshot`) stores the clean offset, and the time at which the first kept tombstone may
+be removed (8 bytes, little-endian; -1: no tombstone was kept). If it is lost, the next pass cleans the whole log again.
 """
 
 import struct
@@ -32,7 +32,7 @@ class CleaningRules(Protocol):
 
 
 class CleanedRange(NamedTuple):
-    """How far a log is clean, and from when on a tombstone in that part may go."""
+    """The offset up to which a log is clean, and the time when the first tombstone below it may be removed."""
 
     offset: int = 0
     horizon_ms: int | None = None
@@ -42,7 +42,7 @@ class CleanedRange(NamedTuple):
 
     @classmethod
     def of(cls, found: tuple[int, bytes] | None) -> "CleanedRange":
-        """What a snapshot says, or that nothing is known."""
+        """Decode a snapshot. A missing or invalid one means that nothing is clean."""
         if found is None or len(found[1]) != _HORIZON.size:
             return cls()
         (horizon_ms,) = _HORIZON.unpack(found[1])
@@ -50,13 +50,13 @@ class CleanedRange(NamedTuple):
 
 
 class CleanableRange(NamedTuple):
-    """What a pass over a log would have to do."""
+    """The segments that a pass over a log may clean, and the reason to begin one."""
 
     segments: list[Segment]
-    """Those that may be cleaned, from the log's first one on."""
+    """The segments that may be cleaned, from the first one of the log on."""
     first_dirty: int
     ratio: float
-    """The share of dirty bytes in all of them."""
+    """The share of dirty bytes in these segments."""
     is_due: bool
 
     @property
@@ -65,9 +65,15 @@ class CleanableRange(NamedTuple):
 
 
 def cleanable_range_of(
-    segments: Sequence[Segment], rules: CleaningRules, cleaned: CleanedRange, start_offset: int, limit: int, now_ms: int
+    segments: Sequence[Segment],
+    rules: CleaningRules,
+    cleaned: CleanedRange,
+    *,
+    start_offset: int,
+    limit: int,
+    now_ms: int,
 ) -> CleanableRange:
-    """What there is to be cleaned below `limit`."""
+    """Select the segments below `limit` that may be cleaned."""
     first_dirty = max(cleaned.offset, start_offset)
     cleanable: list[Segment] = []
     for segment in segments[:-1]:

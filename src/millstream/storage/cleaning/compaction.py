@@ -1,11 +1,12 @@
-"""Compaction: of each key the last record stays. Two passes over a log: one notes where each key has its last record
-in the dirty part, one takes away what comes before it.
+"""Compacts a log: only the last record of each key stays.
 
-A record without a value is a tombstone: it says that its key is gone, and must be seen to be believed. So when
-compaction first keeps one, its batch gets a delete horizon, delete_retention_ms from now, and a pass after that time
-takes it away. By then all earlier records of its key have gone: a pass reaches from the log's start to where its notes
-end, front to back. Records without a key cannot be compacted; where they are from the time before the topic was, they
-go.
+A pass reads the log twice. First it notes the last offset of each key in the dirty part. Then it removes the earlier
+records of these keys.
+
+A record without a value is a tombstone: its key is deleted. Readers must have time to see it. So when compaction first
+keeps a tombstone, its batch gets a delete horizon, delete_retention_ms from now, and a pass after that time removes it.
+By then all earlier records of its key are gone, because each pass runs from the log's start to the end of its notes.
+Records without a key cannot be compacted. Those from before the topic was compacted are removed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,20 +22,21 @@ _SLOTS_MIN = 1024
 
 
 class Compaction:
-    """One pass over a log, within a memory that is given. First `note` all, then it is a predicate for `rewriting`."""
+    """One pass over a log within a memory limit. Call `note` first; then the object selects records for `rewriting`."""
 
-    def __init__(self, dirt: CleanableRange, *, map_bytes: int, delete_retention_ms: int, now_ms: int) -> None:
-        self._first_dirty = dirt.first_dirty
-        self.end_offset = dirt.end_offset
-        """Where the notes end: what lies behind is left for the next pass."""
+    def __init__(self, cleanable: CleanableRange, *, map_bytes: int, delete_retention_ms: int, now_ms: int) -> None:
+        self._first_dirty = cleanable.first_dirty
+        self.end_offset = cleanable.end_offset
+        """The offset at which the notes end. The next pass cleans the rest."""
         self.horizon_ms: int | None = None
-        """From when on the first tombstone that this pass kept may go."""
+        """The time when the first tombstone that this pass kept may be removed."""
         self._delete_retention_ms = delete_retention_ms
         self._now_ms = now_ms
-        self._map = OffsetMap(_slots(dirt.end_offset - dirt.first_dirty, map_bytes), dirt.first_dirty)
+        offsets = cleanable.end_offset - cleanable.first_dirty
+        self._map = OffsetMap(_slots(offsets, map_bytes=map_bytes), cleanable.first_dirty)
 
     def note(self, segments: Sequence[Segment]) -> Iterator[int]:
-        """Note the keys of the dirty part, as far as there is room; each step gives how many bytes it read."""
+        """Note the keys of the dirty part, as many as fit. Each step yields the number of bytes read."""
         for segment in segments:
             if segment.next_offset <= self._first_dirty:
                 continue
@@ -53,7 +55,8 @@ class Compaction:
                 body, header.record_count, header.base_offset, header.last_offset_delta, self._first_dirty
             )
         except CorruptBatch:
-            return -1  # A client's doing; nobody has looked into it before. It stays as it is.
+            # A client sent an invalid batch, which the broker decodes here for the first time. It stays unchanged.
+            return -1
 
     def __call__(self, header: BatchHeader, body: Bytes) -> RecordSelection:
         horizon_ms = header.delete_horizon_ms
@@ -77,8 +80,8 @@ class Compaction:
             self.horizon_ms = horizon_ms
 
 
-def _slots(offsets: int, map_bytes: int) -> int:
-    """A power of two: enough for as many keys as there are offsets, if the memory allows that."""
+def _slots(offsets: int, *, map_bytes: int) -> int:
+    """The size of the key map: a power of two, with room for one key per offset if the memory limit allows."""
     wanted = max(_SLOTS_MIN, 2 * offsets)
     most = max(_SLOTS_MIN, map_bytes // SLOT_BYTES)
     return 1 << min(wanted.bit_length(), most.bit_length() - 1)

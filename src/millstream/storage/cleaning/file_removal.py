@@ -1,4 +1,4 @@
-"""Removing what is not needed any more, some of which may be gone already. Blocking: for workers."""
+"""Removes files and directories that are no longer needed. Missing ones are ignored. Blocking: for workers."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from millstream.seams.disk import Disk
 
 
 def remove_all(disk: Disk, paths: Sequence[str]) -> None:
-    """Remove the files that are there; raises OSError."""
+    """Remove those of the files that exist. Raise OSError."""
     for path in paths:
         try:
             disk.remove(path)
@@ -15,7 +15,7 @@ def remove_all(disk: Disk, paths: Sequence[str]) -> None:
 
 
 def remove_directory(disk: Disk, path: str) -> None:
-    """Remove a log's directory and all that is in it; what resists is left for the next start."""
+    """Remove a log's directory with its files. After an error, the rest stays until the next start."""
     try:
         for name in disk.list(path):
             disk.remove(f"{path}/{name}")

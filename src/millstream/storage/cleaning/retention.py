@@ -1,13 +1,17 @@
-"""Which segments have had their time. Pure: looks at numbers, touches nothing.
+"""Removes segments whose messages exceed the topic's retention time or size.
 
-Only whole segments go, so a message outlives its age by at most the time its segment is filled in, which segment_ms
-bounds, and the time until somebody looks.
+Only whole segments are removed. So a message may outlive its retention by the time in which its segment is filled,
+which segment_ms limits, and by the interval between two retention runs.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from millstream.model.ids import Offset
 from millstream.storage.log.segment import NO_TIME, Segment
+
+if TYPE_CHECKING:
+    from millstream.storage.log.log import Log
 
 
 class RetentionBounds(Protocol):
@@ -18,8 +22,29 @@ class RetentionBounds(Protocol):
     def retention_bytes(self) -> int: ...
 
 
-def expired_segments(segments: Sequence[Segment], bounds: RetentionBounds, now_ms: int, limit: int) -> tuple[int, int]:
-    """How many segments from the front may go, and the log start that remains; nothing at or after `limit` goes."""
+def apply_retention(log: "Log", now_ms: int, needed_from: int | None = None) -> int:
+    """Roll an old segment, and remove expired ones below `needed_from`. Return the number of removed segments.
+
+    It is cheap, because it reads no file. Raises KAFKA_STORAGE_ERROR.
+    """
+    health = log.health
+    if health.broken is not None or health.quarantined is not None or not log.segments or log.cleaning.lock.locked():
+        return 0
+    log.roll_if_old()
+    log.drop_trimmed()
+    if not log.settings.delete:
+        return 0
+    limit = log.acknowledged_offset if needed_from is None else min(log.acknowledged_offset, needed_from)
+    count, new_start = expired_segments(log.segments, log.settings, now_ms=now_ms, limit=limit)
+    if count:
+        log.trim(max(new_start, log.start_offset))
+    return count
+
+
+def expired_segments(
+    segments: Sequence[Segment], bounds: RetentionBounds, *, now_ms: int, limit: int
+) -> tuple[int, Offset]:
+    """Count the expired segments from the first on, all below `limit`, and find the log start that remains."""
     excess_bytes = sum(segment.size_bytes for segment in segments) - bounds.retention_bytes
     count, new_start = 0, segments[0].base_offset
     for segment in segments:
@@ -37,5 +62,5 @@ def expired_segments(segments: Sequence[Segment], bounds: RetentionBounds, now_m
 
 
 def last_time(segment: Segment) -> int:
-    """The time of the youngest message; of one without times, when the segment was begun."""
+    """The time of the newest message. For a segment without timestamps it is the segment's creation time."""
     return segment.max_timestamp if segment.max_timestamp != NO_TIME else segment.created_ms

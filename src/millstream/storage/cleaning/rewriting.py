@@ -1,17 +1,18 @@
-"""Writing a run of segments anew without some of their records: the one way to take records out of a log's middle.
+"""Rewrites consecutive segments without some of their records. Only this removes records from the middle of a log.
 
-Who wants records gone says so by a predicate on opened batches (`KeepPredicate`). A batch that loses nothing is copied
-as it is; one that loses records is made anew with the rest; one that loses all becomes part of the filler that covers
-its offsets (see `millstream.records.compaction`), unless somebody still needs its header. Batches that are no messages,
-and such as cannot be opened, are copied.
+The caller selects records with a predicate on decoded batches (`KeepPredicate`). A batch that loses no record is copied
+unchanged. A batch that loses some is encoded again with the rest. A batch that loses all becomes part of a filler that
+covers its offsets (see `millstream.records.compaction`), unless its header is still needed. Control batches,
+transactional batches and batches that cannot be decoded are copied unchanged.
 
-Each step is bounded work for a worker; between two of them others may run, or the whole be given up.
+Each step is a limited amount of work for a worker. The caller may pause or stop between two steps.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
 from millstream.records.batch import DECODED_BYTES_MAX, batch_body
 from millstream.records.compaction import OFFSETS_MAX, emptied, filler, reduced
 from millstream.records.header import BatchHeader, Bytes, CorruptBatch, read_header
@@ -25,42 +26,44 @@ _WRITE_BYTES = 1024 * 1024
 
 
 class RecordSelection(NamedTuple):
-    """What becomes of a batch's records."""
+    """The records of a batch that stay."""
 
     marks: bytearray
-    """A byte for each record: 1 when it stays."""
+    """One byte per record: 1 if it stays."""
     staying: int
-    """How many stay."""
+    """The number of records that stay."""
     horizon_ms: int | None = None
-    """The delete horizon that the batch gets, if it is to get one."""
+    """The delete horizon that the batch gets, or None to leave it unchanged."""
 
 
 class KeepPredicate(Protocol):
     def __call__(self, header: BatchHeader, body: Bytes) -> RecordSelection:
-        """Which records of an opened batch stay; CorruptBatch when it cannot be understood, then all do."""
+        """Select the records of a decoded batch that stay. After CorruptBatch, all of them stay."""
         ...
 
 
 NeedsHeader = Callable[[BatchHeader], bool]
-"""Whether the header of a batch must stay though no record of it does."""
+"""Returns True if the header of a batch must stay although none of its records does."""
 
 
 def is_opaque(header: BatchHeader) -> bool:
-    """Whether a batch is copied whatever is in it."""
+    """Return True if a batch is copied whatever it contains."""
     return header.is_control or header.is_transactional
 
 
 def batches_of(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every batch of a closed segment with its bytes (blocking); PARTITION_QUARANTINED when one is damaged."""
+    """Yield every batch of a closed segment with its bytes (blocking). Raise PARTITION_QUARANTINED at damage."""
     try:
-        yield from read_batches(segment.open(), 0, segment.size_bytes, segment.base_offset)
+        yield from read_batches(segment.open(), position=0, end=segment.size_bytes, next_offset=segment.base_offset)
     except CorruptBatch as error:
         raise MillstreamError(ErrorCode.PARTITION_QUARANTINED, f"{segment.path}: {error.detail}") from error
 
 
 class Rewriting:
-    """Makes one segment of the first of some that follow one another, or of a few of them if they are small enough to
-    be one. First `look`, unless `is_needed`; if it then is, `write`, and the `result` is there."""
+    """Rewrites the first of several consecutive segments, together with the following ones if the result is small.
+
+    Call `look` unless `is_needed`. If `is_needed` is true then, call `write`, and take the `result`.
+    """
 
     def __init__(
         self,
@@ -72,21 +75,21 @@ class Rewriting:
         needs_header: NeedsHeader,
     ) -> None:
         self.old: list[Segment] = []
-        """Those that have been written anew."""
+        """The segments that have been rewritten."""
         self._segments = segments
         self._size_bytes_max = size_bytes_max
         self.is_needed = len(segments) > 1 and self._may_join(segments[0].size_bytes, segments[1])
-        """Whether the result would differ from what is there."""
+        """True if the result would differ from the existing segments."""
         self._log_path = log_path
         self._disk = disk
         self._keep = keep
         self._needs_header = needs_header
         self._run: tuple[int, int, int] | None = None
-        """Offsets without a record that are not written yet, from and to, and their leader epoch."""
+        """Offsets without records that are not written yet (first, end) and their leader epoch."""
         self._output: _Output | None = None
 
     def look(self) -> Iterator[int]:
-        """Find out whether anything would change; each step gives how many bytes it read."""
+        """Find out whether the first segment would change. Each step yields the number of bytes read."""
         for header, data in batches_of(self._segments[0]):
             changed = self._outcome(header, data)
             if changed is not data and not (changed is None and _is_filler(header)):
@@ -95,7 +98,7 @@ class Rewriting:
             yield len(data)
 
     def write(self) -> Iterator[int]:
-        """Write the new file and flush it; each step gives how many bytes it moved. Raises OSError."""
+        """Write the new file and flush it. Each step yields the number of bytes moved. Raise OSError."""
         path = cleaned_path(self._log_path, self._segments[0].base_offset)
         output = self._output = _Output(self._disk.open(path, create=True), self._segments[0])
         for segment in self._segments:
@@ -115,19 +118,19 @@ class Rewriting:
         output.finish()
 
     def result(self) -> tuple[SegmentState, DiskFile, SparseIndex]:
-        """The new segment: its numbers, its file and its index."""
+        """Return the new segment: its state, its file and its index."""
         output = self._output
         assert output is not None, "it was written"
         created_ms = max(segment.created_ms for segment in self.old)
         return output.state(created_ms), output.file, output.index
 
     def _may_join(self, size_bytes: int, segment: Segment) -> bool:
-        """Whether a segment of so many bytes may go on with the batches of another."""
+        """Return True if a segment of `size_bytes` may grow by the batches of `segment`."""
         is_short = segment.next_offset - self._segments[0].base_offset <= OFFSETS_MAX
         return is_short and size_bytes + segment.size_bytes <= self._size_bytes_max
 
     def _outcome(self, header: BatchHeader, data: memoryview) -> Bytes | None:
-        """The batch as it will be: `data` itself when nothing changes, None when nothing of it stays."""
+        """The new form of a batch: `data` itself if nothing changes, None if nothing of it stays."""
         if is_opaque(header):
             return data
         if header.record_count == 0:
@@ -154,7 +157,8 @@ class Rewriting:
 
     def _end_run(self, output: "_Output") -> None:
         if self._run is not None:
-            batch = filler(*self._run)
+            base_offset, next_offset, leader_epoch = self._run
+            batch = filler(base_offset=base_offset, next_offset=next_offset, leader_epoch=leader_epoch)
             output.put(read_header(batch), batch)
             self._run = None
 
@@ -164,22 +168,24 @@ def _is_filler(header: BatchHeader) -> bool:
 
 
 class _Output:
-    """The new file, its index and what a checkpoint will know of it."""
+    """The new file with its index and its segment state."""
 
     def __init__(self, file: DiskFile, first: Segment) -> None:
         file.truncate(0)
         self.file = file
-        self.index = SparseIndex(first.base_offset, 0, first.index.interval_bytes)
-        self.offset = self._base_offset = first.base_offset
+        self.index = SparseIndex(first.base_offset, start=0, interval_bytes=first.index.interval_bytes)
+        self.offset: int = first.base_offset
+        self._base_offset = first.base_offset
         self.size_bytes = 0
         self._written = 0
         self._waiting: list[Bytes] = []
-        self._time, self._time_offset = NO_TIME, first.base_offset
+        self._time = NO_TIME
+        self._time_offset: int = first.base_offset
 
     def put(self, header: BatchHeader, data: Bytes) -> None:
-        assert header.base_offset == self.offset, "no gap, and nothing twice"
+        assert header.base_offset == self.offset, "the offsets continue without a gap"
         if self.size_bytes >= self.index.due:
-            self.index.add(header.base_offset, self.size_bytes, self._time)
+            self.index.add(header.base_offset, position=self.size_bytes, time_before=self._time)
         if header.record_count and header.max_timestamp > self._time:
             self._time, self._time_offset = header.max_timestamp, header.last_offset
         self._waiting.append(data)
@@ -193,7 +199,9 @@ class _Output:
         self.file.flush()
 
     def state(self, created_ms: int) -> SegmentState:
-        return SegmentState(self._base_offset, self.offset, self.size_bytes, self._time, self._time_offset, created_ms)
+        return SegmentState(
+            self._base_offset, Offset(self.offset), self.size_bytes, self._time, Offset(self._time_offset), created_ms
+        )
 
     def _write(self) -> None:
         if self._waiting:

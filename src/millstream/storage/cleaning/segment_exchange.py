@@ -1,15 +1,16 @@
-"""Putting a rewritten run of segments in the place of the old ones, so that a crash leaves either and never a mixture.
+"""Replaces segments by a rewritten one atomically: a crash leaves the old or the new segments, never a mixture.
 
-The new segment is written to `<base offset>.log.cleaned` and flushed. Then a sealed file (see `sealed_file`),
-`exchange`, says what it is: the numbers that a checkpoint has of a segment. That is the moment that decides: from then
-on the old segments that begin within its offsets are void. The new file takes its name, the old ones are removed, and a
-later checkpoint knows the new segment; then `exchange` has no meaning any more.
+The new segment is written to `<base offset>.log.cleaned` and flushed. Then a sealed file (see `sealed_file`) named
+`exchange` is written with the state of the new segment. That file decides: from then on the old segments within its
+offsets are void. The new file gets its final name, and the old files are removed. A later checkpoint contains the new
+segment, and the `exchange` file becomes meaningless.
 
-What a crash leaves: without `exchange`, the old segments and perhaps a `.cleaned` file, which recovery removes; with
-it, any step of what follows, which recovery does to its end (`finish`) before it looks at the log. Therefore no
-`.cleaned` file is begun while an `exchange` may be there, be it one that was never heard to be durable (`settle`).
+A crash before `exchange` is durable leaves the old segments and perhaps a `.cleaned` file, which recovery removes. A
+crash afterwards may leave any of the following steps undone. Recovery completes them (`finish`) before it reads the
+log. Therefore no new `.cleaned` file is begun while an `exchange` file may exist, even one that was not confirmed as
+durable (`settle`).
 
-Index files speak of positions, so those of the segments that go are removed, by recovery too.
+Index files contain file positions, so those of the replaced segments are removed, also by recovery.
 """
 
 import struct
@@ -28,16 +29,16 @@ _STATE = struct.Struct("<qqqqqq")
 
 
 class SwapStage(Enum):
-    """What is known of a log's `exchange` file."""
+    """The state of a log's `exchange` file."""
 
-    UNKNOWN = "one may be there, and means nothing or must not mean anything"
-    NONE = "there is none"
-    DECIDED = "it is valid, and the files are not all in place"
-    DONE = "the files are in place, and no checkpoint knows yet"
+    UNKNOWN = "an invalid or outdated one may exist"
+    NONE = "none exists"
+    DECIDED = "it is valid, and some files are not in place"
+    DONE = "the files are in place, but not in a checkpoint"
 
 
 class Exchange(NamedTuple):
-    """Segments of a log that follow one another, and the one that takes their place."""
+    """Consecutive segments of a log, and the segment that replaces them."""
 
     log_path: str
     old: list[Segment]
@@ -53,16 +54,16 @@ def cleaned_path(log_path: str, base_offset: int) -> str:
 
 
 def settle(disk: Disk, log_path: str) -> None:
-    """Make sure that there is no exchange, not even after a crash (blocking); raises OSError."""
+    """Ensure that there is no exchange, not even after a crash (blocking). Raise OSError."""
     if disk.exists(f"{log_path}/{FILE_NAME}"):
         disk.remove(f"{log_path}/{FILE_NAME}")
     disk.flush_directory(log_path)
 
 
 def decide(disk: Disk, exchange: Exchange) -> None:
-    """Make the exchange valid (blocking). After OSError it may be so or not; see `settle`.
+    """Make the exchange valid (blocking). After OSError it may be valid or not; see `settle`.
 
-    The old segments keep the files that they have, for those who are reading; so does the caller with the new one.
+    The old segments keep their open files for readers, and the caller keeps that of the new one.
     """
     retired: list[Segment] = []
     try:
@@ -78,15 +79,15 @@ def decide(disk: Disk, exchange: Exchange) -> None:
 
 
 def decided(disk: Disk, log_path: str) -> SegmentState | None:
-    """The new segment of an exchange that was decided, be it done or not (blocking); raises OSError."""
+    """The new segment of a decided exchange, even of a finished one (blocking). Raise OSError."""
     payload = sealed_file.read(disk, f"{log_path}/{FILE_NAME}", KIND)
     return SegmentState(*_STATE.unpack(payload)) if payload and len(payload) == _STATE.size else None
 
 
 def finish(disk: Disk, log_path: str) -> SegmentState | None:
-    """Do what an exchange takes that was decided, and flush it (blocking); the new segment, or None without one.
+    """Complete a decided exchange and flush it (blocking). Return the new segment, or None if there is none.
 
-    May be repeated after OSError and after a crash.
+    It may be repeated after OSError and after a crash.
     """
     new = decided(disk, log_path)
     if new is None:
@@ -104,15 +105,15 @@ def finish(disk: Disk, log_path: str) -> SegmentState | None:
 
 
 def bases_of(names: list[str]) -> list[int]:
-    """The offsets at which the segments among the names of a log's directory begin, rising."""
+    """The base offsets of the segments among the file names of a log's directory, in ascending order."""
     return sorted(int(name.removesuffix(SEGMENT_SUFFIX)) for name in names if name.endswith(SEGMENT_SUFFIX))
 
 
 def merged(known: LogState, new: SegmentState) -> tuple[SegmentState, ...]:
-    """What a checkpoint that may be older than the exchange knows of a log's segments, with the exchange done."""
+    """Apply an exchange to the segments of a checkpoint that may be older than the exchange."""
     first = known.segments[0].base_offset if known.segments else known.end_offset
     if new.next_offset <= first:
-        return known.segments  # Forgotten since.
+        return known.segments  # The log start has moved beyond the new segment.
     others = [state for state in known.segments if not new.base_offset <= state.base_offset < new.next_offset]
     return tuple(sorted([*others, new]))
 

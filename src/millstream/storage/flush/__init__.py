@@ -1,1 +1,1 @@
-"""Durability: group commit, the journal, checkpoints, and the marks that recovery starts from."""
+"""Makes appends durable: group commit, the journal, checkpoints, and the marks that recovery starts from."""

@@ -1,19 +1,19 @@
-"""The checkpoint of a data directory: how far each of its logs is known to be flushed.
+"""Stores how far each log of a data directory is flushed.
 
 File `checkpoint`, a sealed file (see `sealed_file`: written beside, flushed, renamed), payload little-endian:
   head     16 id of the data directory, 1 flags (bit 0: closed cleanly), 8 first journal still needed, 4 logs
   log      16 topic id, 4 partition, 8 start offset, 8 offset after the last flushed batch, 4 segments
   segment  8 each: base offset, offset after the flushed part, flushed bytes, largest time stamp, its offset, time made
 
-It lists only segments whose names are flushed, and only their flushed parts. A crash leaves this checkpoint or the one
-before; both are true, the older one only makes recovery read more. Recovery begins where the checkpoint ends, and what
-lies before that and is damaged was lost after it had been flushed: it is never taken for a torn end.
+It lists only segments whose names are flushed, and only their flushed parts. A crash leaves this checkpoint or the
+previous one. Both are valid; with the older one recovery reads more. Recovery begins where the checkpoint ends. Damage
+before that point is a loss of flushed data, and is never treated as a torn tail.
 
-Of a log that was quarantined at a start without a checkpoint that could be read, nothing is known: both offsets are -1.
+If a log was quarantined at a start without a readable checkpoint, its state is unknown and both offsets are -1.
 
-After a clean close it is the whole truth, and a start reads nothing else. That takes two signs: the flag in the
-checkpoint, and beside it the empty file `clean`, made after it. The next start removes `clean` before anything is
-appended: removing a name is possible on a full disk too, where no new checkpoint could be written.
+After a clean close the checkpoint is complete, and a start reads nothing else. Two signs prove a clean close: the flag
+in the checkpoint, and the empty file `clean`, which is created afterwards. The next start removes `clean` before
+anything is appended. A full disk permits that, while it may prevent writing a new checkpoint.
 """
 
 import struct
@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
+from millstream.model.ids import Offset, TopicId
 from millstream.model.names import PartitionKey
 from millstream.seams.disk import Disk
 from millstream.storage import sealed_file
@@ -37,11 +38,11 @@ _SEGMENT = struct.Struct("<qqqqqq")
 
 
 class LogState(NamedTuple):
-    """A log as far as it is flushed."""
+    """The flushed state of a log."""
 
     key: PartitionKey
-    start_offset: int
-    end_offset: int
+    start_offset: Offset
+    end_offset: Offset
     segments: tuple[SegmentState, ...]
 
 
@@ -71,13 +72,16 @@ def write(
 
 
 def begin(disk: Disk, directory: str) -> None:
-    """From here on the checkpoint is not the whole truth (blocking; the caller flushes the directory)."""
+    """Note that logs may change from now on, so the checkpoint is not complete (blocking).
+
+    The caller flushes the directory.
+    """
     if disk.exists(f"{directory}/{CLEAN_NAME}"):
         disk.remove(f"{directory}/{CLEAN_NAME}")
 
 
 def read(disk: Disk, directory: str, directory_id: UUID) -> Checkpoint | None:
-    """The checkpoint, or None when there is none that is whole and of this directory (blocking)."""
+    """Read the checkpoint. Return None if there is none that is intact and of this directory (blocking)."""
     payload = sealed_file.read(disk, f"{directory}/{FILE_NAME}", KIND)
     if payload is None or len(payload) < _HEAD.size:
         return None
@@ -85,11 +89,11 @@ def read(disk: Disk, directory: str, directory_id: UUID) -> Checkpoint | None:
     if owner != directory_id.bytes:
         return None
     is_clean = bool(flags & _CLEAN) and disk.exists(f"{directory}/{CLEAN_NAME}")
-    return Checkpoint(is_clean, first_journal, decode_logs(payload, _HEAD.size, count))
+    return Checkpoint(is_clean, first_journal, decode_logs(payload, _HEAD.size, count=count))
 
 
-def decode_logs(payload: bytes, at: int, count: int) -> dict[PartitionKey, LogState]:
-    """The logs that `encode_log` encoded, one after another from byte `at` on."""
+def decode_logs(payload: bytes, at: int, *, count: int) -> dict[PartitionKey, LogState]:
+    """Decode `count` logs that `encode_log` encoded, from byte `at` on."""
     logs: dict[PartitionKey, LogState] = {}
     for _ in range(count):
         topic, partition, start, end, segment_count = _LOG.unpack_from(payload, at)
@@ -97,6 +101,6 @@ def decode_logs(payload: bytes, at: int, count: int) -> dict[PartitionKey, LogSt
         size = _SEGMENT.size * segment_count
         segments = tuple(SegmentState(*row) for row in _SEGMENT.iter_unpack(payload[at : at + size]))
         at += size
-        key = PartitionKey(UUID(bytes=topic), partition)
+        key = PartitionKey(TopicId(UUID(bytes=topic)), partition)
         logs[key] = LogState(key, start, end, segments)
     return logs

@@ -1,40 +1,27 @@
-"""Group commit: one flush serves all who wait for one.
+"""Flushes once for all writers that wait for a flush (group commit).
 
-Writers that want to know their appends durable are gathered until the flush that is under way has ended; then one
-round is begun for all of them. In a round, one busy log, or one with many bytes, has its segment flushed; the small
-appends of several logs go into the journal, which is flushed once. One round at a time for each data directory.
+Requests collect while a round is in progress; the next round serves all of them. In a round, the segment of a single
+log, or of a log with many bytes, is flushed directly. The small appends of several logs go into the journal, which is
+flushed once. Each data directory has one round at a time.
 
-Invariant: a log's durable_offset rises before its waiters are answered, and only after the flush of a file that has all
-its bytes. If the journal fails, nothing is tried again on it; the segments of that round are flushed instead.
+Invariant: a log's flushed_offset increases before its listener is notified, and only after the flush of a file that
+contains all its bytes. If the journal fails, it is not retried; the segments of that round are flushed instead.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.disk import Disk
 from millstream.seams.workers import Workers
-from millstream.storage.flush.flush_round import FlushRound
-from millstream.storage.flush.journal import Journal, JournalEntry
-from millstream.storage.flush.log_flush import FlushCapture, take_pending
+from millstream.storage.flush.journal import Journal
+from millstream.storage.log.flush_state import FlushCapture, JournalCapture
 from millstream.storage.log.log import Log
-from millstream.storage.log.segment import Segment
-
-
-class _Journaled(NamedTuple):
-    """How far a log had got whose appends went into the journal."""
-
-    log: Log
-    commit: FlushRound
-    generation: int
-    end_offset: int
-    place: tuple[Segment, int]
 
 
 class GroupCommit:
-    """The rounds of one data directory."""
+    """Runs the rounds of one data directory."""
 
     def __init__(
         self,
@@ -45,34 +32,30 @@ class GroupCommit:
         journal_written: Callable[[Journal], None],
     ) -> None:
         self.journal: Journal | None = None
-        """Where small appends go; without one, every log is flushed by itself."""
+        """The journal for small appends. Without one, every log is flushed directly."""
         self._disk = disk
         self._workers = workers
         self._failed = failed
         self._journal_written = journal_written
-        self._gathered: dict[Log, FlushRound] = {}
+        self._requested: dict[Log, None] = {}
         self._is_scheduled = False
         self._under_way = 0
+        """The parts of a round that have not ended; building the round counts as one."""
         self._idle: list[asyncio.Future[None]] = []
 
-    def request(self, log: Log) -> FlushRound:
-        """Over when all that has been appended to `log` so far is durable; KAFKA_STORAGE_ERROR if that failed."""
-        commit = self._gathered.get(log)
-        if commit is None:
-            commit = self._gathered[log] = FlushRound()
+    def request(self, log: Log) -> None:
+        """Flush everything appended to `log` so far in the next round."""
+        if log not in self._requested:
+            self._requested[log] = None
             if not self._under_way and not self._is_scheduled:
-                self._is_scheduled = True
-                asyncio.get_running_loop().call_soon(self._begin)
-        return commit
+                self._schedule()
 
-    def abandon(self, log: Log, error: MillstreamError) -> None:
-        """What the next round was to make durable of `log` is gone."""
-        commit = self._gathered.pop(log, None)
-        if commit is not None:
-            commit.settle(error)
+    def _schedule(self) -> None:
+        self._is_scheduled = True
+        asyncio.get_running_loop().call_soon(self._begin)
 
     async def round_over(self) -> None:
-        """Wait until the round that is under way, if one is, has ended."""
+        """Wait until the current round, if any, has ended."""
         if self._under_way:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(future)
@@ -80,91 +63,91 @@ class GroupCommit:
 
     def _begin(self) -> None:
         self._is_scheduled = False
-        gathered, self._gathered = self._gathered, {}
-        direct: list[tuple[FlushCapture, FlushRound]] = []
-        small: list[_Journaled] = []
-        entries: list[JournalEntry] = []
-        refused: list[tuple[FlushRound, MillstreamError]] = []
-        several = len(gathered) > 1 and self.journal is not None and self.journal.failed is None
-        for log, commit in gathered.items():
-            try:
-                log.write_buffer.write()
-            except MillstreamError as error:
-                refused.append((commit, error))
+        requested, self._requested = self._requested, {}
+        self._under_way = 1  # A writer that gets an error meanwhile may append again; that belongs to the next round.
+        direct: list[Log] = []
+        small: list[tuple[Log, JournalCapture]] = []
+        several = len(requested) > 1 and self.journal is not None and self.journal.failed is None
+        for log in requested:
+            if not log.flush.begin_round():
                 continue
-            if log.is_fenced or log.quarantined is not None:
-                refused.append((commit, log.storage_error(log.broken or "quarantined")))
-                continue
-            pending = take_pending(log)
-            if several and pending:
-                end = log.segments[-1].end
-                small.append(_Journaled(log, commit, log.generation, end.offset, (log.segments[-1], end.position)))
-                entries += pending
+            if several and (journaled := log.flush.capture_for_journal()) is not None:
+                small.append((log, journaled))
             else:
-                direct.append((FlushCapture.of(log), commit))
+                direct.append(log)
         if len(small) == 1:
-            direct.append((FlushCapture.of(small[0].log), small[0].commit))
-            small = []
-        self._under_way = len(direct) + bool(small)
+            direct.append(small.pop()[0])
         if small:
             assert self.journal is not None
+            entries = [entry for _, capture in small for entry in capture.entries]
             work = self._workers.run(partial(self.journal.append, entries))
+            self._under_way += 1
             work.add_done_callback(partial(self._journal_done, self.journal, small))
-        for capture, commit in direct:
-            self._flush_directly(capture, commit)
-        for commit, refusal in refused:
-            commit.settle(refusal)  # Not before: who is answered may write again, and belongs to the next round.
+        for log in direct:
+            self._flush_directly(log)
+        self._under_way -= 1
+        if not self._under_way:
+            self._wake_idle()
+            if self._requested:
+                self._schedule()
 
-    def _flush_directly(self, capture: FlushCapture, commit: FlushRound) -> None:
+    def _flush_directly(self, log: Log) -> None:
+        capture = log.flush.capture()
+        self._under_way += 1
         work = self._workers.run(partial(capture.flush, self._disk))
-        work.add_done_callback(partial(self._direct_done, capture, commit))
+        work.add_done_callback(partial(self._direct_done, log, capture))
 
-    def _journal_done(self, journal: Journal, small: Sequence["_Journaled"], work: asyncio.Future[None]) -> None:
+    def _journal_done(
+        self, journal: Journal, small: Sequence[tuple[Log, JournalCapture]], work: asyncio.Future[None]
+    ) -> None:
         error = _outcome(work)
         self._journal_written(journal)
-        outcomes: list[tuple[FlushRound, BaseException | None]] = []
-        for log, commit, generation, end_offset, place in small:
-            if log.generation != generation:
-                outcomes.append((commit, _repaired(log)))
-            elif isinstance(error, OSError):
-                self._under_way += 1
-                self._flush_directly(FlushCapture.of(log), commit)
-            else:
-                if error is None:
-                    log.advance(end_offset, place)
-                outcomes.append((commit, error))
+        if isinstance(error, OSError):
+            for log, capture in small:
+                if capture.generation == log.flush_state.generation:
+                    self._flush_directly(log)
+            self._part_done()
+            return
+        if error is None:
+            for log, capture in small:
+                log.journal_flushed(capture)
         self._part_done()
-        for commit, outcome in outcomes:
-            commit.settle(outcome)
+        for log, _ in small:
+            log.report_flush(error)
 
-    def _direct_done(self, capture: FlushCapture, commit: FlushRound, work: asyncio.Future[None]) -> None:
-        error, log = _outcome(work), capture.log
+    def _direct_done(self, log: Log, capture: FlushCapture, work: asyncio.Future[None]) -> None:
+        error = _outcome(work)
         if isinstance(error, OSError):
             self._failed(log, error)
-            error = log.storage_error(error)
-        elif error is None and not capture.conclude():
-            error = _repaired(log)
+            self._part_done()
+            return
+        if error is None and log.flushed(capture):
+            assert log.flushed_offset >= capture.end_offset, (
+                "the flushed offset increases before its listener is notified"
+            )
         self._part_done()
-        commit.settle(error)
+        log.report_flush(error)
 
     def _part_done(self) -> None:
-        """Begins the next round, which is flushed while those of the last one are being answered."""
+        """Begin the next round if the current one has ended.
+
+        The next round runs while the writers of the ended round are answered.
+        """
         self._under_way -= 1
         if self._under_way:
             return
+        self._wake_idle()
+        if self._requested and not self._is_scheduled:
+            self._begin()
+
+    def _wake_idle(self) -> None:
         idle, self._idle = self._idle, []
         for future in idle:
             if not future.done():
                 future.set_result(None)
-        if self._gathered and not self._is_scheduled:
-            self._begin()
 
 
 def _outcome(work: asyncio.Future[None]) -> BaseException | None:
     if work.cancelled():
-        return MillstreamError(ErrorCode.REQUEST_TIMED_OUT, "the broker is being stopped; the outcome is unknown")
+        return MillstreamError(ErrorCode.REQUEST_TIMED_OUT, "the broker is shutting down; the outcome is unknown")
     return work.exception()
-
-
-def _repaired(log: Log) -> MillstreamError:
-    return log.storage_error(log.broken or "the log was repaired meanwhile")

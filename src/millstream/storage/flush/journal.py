@@ -1,21 +1,22 @@
-"""The journal: one file per data directory that makes small appends of many logs durable with one flush.
+"""Makes small appends of many logs durable with one flush. Each data directory has one active journal.
 
-What is appended to a segment is also put, in a frame with the appends of other logs, at the end of the journal, and
-the journal alone is flushed. The segments are flushed behind, by the checkpointer; then the journal is no longer
-needed. The invariant this serves: every acknowledged byte lies in a flushed part of its segment or in a journal that
-exists.
+Each append to a segment is also copied into the journal, in one frame with the appends of other logs, and only the
+journal is flushed. The checkpointer flushes the segments later; then the journal is no longer needed.
+
+Invariant of the caller: every acknowledged byte is in a flushed part of its segment or in an existing journal.
 
 File `journal-<number, 20 digits>`, little-endian:
   head   8 kind, 16 id of the data directory, 8 number, 4 CRC-32C of these
   frame  4 mark, 4 CRC-32C of all that follows in the frame (begun with the file's number), 8 frame number,
          4 bytes of entries, then the entries
   entry  16 topic id, 4 partition, 8 segment's base offset, 8 position in it, 8 first offset, 8 offset after the last,
-         4 bytes of data, data: whole batches as they lie in the segment
+         4 bytes of data, data: whole batches as in the segment
 
-A frame is written only after the one before it was flushed. So a crash leaves whole frames and behind them perhaps a
-part of one, which was never acknowledged. A damaged frame with whole ones behind it is no torn end but lost data;
-reading goes on behind it, and recovery finds out by the gap whether the segments have what it held. A crash while the
-file is made leaves one without a whole head: nothing was acknowledged from it.
+A frame is written only after the previous one was flushed. So a crash leaves whole frames and at most one partial frame
+at the end, which was never acknowledged. A damaged frame before whole frames is lost data, not a torn tail. Reading
+continues after the damaged frame. If the segments do not contain the lost entries, recovery detects a gap in the
+offsets. A crash during the creation of the file leaves an incomplete head; no append was acknowledged from such a
+journal.
 """
 
 import struct
@@ -24,6 +25,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 from millstream.model.names import PartitionKey
 from millstream.records.checksum import crc32c
 from millstream.seams.disk import Buffer, Disk
@@ -38,7 +40,7 @@ _CHECKED_FROM = 8
 
 
 class JournalEntry(NamedTuple):
-    """Bytes of one log, and where in its segment they belong."""
+    """Batches of one log, and their position in its segment."""
 
     key: PartitionKey
     segment_base: int
@@ -53,16 +55,16 @@ def journal_path(directory: str, number: int) -> str:
 
 
 def journal_numbers(names: Sequence[str]) -> list[int]:
-    """The numbers of the journals among the names of a directory, rising."""
+    """The numbers of the journals among the file names of a directory, in ascending order."""
     digits = [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
     return sorted(int(number) for number in digits if number.isdecimal())
 
 
 class Journal:
-    """A journal that is written; one writer at a time."""
+    """A journal that accepts frames, from one writer at a time."""
 
     def __init__(self, disk: Disk, directory: str, directory_id: UUID, number: int) -> None:
-        """Make the file and flush it and its name (blocking); raises OSError."""
+        """Create the file, and flush it and its name (blocking). Raise OSError."""
         self.number = number
         self.path = journal_path(directory, number)
         self._file = disk.open(self.path, create=True)
@@ -76,8 +78,8 @@ class Journal:
         self.failed: OSError | None = None
 
     def append(self, entries: Sequence[JournalEntry]) -> None:
-        """Write one frame and flush it (blocking). After OSError the file takes nothing more."""
-        assert self.failed is None, "nothing is retried on a journal that failed"
+        """Write one frame and flush it (blocking). After OSError the journal accepts no more frames."""
+        assert self.failed is None, "a failed journal accepts no frames"
         parts: list[Buffer] = [b"", *packed(entries)]
         size = sum(map(len, parts))
         tail = struct.pack("<QI", self.frame_count, size)
@@ -96,7 +98,7 @@ class Journal:
 
 
 def packed(entries: Iterable[JournalEntry]) -> Iterator[bytes]:
-    """The entries as they lie in a frame, piece by piece."""
+    """Encode the entries of a frame, piece by piece."""
     for key, segment_base, position, base_offset, next_offset, data in entries:
         yield _ENTRY.pack(
             key.topic_id.bytes, key.partition, segment_base, position, base_offset, next_offset, len(data)
@@ -105,12 +107,12 @@ def packed(entries: Iterable[JournalEntry]) -> Iterator[bytes]:
 
 
 def read_journal(disk: Disk, directory: str, directory_id: UUID, number: int) -> Iterator[JournalEntry]:
-    """All entries of whole frames, in order (blocking). A file without a whole head has none.
+    """Yield all entries of whole frames, in order (blocking). A file with an incomplete head has none.
 
-    Raises DATA_DIRECTORY_MISSING when the journal was written for another directory.
+    Raises DATA_DIRECTORY_MISSING if the journal belongs to another directory.
     """
     file = disk.open(journal_path(directory, number))
-    data = file.read(file.size(), 0)
+    data = file.read(file.size(), position=0)
     file.close()
     if len(data) < _HEAD.size:
         return
@@ -128,7 +130,7 @@ def read_journal(disk: Disk, directory: str, directory_id: UUID, number: int) ->
 
 
 def _whole_frames(data: bytes, view: memoryview, number: int) -> Iterator[tuple[int, int]]:
-    """Where the entries of each whole frame begin and end."""
+    """Yield the position and end of the entries of each whole frame."""
     at, last = _HEAD.size, -1
     while at + _FRAME.size <= len(data):
         mark, crc, frame, size = _FRAME.unpack_from(data, at)
@@ -145,12 +147,17 @@ def _whole_frames(data: bytes, view: memoryview, number: int) -> Iterator[tuple[
 
 
 def unpacked(frame: memoryview) -> Iterator[JournalEntry]:
-    """The entries of a frame that is known to be whole."""
+    """Decode the entries of a verified frame."""
     at = 0
     while at < len(frame):
         topic, partition, base, position, first, after, size = _ENTRY.unpack_from(frame, at)
         at += _ENTRY.size
         yield JournalEntry(
-            PartitionKey(UUID(bytes=topic), partition), base, position, first, after, bytes(frame[at : at + size])
+            PartitionKey(TopicId(UUID(bytes=topic)), partition),
+            base,
+            position,
+            first,
+            after,
+            bytes(frame[at : at + size]),
         )
         at += size

@@ -1,9 +1,8 @@
-"""What a journal has of a log that is quarantined, put aside so that the journal can go: `<log directory>.kept`.
+"""Keeps the journal entries of a quarantined log in `<log directory>.kept`, so that the journal can be removed.
 
-A sealed file (see `sealed_file`) in the data directory, whose payload is the entries as they lie in a journal's frame.
-Without it, one quarantined log would keep every later journal from being removed. A start that can recover the log,
-because what was missing has been brought back, uses the entries as if they were still in the journal, and then removes
-the file.
+The file is a sealed file (see `sealed_file`) in the data directory. Its payload has the format of a journal frame.
+Without it, one quarantined log would prevent the removal of all later journals. Once a start can recover the log,
+because the missing files are back, it applies the entries as if they were in the journal, and removes the file.
 """
 
 from collections.abc import Sequence
@@ -17,18 +16,18 @@ KIND = b"MSTRMKE1"
 
 
 def write(disk: Disk, log_path: str, entries: Sequence[JournalEntry]) -> None:
-    """Put the entries aside durably (blocking); raises OSError."""
+    """Save the entries durably (blocking). Raise OSError."""
     sealed_file.write(disk, log_path + SUFFIX, KIND, b"".join(packed(entries)))
 
 
 def read(disk: Disk, log_path: str) -> list[JournalEntry]:
-    """What was put aside for a log, if something was (blocking); raises OSError."""
+    """The saved entries of a log, if any (blocking). Raise OSError."""
     payload = sealed_file.read(disk, log_path + SUFFIX, KIND)
     return list(unpacked(memoryview(payload))) if payload is not None else []
 
 
 def remove(disk: Disk, log_path: str) -> None:
-    """The entries are needed no longer (blocking)."""
+    """Remove the saved entries of a log (blocking)."""
     try:
         disk.remove(log_path + SUFFIX)
     except FileNotFoundError:

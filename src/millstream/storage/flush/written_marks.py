@@ -1,25 +1,24 @@
-"""How far each log was written, flushed or not: what a process that is killed leaves to the next one.
+"""Records how far each log was written, flushed or not, for the process that starts after a crash of this one.
 
-Under the policy `os` nobody flushes the end of a log, so a checkpoint may know nothing of the last gigabyte. As long as
-the machine goes on running, that gigabyte is there all the same: the kernel has it. So the marks are noted from time
-to time, with the boot that they hold for, and a start in the same boot looks only at what was written behind them.
+Under the policy `os`, nothing flushes the end of a log, so a checkpoint may lack the last gigabyte. If only the process
+ends, that gigabyte is still in the kernel's page cache. Therefore the marks are saved periodically, with the id of the
+current boot. A start in the same boot then reads only what was written after the marks.
 
-File `written`, a sealed file (see `sealed_file`) that is never flushed: after a loss of power it does not count,
-whatever is left of it. Payload, little-endian: 16 id of the data directory, 40 the boot, 4 logs; each log as in the
-checkpoint, its segments with what was written instead of what was flushed, and only from the first on that is not
-flushed to its end.
+File `written`, a sealed file (see `sealed_file`) that is never flushed: after a power loss it is invalid, because the
+boot id differs. Payload, little-endian: 16 id of the data directory, 40 the boot, 4 logs. Each log has the format of
+the checkpoint, but with the written ends of its segments, from the first segment that is not completely flushed on.
 
-It is true when it is noted and stays true while logs only grow. What else happens to logs is seen to:
-  - segments that compaction, retention or a deletion takes away go after a checkpoint, which notes it anew;
-  - it is removed before a log is rebuilt after a failed flush, and at a start, before anything is appended;
-  - recovery believes it of a log only where the files bear it out, and not where segments were exchanged.
-A failed flush may have spoilt what was written, so a log that is broken is not noted. One that fails just before the
-process is killed is not heard of: then damage shows when it is read, as it does when a write-back of the kernel fails.
+The marks are true when they are saved, and stay true while logs only grow. Other changes are handled as follows:
+  - Segments that compaction, retention or a deletion removes are removed after a checkpoint, which saves the marks.
+  - The file is removed before a log is rebuilt after a failed flush, and at a start before anything is appended.
+  - Recovery uses the mark of a log only if it matches the files and no segments were exchanged.
+A failed flush may have damaged written data, so a broken log has no mark. A flush that fails just before the process
+is killed is not recorded. Such damage is found on read, as with a failed write-back of the kernel.
 """
 
 import asyncio
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID
@@ -39,7 +38,7 @@ _HEAD = struct.Struct("<16s40sI")
 _ENCODED_AT_ONCE = 256
 
 
-class _Noted(NamedTuple):
+class _LogMark(NamedTuple):
     segments: list[Segment]
     end: FlushMark
     flushed: FlushMark
@@ -47,20 +46,20 @@ class _Noted(NamedTuple):
 
 
 class WrittenMarks:
-    """Notes the marks of one data directory."""
+    """Saves the marks of one data directory."""
 
     def __init__(self, disk: Disk, directory: str, directory_id: UUID, workers: Workers, *, is_kept: bool) -> None:
-        """Without `is_kept` every log is flushed before long, and nothing is noted or believed."""
+        """Without `is_kept`, logs are flushed regularly, and no marks are saved or read."""
         self._disk = disk
         self._path = f"{directory}/{FILE_NAME}"
         self._id = directory_id
         self._workers = workers
         self.is_kept = is_kept
-        self._noted: dict[PartitionKey, _Noted] = {}
-        self._told: list[bytes] | None = None
+        self._marks: dict[PartitionKey, _LogMark] = {}
+        self._saved: list[bytes] | None = None
 
     async def note(self, logs: Sequence[Log]) -> None:
-        """Tell the next process how far these were written; raises OSError, and then what was told before holds."""
+        """Save how far these logs are written. Raise OSError; then the previous marks stay valid."""
         if not self.is_kept:
             return
         encoded: list[bytes] = []
@@ -68,23 +67,23 @@ class WrittenMarks:
             if number % _ENCODED_AT_ONCE == _ENCODED_AT_ONCE - 1:
                 await asyncio.sleep(0)
             encoded.append(self._encode(log))
-        if encoded != self._told:
-            self._told = None
+        if encoded != self._saved:
+            self._saved = None
             await self._workers.run(partial(self._write, [one for one in encoded if one]))
-            self._told = encoded
+            self._saved = encoded
 
     def _encode(self, log: Log) -> bytes:
-        """Nothing of one that is flushed, or whose files are in doubt."""
-        if not log.segments or log.broken is not None or log.quarantined is not None or log.is_deleted:
+        """Encode the mark of a log. A log that is flushed or damaged has none."""
+        if not log.segments or log.health.broken is not None or log.health.quarantined is not None or log.is_deleted:
             return b""
-        last, noted = log.segments[-1], self._noted.get(log.key)
-        if noted is None or (noted.segments, noted.end, noted.flushed) != (log.segments, last.end, last.flushed):
-            noted = self._noted[log.key] = _Noted(log.segments, last.end, last.flushed, _written(log))
-        return noted.encoded
+        last, mark = log.segments[-1], self._marks.get(log.key)
+        if mark is None or (mark.segments, mark.end, mark.flushed) != (log.segments, last.end, last.flushed):
+            mark = self._marks[log.key] = _LogMark(log.segments, last.end, last.flushed, _written(log))
+        return mark.encoded
 
     def forget(self, key: PartitionKey) -> None:
-        """A log was deleted."""
-        self._noted.pop(key, None)
+        """Drop the mark of a deleted log."""
+        self._marks.pop(key, None)
 
     def _write(self, encoded: Sequence[bytes]) -> None:
         boot = self._disk.boot_id().encode()
@@ -93,39 +92,23 @@ class WrittenMarks:
             sealed_file.leave(self._disk, self._path, KIND, head + b"".join(encoded))
 
     async def retract(self) -> None:
-        """Tell nothing, until it is noted again; raises OSError."""
-        self._told = None
+        """Remove the file until the marks are saved again. Raise OSError."""
+        self._saved = None
         await self._workers.run(partial(remove_all, self._disk, [self._path]))
 
     def read(self) -> dict[PartitionKey, LogState]:
-        """What the last process of this boot noted (blocking); nothing when there is no such note."""
+        """The marks that the previous process saved in this boot (blocking); empty if there are none."""
         payload = sealed_file.read(self._disk, self._path, KIND) if self.is_kept else None
         if payload is None or len(payload) < _HEAD.size:
             return {}
         owner, boot, count = _HEAD.unpack_from(payload)
         if owner != self._id.bytes or boot.rstrip(b"\0") != self._disk.boot_id().encode():
             return {}
-        return decode_logs(payload, _HEAD.size, count)
-
-
-def carry_on(log: Log, flushed: Mapping[int, SegmentState]) -> None:
-    """Of these segments of a new log, by base offset, only so much is flushed; the rest, their names too, is not."""
-    for segment in log.segments:
-        state = flushed.get(segment.base_offset)
-        if state is None:
-            continue
-        segment.flush_only(state)
-        if segment.is_closed and segment.flushed.position < segment.end.position:
-            log.unflushed.append(segment)
-        if not segment.flushed.position:
-            segment.is_named = False
-            log.unnamed.append(segment)
-    first = next(segment.flushed.offset for segment in log.segments if segment.base_offset in flushed)
-    log.durable_offset = max(log.start_offset, first)
+        return decode_logs(payload, _HEAD.size, count=count)
 
 
 def _written(log: Log) -> bytes:
-    """The segments from the first on that is not flushed to its end; b"" without any."""
+    """Encode the segments from the first incompletely flushed one on; b"" if there is none."""
     segments = log.segments
     first = next((n for n, s in enumerate(segments) if s.flushed.position < s.end.position), len(segments))
     states = tuple(SegmentState(s.base_offset, *s.end, s.created_ms) for s in segments[first:])

@@ -1,73 +1,69 @@
-"""Reading a log: from an offset to a position, and no further than whole batches.
+"""Reads whole batches from a log, from an offset up to a byte limit.
 
-Sequential readers are what matters. After each read the place where it ended is remembered, so the next one, at just
-that offset, knows its position without a search; where to stop is known from the segment's end, from the place up to
-which the log is durable, or from the index. Such a read is one system call and no look at the batches between.
+Sequential reads are optimised. Each read remembers the position where it ended, so the next read at that offset needs
+no search. The position to stop at comes from the segment's end, from the position of flushed_offset, or from the
+index. Such a read is one system call and does not parse the batches.
 
-The reader trusts no position blindly: the batch found there must begin with the offset expected. Bytes that come from
-the disk are checked batch by batch; what lies in memory already is handed out as it is, and the client counts its
-checksum as it always does.
+The reader verifies every position: the batch there must have the expected offset. Bytes that come from the disk are
+checked batch by batch. Bytes from the page cache are returned unchecked; clients verify the checksums anyway.
 """
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.records.batch import decode_batch
-from millstream.records.header import HEADER_BYTES, LENGTH_END, BatchHeader, CorruptBatch, check, each_batch
-from millstream.records.record import Record
+from millstream.model.ids import Offset
+from millstream.records.header import HEADER_BYTES, LENGTH_END, CorruptBatch, check, each_batch
 from millstream.seams.file_part import PART_BYTES_MIN, FilePart
-from millstream.storage.log.segment import NO_TIME, Segment
+from millstream.storage.log.failed_reads import read_failed, unreadable
+from millstream.storage.log.segment import Segment
 from millstream.storage.log.sparse_index import BatchPosition
 
 if TYPE_CHECKING:
     from millstream.storage.log.log import Log
 
 HINTS_MAX = 64
-OPENED_BYTES_MAX = 16 * 1024 * 1024
-"""Batches that are larger than this when they are unpacked are not opened to find a time: the batch is told instead."""
-
 _NEAR_END_BYTES = 64 * 1024
-"""So near the end of a log there may be many readers at one place, all of whom should find it."""
+"""Within this distance of the log's end, a position stays remembered, because many readers may need it."""
 
 _SEEK_BYTES = 16 * 1024
-_start_of = struct.Struct(">qi").unpack_from
+start_of = struct.Struct(">qi").unpack_from
 _delta_of = struct.Struct(">i").unpack_from
 _DELTA_AT = 23
 
-Stretch = tuple[bytes | FilePart, int]
-"""Whole batches, and the offset that follows them."""
+Stretch = tuple[bytes | FilePart, Offset]
+"""Whole batches, and the offset after them."""
 
 
-class NotCached(Exception):  # noqa: N818 - not an error: the caller goes the slow way
-    """What a read without waiting ends with when the disk would have to be asked."""
+class NotCached(Exception):  # noqa: N818 - not an error: the caller reads in a worker instead
+    """Raised when a read that must not wait would have to read the disk."""
 
 
 class BatchNotFoundError(Exception):
-    """Where a batch was expected, there is none that could be it: a remembered position or the index was wrong."""
+    """Raised when no matching batch is at a position: a remembered position or the index was wrong."""
 
     def __init__(self, detail: str = "", end: int = 0) -> None:
         super().__init__(detail and f": {detail}")
         self.end = end
-        """Where in the segment what is wrong ends, as far as that is known."""
+        """The position in the segment where the damage ends, if it is known, else 0."""
 
 
-def _check_first(data: bytes, segment: Segment, offset: int, size_max: int) -> int:
-    """The size of the batch that `data` begins with, which may contain `offset`; BatchNotFoundError when it cannot
-    be."""
+def _check_first(data: bytes, segment: Segment, offset: int, *, size_max: int) -> int:
+    """Return the size of the first batch in `data`. Raise BatchNotFoundError if it cannot contain `offset`."""
     if len(data) < HEADER_BYTES:
         raise BatchNotFoundError
-    base_offset, length = _start_of(data)
+    base_offset, length = start_of(data)
     if not (segment.base_offset <= base_offset <= offset and HEADER_BYTES <= length + LENGTH_END <= size_max):
         raise BatchNotFoundError
     return int(length) + LENGTH_END
 
 
-def _check_all(data: bytes, position: int) -> None:
-    """Count the checksum of each batch in `data`, which lies at `position` of its segment; BatchNotFoundError if
-    wrong."""
+def check_all(data: bytes, position: int) -> None:
+    """Verify the checksums of the batches in `data`, which is at `position` of its segment.
+
+    Raise BatchNotFoundError if one is wrong.
+    """
     end = 0
     try:
         for at, header in each_batch(data):
@@ -76,7 +72,7 @@ def _check_all(data: bytes, position: int) -> None:
     except CorruptBatch as error:
         raise BatchNotFoundError(f"at byte {position}: {error.detail}", position + end) from error
     if end != len(data):
-        raise BatchNotFoundError(f"at byte {position + end}: a part of a batch", position + end)
+        raise BatchNotFoundError(f"at byte {position + end}: the batch is incomplete", position + end)
 
 
 def _base_of(segment: Segment) -> int:
@@ -84,7 +80,7 @@ def _base_of(segment: Segment) -> int:
 
 
 class LogReader:
-    """Reads one log; keeps the places where the last reads ended."""
+    """Reads one log, and remembers the positions where the last reads ended."""
 
     __slots__ = ("_hints", "_log")
 
@@ -93,12 +89,16 @@ class LogReader:
         self._hints: dict[int, tuple[Segment, int]] = {}
 
     def read(
-        self, offset: int, max_bytes: int, end_offset: int, *, cold: bool = False, part_bytes: int = 0
+        self, offset: Offset, *, max_bytes: int, end_offset: Offset, cold: bool = False, part_bytes: int = 0
     ) -> Stretch | None:
-        """See `Log.read`; with `cold`, never None; perhaps a part of a file, of up to `part_bytes`."""
+        """Read whole batches from `offset` on, of up to `max_bytes`, and not beyond `end_offset`.
+
+        Return None if the data is not in memory; with `cold`, read the disk instead. With `part_bytes`, the result may
+        be a file part of up to that size.
+        """
         log = self._log
-        if log.quarantined is not None:
-            log.refuse()
+        if log.health.quarantined is not None:
+            log.health.check()
         log_end = log.end_offset
         if not log.start_offset <= offset <= log_end:
             raise MillstreamError(
@@ -110,73 +110,84 @@ class LogReader:
             return b"", offset
         try:
             hint = self._hints.pop(offset, None)
-            segment, position = hint if hint is not None else self._find(offset, cold)
+            segment, position = hint if hint is not None else self.find(offset, cold)
             if segment.end.position - position < _NEAR_END_BYTES:
                 self._remember(offset, segment, position)
             if position == segment.end.position and segment.is_closed:
-                segment, position = self._find(offset, cold)
+                segment, position = self.find(offset, cold)
             try:
                 return self._read_from(segment, position, offset, max_bytes, end_offset, cold, part_bytes)
             except BatchNotFoundError:
-                self._distrust(segment, offset, cold)
-            segment, position = self._find(offset, cold)
+                self.distrust(segment, offset, cold)
+            segment, position = self.find(offset, cold)
             return self._read_from(segment, position, offset, max_bytes, end_offset, cold, part_bytes)
         except NotCached:
             return None
         except BatchNotFoundError as error:
-            raise self._damaged(segment, f"no batch with offset {offset}{error}", error.end) from error
+            raise self.damaged(segment, f"no batch with offset {offset}{error}", error.end) from error
         except (OSError, MillstreamError) as error:
-            raise log.read_failed(error) from error
+            raise read_failed(log, error) from error
 
     def _read_from(
-        self, segment: Segment, position: int, offset: int, max_bytes: int, end_offset: int, cold: bool, part_bytes: int
+        self,
+        segment: Segment,
+        position: int,
+        offset: Offset,
+        max_bytes: int,
+        end_offset: Offset,
+        cold: bool,
+        part_bytes: int,
     ) -> Stretch:
         next_offset, limit = self._stop(segment, end_offset, cold)
         if part_bytes and limit - position >= PART_BYTES_MIN and segment.failed is None:
             stop = BatchPosition(next_offset, limit)
             lent = self._lend(segment, stop, position, offset, part_bytes, cold)
-            if lent is None and part_bytes > max_bytes:  # So much may not be in memory where less is.
+            if lent is None and part_bytes > max_bytes:  # A smaller part may be in memory.
                 lent = self._lend(segment, stop, position, offset, max_bytes, cold)
             if lent is not None:
                 return lent
         if limit - position > max_bytes:
-            place = segment.index.last_at_position(position + max_bytes)
-            if place is None or place.position <= position:
-                return self._read_few(segment, position, offset, max_bytes, limit, cold)
-            next_offset, limit = place
+            indexed = segment.index.last_at_position(position + max_bytes)
+            if indexed is None or indexed.position <= position:
+                return self._read_few(segment, position, offset, max_bytes, limit=limit, cold=cold)
+            next_offset, limit = indexed
         size = limit - position
-        data = self._bytes(segment, size, position, cold)
-        _check_first(data, segment, offset, size)
+        data = self.bytes_at(segment, size=size, position=position, cold=cold)
+        _check_first(data, segment, offset, size_max=size)
         if cold:
-            _check_all(data, position)
+            check_all(data, position)
         self._remember(next_offset, segment, limit)
         return data, next_offset
 
     def _lend(
-        self, segment: Segment, stop: BatchPosition | None, position: int, offset: int, part_bytes: int, cold: bool
+        self, segment: Segment, stop: BatchPosition | None, position: int, offset: Offset, part_bytes: int, cold: bool
     ) -> Stretch | None:
-        """A part of the segment's file that is worth it; None where there is none in memory."""
+        """A large enough part of the segment's file, or None if that is not in memory."""
         if stop is not None and stop.position - position > part_bytes:
             stop = segment.index.last_at_position(position + part_bytes)
         size = 0 if stop is None else stop.position - position
-        part = segment.open().part(size, position) if size >= PART_BYTES_MIN else None
+        part = segment.open().part(size, position=position) if size >= PART_BYTES_MIN else None
         if part is None or stop is None:
             return None
-        _check_first(self._bytes(segment, HEADER_BYTES, position, cold), segment, offset, size)
+        _check_first(
+            self.bytes_at(segment, size=HEADER_BYTES, position=position, cold=cold), segment, offset, size_max=size
+        )
         self._remember(stop.offset, segment, stop.position)
         return part, stop.offset
 
     def _read_few(
-        self, segment: Segment, position: int, offset: int, max_bytes: int, limit: int, cold: bool
+        self, segment: Segment, position: int, offset: Offset, max_bytes: int, *, limit: int, cold: bool
     ) -> Stretch:
-        """Fewer bytes than the index is fine: look at each header for where to stop."""
-        data = self._bytes(segment, min(limit - position, max(max_bytes, HEADER_BYTES)), position, cold)
-        size = _check_first(data, segment, offset, limit - position)
+        """Read fewer bytes than the index distinguishes: parse each header to find where to stop."""
+        data = self.bytes_at(
+            segment, size=min(limit - position, max(max_bytes, HEADER_BYTES)), position=position, cold=cold
+        )
+        size = _check_first(data, segment, offset, size_max=limit - position)
         if size > len(data):
-            data = self._bytes(segment, size, position, cold)
-        end, next_offset = 0, 0
+            data = self.bytes_at(segment, size=size, position=position, cold=cold)
+        end, next_offset = 0, Offset(0)
         while end + HEADER_BYTES <= len(data):
-            base_offset, length = _start_of(data, end)
+            base_offset, length = start_of(data, end)
             if end + length + LENGTH_END > len(data) or length <= 0:
                 break
             next_offset = base_offset + _delta_of(data, end + _DELTA_AT)[0] + 1
@@ -184,31 +195,34 @@ class LogReader:
         if end != len(data):
             data = data[:end]
         if cold:
-            _check_all(data, position)
+            check_all(data, position)
         self._remember(next_offset, segment, position + end)
         return data, next_offset
 
-    def whole_before(self, limit: int, offset: int, *, cold: bool = False) -> int | None:
-        """Where to stop so as to read whole batches from `offset` on and nothing at or behind `limit`, or else just
-        the one batch that has both; None when that is not in memory, never with `cold`. Both offsets are in the log."""
+    def whole_before(self, *, limit: int, offset: Offset, cold: bool = False) -> Offset | None:
+        """The offset at which a read of whole batches from `offset` must stop to omit `limit` and all after it.
+
+        If one batch contains both offsets, the read returns just that batch. The result is None if the data is not in
+        memory, which never happens with `cold`. Both offsets must be in the log.
+        """
         try:
-            begin, following = self._find_in(self._segment_of(limit), limit, cold)
+            begin, following = self.find_in(self.segment_of(limit), limit, cold)
         except NotCached:
             return None
         except (OSError, MillstreamError) as error:
-            raise self._log.read_failed(error) from error
+            raise read_failed(self._log, error) from error
         return begin.offset if begin.offset > offset else following.offset
 
-    def _stop(self, segment: Segment, end_offset: int, cold: bool) -> tuple[int, int]:
-        """Where in this segment a read below `end_offset` must stop: offset and position."""
+    def _stop(self, segment: Segment, end_offset: Offset, cold: bool) -> tuple[Offset, int]:
+        """The offset and position in this segment at which a read below `end_offset` must stop."""
         end = segment.end
         if end.offset <= end_offset:
             return end.offset, end.position
-        place = self._log.durable_place
-        if place is not None and place[0] is segment and self._log.durable_offset == end_offset:
-            return end_offset, place[1]
-        found, following = self._find_in(segment, end_offset, cold)
-        # Only what was compacted has batches over such an offset; they are below the end that readers have by now.
+        flushed = self._log.flushed_position
+        if flushed is not None and flushed[0] is segment and self._log.flushed_offset == end_offset:
+            return end_offset, flushed[1]
+        found, following = self.find_in(segment, end_offset, cold)
+        # Only compacted segments have a batch that contains such an offset. It is below the readers' current end.
         return found if found.offset == end_offset else following
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
@@ -217,47 +231,47 @@ class LogReader:
             try:
                 del hints[next(iter(hints))]
             except (StopIteration, RuntimeError, KeyError):
-                pass  # Another thread was quicker; the bound is kept either way.
+                pass  # Another thread removed one first. The limit holds in both cases.
         hints[offset] = (segment, position)
 
-    def _segment_of(self, offset: int) -> Segment:
+    def segment_of(self, offset: int) -> Segment:
         segments = self._log.segments
         return segments[max(bisect_right(segments, offset, key=_base_of) - 1, 0)]
 
-    def _find(self, offset: int, cold: bool) -> tuple[Segment, int]:
-        """The segment and position of the batch that contains `offset`, or ends the search just before it."""
-        segment = self._segment_of(offset)
+    def find(self, offset: int, cold: bool) -> tuple[Segment, int]:
+        """The segment and position of the batch that contains `offset`; at a segment's end, the position of the end."""
+        segment = self.segment_of(offset)
         if segment.end.offset == offset:
             return segment, segment.end.position
-        return segment, self._find_in(segment, offset, cold)[0].position
+        return segment, self.find_in(segment, offset, cold)[0].position
 
-    def _find_in(self, segment: Segment, offset: int, cold: bool) -> tuple[BatchPosition, BatchPosition]:
-        """Where the batch that contains `offset`, which the segment has, begins and where it ends."""
+    def find_in(self, segment: Segment, offset: int, cold: bool) -> tuple[BatchPosition, BatchPosition]:
+        """The begin and the end of the batch that contains `offset`, which must be in the segment."""
         for _ in range(2):
-            place = segment.index.last_at_offset(offset)
-            if place is None:
+            entry = segment.index.last_at_offset(offset)
+            if entry is None:
                 if not cold:
                     raise NotCached
                 segment.load_index()
-                place = segment.index.last_at_offset(offset)
-                assert place is not None, "a loaded index knows at least where the segment begins"
-            found = self._seek(segment, place, offset, cold)
+                entry = segment.index.last_at_offset(offset)
+                assert entry is not None, "a loaded index has at least the begin of the segment"
+            found = self._seek(segment, entry, offset, cold)
             if found is not None:
                 return found
-            self._distrust(segment, offset, cold)
-        raise self._damaged(segment, f"offset {offset} cannot be found")
+            self.distrust(segment, offset, cold)
+        raise self.damaged(segment, f"offset {offset} cannot be found")
 
     def _seek(
-        self, segment: Segment, place: BatchPosition, offset: int, cold: bool
+        self, segment: Segment, entry: BatchPosition, offset: int, cold: bool
     ) -> tuple[BatchPosition, BatchPosition] | None:
-        """Walk from an index entry to the batch with `offset`; None when the entry does not point at a batch."""
-        expected, position = place
+        """Scan from an index entry to the batch with `offset`; None if the entry does not point to a batch."""
+        expected, position = entry
         end = segment.end.position
         while position < end:
-            data = self._bytes(segment, min(_SEEK_BYTES, end - position), position, cold)
+            data = self.bytes_at(segment, size=min(_SEEK_BYTES, end - position), position=position, cold=cold)
             at = 0
             while at + HEADER_BYTES <= len(data):
-                base_offset, length = _start_of(data, at)
+                base_offset, length = start_of(data, at)
                 if base_offset != expected or length < HEADER_BYTES - LENGTH_END:
                     return None
                 expected = base_offset + _delta_of(data, at + _DELTA_AT)[0] + 1
@@ -269,145 +283,53 @@ class LogReader:
             position += at
         return None
 
-    def _distrust(self, segment: Segment, offset: int, cold: bool) -> None:
-        """A position was wrong: forget what was remembered, and make the index anew where that may take its time."""
+    def distrust(self, segment: Segment, offset: int, cold: bool) -> None:
+        """Drop all remembered positions and rebuild the index, because a position was wrong.
+
+        Raise NotCached unless `cold`.
+        """
         self._hints = {}
         if not cold:
             raise NotCached
         try:
             segment.rebuild_index()
         except MillstreamError as error:
-            raise self._damaged(segment, f"offset {offset}: {error.detail}") from error
+            raise self.damaged(segment, f"offset {offset}: {error.detail}") from error
 
-    def _damaged(self, segment: Segment, what: str, end: int = 0) -> MillstreamError:
-        """What has been flushed and is wrong is lost, and said so; what had not been flushed may yet be repaired.
+    def damaged(self, segment: Segment, what: str, end: int = 0) -> MillstreamError:
+        """Quarantine the log if flushed data is damaged, and return the error to raise. Unflushed data may be repaired.
 
-        `end` is where in the segment the damage ends, where that is known.
+        `end` is the position in the segment where the damage ends, if it is known.
         """
         log, reason = self._log, f"{segment.path}: {what}"
-        is_changing = log.is_fenced or log.is_deleted or segment not in log.segments
+        is_changing = log.health.is_fenced or log.is_deleted or segment not in log.segments
         if segment.failed is not None or is_changing or end > segment.flushed.position:
-            return log.unreadable(reason)
+            return unreadable(log, reason)
         return log.quarantine(reason)
 
-    def _bytes(self, segment: Segment, size: int, position: int, cold: bool) -> bytes:
-        """Exactly these bytes, which the segment is known to have."""
+    def bytes_at(self, segment: Segment, *, size: int, position: int, cold: bool) -> bytes:
+        """Read exactly these bytes, which the segment must have."""
         file = segment.file
         if file is None:
             file = segment.open()
         else:
             segment.used = True
         if not cold:
-            data = file.read_cached(size, position)
+            data = file.read_cached(size, position=position)
             if data is None:
                 raise NotCached
         else:
-            data = file.read(size, position)
+            data = file.read(size, position=position)
             if len(data) != size:
-                raise self._damaged(segment, f"it ends at byte {position + len(data)}, though more was written")
+                raise self.damaged(segment, f"it ends at byte {position + len(data)}, though more was written")
         if segment.failed is not None and position + size > segment.flushed.position:
             self._check(segment, data)
         return data
 
     def _check(self, segment: Segment, data: bytes) -> None:
-        """After a failed flush the file may show older bytes than were written; none of them may be handed out."""
+        """Verify checksums, because after a failed flush the file may show older bytes, which no reader may get."""
         try:
             for position, header in each_batch(data):
                 check(data, position, header)
         except CorruptBatch as error:
-            raise self._damaged(segment, error.detail) from error
-
-    # Times and headers: blocking, for workers.
-
-    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
-        log = self._log
-        if log.quarantined is not None:
-            log.refuse()
-        end_offset = log.written_offset
-        if offset >= end_offset:
-            return
-        segments, (segment, position) = self._place(max(offset, log.start_offset))
-        base_offset = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[0]
-        for other in [s for s in segments if s.base_offset >= segment.base_offset]:
-            place = BatchPosition(base_offset, position) if other is segment else BatchPosition(other.base_offset, 0)
-            for _, header in other.headers(place, other.size_bytes):
-                if header.base_offset >= end_offset:
-                    return
-                yield header
-
-    def _place(self, offset: int) -> tuple[list[Segment], tuple[Segment, int]]:
-        """The segments as they are at one moment, and where among them `offset` is."""
-        while True:
-            segments = self._log.segments
-            segment = self._segment_of(offset)
-            # A start that replays a whole log would else walk along it twice, the first time for the index.
-            place = (segment, 0) if segment.base_offset == offset else self._find(offset, cold=True)
-            if place[0] in segments:
-                return segments, place
-
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        log = self._log
-        if log.quarantined is not None:
-            log.refuse()
-        for segment in log.segments:
-            if segment.max_timestamp < timestamp_ms:
-                continue
-            segment.load_index()
-            try:
-                found = self._first_at_time(segment, timestamp_ms)
-            except MillstreamError:
-                self._distrust(segment, segment.base_offset, cold=True)
-                found = self._first_at_time(segment, timestamp_ms)
-            if found is not None:
-                return found
-        return None
-
-    def _first_at_time(self, segment: Segment, timestamp_ms: int) -> tuple[int, int] | None:
-        place = segment.index.last_before_time(timestamp_ms)
-        assert place is not None, "a loaded index answers"
-        log_start = self._log.start_offset
-        for position, header in segment.headers(place, segment.size_bytes):
-            if header.max_timestamp < timestamp_ms or header.next_offset <= log_start:
-                continue
-            records = self._records(segment, position, header.size_bytes)
-            if records is None:
-                return max(header.base_offset, log_start), header.max_timestamp
-            for record in records:
-                if record.timestamp >= timestamp_ms and record.offset >= log_start:
-                    return record.offset, record.timestamp
-        return None
-
-    def _records(self, segment: Segment, position: int, size: int) -> list[Record] | None:
-        """What is in one batch; None when that cannot be had at a bounded cost. That its checksum is right does not
-        mean that it can be opened: a client made it, and nobody has looked into it since."""
-        data = self._bytes(segment, size, position, cold=True)
-        try:
-            _check_all(data, position)
-        except BatchNotFoundError as error:
-            raise self._damaged(segment, f"no batch{error}", error.end) from error
-        try:
-            return decode_batch(data, limit_bytes=OPENED_BYTES_MAX, verify=False)
-        except CorruptBatch:
-            return None
-
-    def max_timestamp(self) -> tuple[int, int]:
-        log = self._log
-        if log.quarantined is not None:
-            log.refuse()
-        best = max(log.segments, key=lambda segment: segment.max_timestamp, default=None)
-        if best is None or best.max_timestamp == NO_TIME:
-            return -1, -1
-        time, offset = best.max_timestamp, best.max_timestamp_offset
-        if offset < log.start_offset:  # Forgotten, though its segment is there: look at what is left.
-            headers = (header for header in self.headers_from(log.start_offset) if header.record_count)
-            left = ((header.max_timestamp, -header.last_offset) for header in headers)
-            time, offset = max(left, default=(-1, 1))
-            offset = -offset
-            if time == NO_TIME:
-                return -1, -1
-        segment, position = self._find(offset, cold=True)
-        size = _start_of(self._bytes(segment, HEADER_BYTES, position, cold=True))[1] + LENGTH_END
-        for record in self._records(segment, position, size) or ():
-            if record.timestamp == time and record.offset >= log.start_offset:
-                return record.timestamp, record.offset
-        return time, offset
+            raise self.damaged(segment, error.detail) from error

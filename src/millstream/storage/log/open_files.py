@@ -1,11 +1,11 @@
-"""Open files, bounded: ten thousand partitions must not need ten thousand file descriptors.
+"""Limits the number of open files, so that ten thousand partitions do not need ten thousand file descriptors.
 
-Each segment keeps its own open file, so that the common case is one attribute. When `limit` files are open, the next
-one not used since the hand last passed is let go (second chance). Letting go only drops the reference: a read that is
-under way in another thread still holds the file, which closes with its last reference.
+Each segment keeps its open file, so the usual case is one attribute access. At the limit, the second-chance (clock)
+algorithm selects a file to close: the first file that was not used since the algorithm last examined it. Closing only
+drops the reference. A read in another thread still holds the file, which is closed with its last reference.
 
-A file may be let go before what was written to it has been flushed. The kernel tells of a failed write-back to those
-who have the file open, so nobody may be there to be told; `Segment.flush` makes up for that.
+A file may be closed before its written bytes have been flushed. The kernel reports a failed write-back only to
+processes that have the file open, so the error may go unnoticed. `Segment.flush` compensates for that.
 """
 
 import errno
@@ -24,22 +24,22 @@ class Holder(Protocol):
     used: bool
 
     def let_go(self) -> None:
-        """Drop the file and whatever else can be had back from disk."""
+        """Drop the file, and all state that can be read from disk again."""
         ...
 
 
 class OpenFiles:
-    """All holders whose file is open."""
+    """The holders whose file is open."""
 
     def __init__(self, disk: Disk, limit: int) -> None:
-        assert limit >= 8, "a handful of files is open at any time"
+        assert limit >= 8, "several files are open at the same time"
         self.disk = disk
         self.limit = limit
         self._ring: deque[Holder] = deque()
         self._lock = threading.Lock()
 
     def open(self, holder: Holder, *, create: bool = False) -> DiskFile:
-        """The holder's file, opened if it is not; raises OSError."""
+        """Return the holder's file; open it if necessary. Raise OSError."""
         with self._lock:
             file = holder.file
             if file is None:
@@ -51,7 +51,7 @@ class OpenFiles:
             return file
 
     def forget(self, holder: Holder) -> None:
-        """The holder's file is gone for good; close it without ceremony."""
+        """Close the holder's file, because it has been removed or replaced."""
         with self._lock:
             if holder.file is not None:
                 holder.file = None
@@ -66,7 +66,7 @@ class OpenFiles:
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-        # Others, connections above all, have used up the descriptors: give one back and try once more.
+        # Connections, for example, have used up the descriptors: close one file and try once more.
         self._make_room()
         return self.disk.open(path, create=create)
 

@@ -1,11 +1,11 @@
-"""One segment: a run of a log's batches in one file, `<offset of the first batch, 20 digits>.log`.
+"""Stores consecutive batches of a log in one file, `<offset of the first batch, 20 digits>.log`.
 
-The file is nothing but record batches, each as it came over the wire, one after another without gaps. What a crash
-leaves: everything before `flushed` is there; behind it any mixture of batches, parts of batches, zeros and old bytes,
-of which recovery keeps the whole batches that continue the log.
+The file contains only record batches, in wire format, without gaps. After a crash, everything before `flushed` is
+intact. After it there may be any mixture of batches, partial batches, zeros and old bytes. Recovery keeps the whole
+batches that continue the log.
 
-Invariants: flushed.position <= end.position <= bytes in the file (what lies behind `end` is rubbish of a failed write
-and is never read); the offset of either mark is the one that follows the batches before its position.
+Invariants: flushed.position <= end.position <= bytes in the file. Bytes after `end` are garbage of a failed write and
+are never read. The offset of each mark is the one after the batches before its position.
 """
 
 import errno
@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.records.header import BatchHeader, CorruptBatch
+from millstream.model.ids import Offset
+from millstream.records.header import LENGTH_END, BatchHeader, CorruptBatch
 from millstream.seams.disk import Buffer, DiskFile
 from millstream.storage.log import sparse_index as index_files
 from millstream.storage.log.open_files import OpenFiles
@@ -25,27 +26,27 @@ SEGMENT_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 NO_TIME = -1
 _INDEX_WORTH_SAVING = 8
-"""A segment with fewer entries is walked faster than its index file is opened."""
+"""A segment with fewer index entries is scanned faster than its index file is opened."""
 
 
 class FlushMark(NamedTuple):
-    """A place in a segment between two batches, and what is known of all that lies before it."""
+    """A position between two batches of a segment, with the largest timestamp before it."""
 
-    offset: int
-    """The offset that follows."""
+    offset: Offset
+    """The offset of the next batch."""
     position: int
     max_timestamp: int
-    max_timestamp_offset: int
+    max_timestamp_offset: Offset
 
 
 class SegmentState(NamedTuple):
-    """What a checkpoint knows about a segment."""
+    """The state of a segment as a checkpoint stores it."""
 
-    base_offset: int
-    next_offset: int
+    base_offset: Offset
+    next_offset: Offset
     size_bytes: int
     max_timestamp: int
-    max_timestamp_offset: int
+    max_timestamp_offset: Offset
     created_ms: int
 
 
@@ -54,7 +55,7 @@ def segment_name(base_offset: int) -> str:
 
 
 class Segment:
-    """The run of batches from `base_offset` to `next_offset`."""
+    """The batches from `base_offset` to `next_offset`."""
 
     __slots__ = (
         "_files",
@@ -80,32 +81,34 @@ class Segment:
         self.base_offset = state.base_offset
         self.path = f"{directory}/{segment_name(state.base_offset)}"
         self.end = FlushMark(state.next_offset, state.size_bytes, state.max_timestamp, state.max_timestamp_offset)
-        """Offset and position of the end in one, so that another thread never sees one without the other."""
+        """The end as one object, so that other threads never see its offset and position out of step."""
         self.flushed = self.end
         self.created_ms = state.created_ms
-        self.index = SparseIndex(state.base_offset, state.size_bytes, interval_bytes)
+        self.index = SparseIndex(state.base_offset, start=state.size_bytes, interval_bytes=interval_bytes)
         self.is_closed = False
         self.is_named = True
-        """Whether the file's name in its directory has been flushed."""
+        """True once the file's name in its directory has been flushed."""
         self.is_careful = True
-        """Whether a flush must not overlook that the file was let go too early."""
+        """True if a flush must compensate for a file that was closed too early; see `flush`."""
         self.is_in_doubt = False
-        """Whether the file was let go with unflushed bytes, so that a failed write-back may have gone unheard."""
+        """True if the file was closed with unflushed bytes, so that a failed write-back may be unnoticed."""
         self.failed: OSError | None = None
-        """How the first flush failed that did."""
+        """The error of the first failed flush."""
         self.is_retired = False
-        """Whether another segment has taken its place, and perhaps its name; those who still read go on with it."""
+        """True if another segment has replaced it, perhaps under the same name. Readers may still use it."""
         self.file: DiskFile | None = None
         self.pinned: DiskFile | None = None
-        """A file that is its own whatever its name leads to, for as long as somebody needs it."""
+        """A file that stays open because its name belongs to another file now, or to none."""
         self.used = False
         self._files = files
         self._flushing = threading.Lock()
-        """One flush at a time: the kernel reports an error to one of several callers, and all must hear of it."""
+        """Serialises flushes: the kernel reports an error to only one of several callers, and all must see it."""
 
     @classmethod
-    def fresh(cls, directory: str, base_offset: int, files: OpenFiles, interval_bytes: int, now_ms: int) -> "Segment":
-        """A new segment, whose file is made; raises OSError."""
+    def fresh(
+        cls, directory: str, base_offset: Offset, files: OpenFiles, *, interval_bytes: int, now_ms: int
+    ) -> "Segment":
+        """Create a new segment and its file. Raise OSError."""
         state = SegmentState(base_offset, base_offset, 0, NO_TIME, base_offset, now_ms)
         segment = cls(directory, state, files, interval_bytes)
         segment.is_named = False
@@ -115,7 +118,7 @@ class Segment:
         return segment
 
     @property
-    def next_offset(self) -> int:
+    def next_offset(self) -> Offset:
         return self.end.offset
 
     @property
@@ -127,11 +130,11 @@ class Segment:
         return self.end.max_timestamp
 
     @property
-    def max_timestamp_offset(self) -> int:
+    def max_timestamp_offset(self) -> Offset:
         return self.end.max_timestamp_offset
 
     def state(self) -> SegmentState:
-        """What a checkpoint should know: only what has been flushed."""
+        """The flushed state, for a checkpoint."""
         return SegmentState(self.base_offset, *self.flushed, self.created_ms)
 
     def open(self) -> DiskFile:
@@ -142,18 +145,20 @@ class Segment:
         return file
 
     def retire(self) -> None:
-        """Keep the file, since its name is about to be another's or nobody's; raises OSError."""
+        """Keep the file open, because its name is about to be replaced or removed. Raise OSError."""
         with self._flushing:
             self.pinned = self.open()
             self.is_retired = True
 
     def recall(self) -> None:
-        """It was not replaced after all."""
+        """Undo `retire`, because the segment was not replaced."""
         self.pinned = None
         self.is_retired = False
 
-    def append(self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]]) -> None:
-        """Write whole batches at the end; after OSError the end is where it was."""
+    def append(self, batches: Buffer, headers: Sequence[BatchHeader]) -> None:
+        """Write whole batches at the end. After OSError the end is unchanged."""
+        offset: int
+        max_timestamp_offset: int
         offset, position, max_timestamp, max_timestamp_offset = self.end
         file = self.file
         if file is None:
@@ -161,22 +166,24 @@ class Segment:
         self.used = True
         file.write(batches, position)
         if self.file is None:
-            self.is_in_doubt = True  # Let go while it was being written to.
+            self.is_in_doubt = True  # The file was closed by another thread during the write.
         index = self.index
-        for at, header in headers:
-            if position + at >= index.due:
-                index.add(offset, position + at, max_timestamp)
+        for header in headers:
+            if position >= index.due:
+                index.add(offset, position=position, time_before=max_timestamp)
+            position += header.batch_length + LENGTH_END
             offset += header.last_offset_delta + 1
             if header.max_timestamp > max_timestamp:
                 max_timestamp, max_timestamp_offset = header.max_timestamp, offset - 1
-        self.end = FlushMark(offset, position + len(batches), max_timestamp, max_timestamp_offset)
+        assert position == self.end.position + len(batches), "the headers are those of the batches"
+        self.end = FlushMark(Offset(offset), position, max_timestamp, Offset(max_timestamp_offset))
 
     def flush(self) -> None:
-        """Flush the file (blocking); once this has failed it fails for ever, since a second try proves nothing.
+        """Flush the file (blocking). After one failure every further flush fails, because a retry proves nothing.
 
-        If the file was let go meanwhile, the kernel may have failed to write some pages, told nobody, and hold them as
-        clean or have dropped them. So the unflushed batches are checked and written once more, which makes them dirty
-        again, and this flush answers for them.
+        If the file was closed since its last flush, a failed write-back of the kernel may have gone unnoticed. The
+        kernel may then hold unwritten pages as clean, or have dropped them. So this method verifies the unflushed
+        batches and writes them once more. The second write makes their pages dirty again, and this flush covers them.
         """
         with self._flushing:
             if self.failed is not None:
@@ -192,50 +199,53 @@ class Segment:
                 raise
 
     def _write_again(self, file: DiskFile) -> None:
-        """Write what has not been flushed over itself; raises OSError when it is not what was written."""
+        """Write the unflushed batches again. Raise OSError if the file no longer has the batches that were written."""
         end = self.end.position
         first = self.flushed.position
         try:
-            for position, header in walk(file, first, end, self.flushed.offset, verify=True):
-                file.write(file.read(header.size_bytes, position), position)
+            for position, header in walk(file, position=first, end=end, next_offset=self.flushed.offset, verify=True):
+                file.write(file.read(header.size_bytes, position=position), position)
         except CorruptBatch as error:
             raise OSError(errno.EIO, f"unflushed bytes were lost: {error.detail}", self.path) from error
 
     def flush_only(self, state: SegmentState) -> None:
-        """Only what a checkpoint knows of it is flushed; for one that was just made from what is there."""
+        """Set the flushed end to a checkpointed state, for a segment that was created from its whole file."""
         self.flushed = FlushMark(state.next_offset, state.size_bytes, state.max_timestamp, state.max_timestamp_offset)
 
     def flush_to(self, mark: FlushMark) -> None:
-        """Note that everything before `mark` has been flushed."""
+        """Record that everything before `mark` has been flushed."""
         if mark.position > self.flushed.position:
-            assert mark.position <= self.end.position, "no more is flushed than was written"
+            assert mark.position <= self.end.position, "the flushed end is at most the written end"
             self.flushed = mark
 
-    # As a holder of an open file.
+    # The interface of an open file's holder.
 
     def let_go(self) -> None:
         self.file = None
         if self.flushed.position < self.end.position:
             self.is_in_doubt = True
         if self.is_closed and not self.is_retired and self.index.saved_bytes == self.size_bytes:
-            self.index = SparseIndex(self.base_offset, self.size_bytes, self.index.interval_bytes)
+            self.index = SparseIndex(self.base_offset, start=self.size_bytes, interval_bytes=self.index.interval_bytes)
             self.index.saved_bytes = self.size_bytes
 
     def forget(self) -> None:
-        """The file is gone or replaced: let go of it whatever state it is in."""
+        """Drop the file in any state, because it has been removed or replaced."""
         self._files.forget(self)
 
-    # Walking and the index. All of these block.
+    # Scanning and the index. All of these block.
 
-    def headers(self, place: BatchPosition, end: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Each batch from `place` to position `end`; PARTITION_QUARANTINED when something there is no batch."""
+    def headers(self, begin: BatchPosition, end: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield the position and header of each batch from `begin` to position `end`.
+
+        Raise PARTITION_QUARANTINED at the first bytes that are not a batch.
+        """
         try:
-            yield from walk(self.open(), place.position, end, place.offset)
+            yield from walk(self.open(), position=begin.position, end=end, next_offset=begin.offset)
         except CorruptBatch as error:
             raise MillstreamError(ErrorCode.PARTITION_QUARANTINED, f"{self.path}: {error.detail}") from error
 
     def load_index(self) -> None:
-        """Get the part of the index that is not in memory from its file, or else from the segment."""
+        """Load the part of the index that is not in memory from its file, or rebuild it from the segment."""
         index = self.index
         if index.is_loaded():
             return
@@ -245,23 +255,23 @@ class Segment:
                 index.install(self._index_from(found, index.start))
                 return
             except MillstreamError:
-                pass  # The file does not fit the segment; the batches decide.
+                pass  # The index file does not match the segment, so the index is rebuilt from the batches.
         index.install(self._index_from(no_entries(), index.start))
 
     def rebuild_index(self) -> None:
-        """The index contradicted the segment: make it anew from the batches."""
+        """Rebuild the index from the batches, because it contradicted the segment."""
         end = self.end.position
-        index = SparseIndex(self.base_offset, end, self.index.interval_bytes)
+        index = SparseIndex(self.base_offset, start=end, interval_bytes=self.index.interval_bytes)
         index.install(self._index_from(no_entries(), end))
         self.index = index
 
     def _index_from(self, entries: IndexEntries, end: int) -> IndexEntries:
-        """Add to `entries`, which may be none, what the batches from the last of them up to `end` say."""
-        place, time, due = BatchPosition(self.base_offset, 0), NO_TIME, 0
+        """Extend `entries`, which may be empty, with the batches from the last entry up to position `end`."""
+        begin, time, due = BatchPosition(self.base_offset, 0), NO_TIME, 0
         if entries.positions:
-            place, time = BatchPosition(entries.offsets[-1], entries.positions[-1]), entries.times[-1]
-            due = place.position + self.index.interval_bytes
-        for position, header in self.headers(place, end):
+            begin, time = BatchPosition(Offset(entries.offsets[-1]), entries.positions[-1]), entries.times[-1]
+            due = begin.position + self.index.interval_bytes
+        for position, header in self.headers(begin, end):
             if position >= due:
                 entries.times.append(time)
                 entries.offsets.append(header.base_offset)
@@ -271,10 +281,10 @@ class Segment:
         return entries
 
     def _read_index_file(self, until: int) -> IndexEntries | None:
-        """The entries below `until` that the file has, if it can be believed."""
+        """The entries below `until` from the index file, or None if the file is missing or invalid."""
         try:
             file = self._files.disk.open(self.index_path())
-            found = index_files.decode(file.read(file.size(), 0), self.base_offset)
+            found = index_files.decode(file.read(file.size(), position=0), self.base_offset)
             file.close()
         except OSError:
             return None
@@ -285,7 +295,7 @@ class Segment:
         return index_files.cut(found[0], until)
 
     def save_index(self) -> None:
-        """Write the index file, unless that is not worth it. It is only a help, so a failure changes nothing."""
+        """Write the index file if the segment is large enough. A failure is ignored: the index can be rebuilt."""
         index, mark = self.index, self.end
         if index.entry_count() < _INDEX_WORTH_SAVING or index.saved_bytes == mark.position:
             return

@@ -1,4 +1,4 @@
-"""Walking along the batches of a segment file, header by header. Blocking: for workers."""
+"""Scans the batches of a segment file, header by header. Blocking: for workers."""
 
 import re
 from collections.abc import Iterator
@@ -8,53 +8,56 @@ from millstream.seams.disk import DiskFile
 
 CHUNK_BYTES = 256 * 1024
 _LARGE_BYTES = 32 * 1024
-"""Behind a batch of this size the next header is read alone: what lies between headers costs more than a read."""
+"""After a batch of this size the next header is read alone: reading the data between headers costs more than a read."""
 
 _FORMAT_AT = 16
 _MAY_BE_HEADER = re.compile(rb"(?=\0\0.{14}\x02)", re.DOTALL)
-"""An offset below 2**48, and the number of the format where it must be."""
+"""Matches an offset below 2**48, and the format number at its position in the header."""
 _CHECKED_TIMES = 8
 
 
 def walk(
-    file: DiskFile, position: int, end: int, next_offset: int, *, verify: bool = False
+    file: DiskFile, *, position: int, end: int, next_offset: int, verify: bool = False
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Each (position, header) from `position` to `end`, where the first batch must begin at offset `next_offset`.
+    """Yield (position, header) of each batch from `position` to `end`. The first batch must have offset `next_offset`.
 
-    Raises CorruptBatch at the first thing that is not a whole batch with the next offset. With `verify` each batch is
-    read whole and its checksum counted; without, only headers are looked at.
+    Raise CorruptBatch at the first bytes that are not a whole batch with the next offset. With `verify`, each batch is
+    read completely and its checksum verified; otherwise only headers are read.
     """
     chunk, chunk_at, size = b"", position, 0
     while position < end:
         at = position - chunk_at
         if len(chunk) - at < HEADER_BYTES:
             wanted = HEADER_BYTES if size >= _LARGE_BYTES and not verify else CHUNK_BYTES
-            chunk, chunk_at, at = file.read(min(wanted, end - position), position), position, 0
+            chunk, chunk_at, at = file.read(min(wanted, end - position), position=position), position, 0
         header = read_header(chunk, at)
         size = header.size_bytes
-        _check_place(header, position, end, next_offset)
+        _check_place(header, position=position, end=end, next_offset=next_offset)
         if verify:
             if len(chunk) - at < size:
-                chunk, chunk_at, at = file.read(max(size, min(CHUNK_BYTES, end - position)), position), position, 0
+                wanted = max(size, min(CHUNK_BYTES, end - position))
+                chunk, chunk_at, at = file.read(wanted, position=position), position, 0
             check(chunk, at, header)
         if header.last_offset_delta < 0:
-            raise CorruptBatch(f"the batch at byte {position} ends before it begins")
+            raise CorruptBatch(f"the batch at byte {position} has a negative last offset delta")
         yield position, header
         next_offset = header.next_offset
         position += size
 
 
-def read_batches(file: DiskFile, position: int, end: int, next_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Each batch from `position` to `end`, checked, with its bytes; raises CorruptBatch as `walk` does."""
+def read_batches(
+    file: DiskFile, *, position: int, end: int, next_offset: int
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield each batch from `position` to `end` with its bytes, verified. Raises CorruptBatch as `walk` does."""
     chunk, at = b"", 0
     while position < end:
         if len(chunk) - at < HEADER_BYTES:
-            chunk, at = file.read(min(CHUNK_BYTES, end - position), position), 0
+            chunk, at = file.read(min(CHUNK_BYTES, end - position), position=position), 0
         header = read_header(chunk, at)
         size = header.size_bytes
-        _check_place(header, position, end, next_offset)
+        _check_place(header, position=position, end=end, next_offset=next_offset)
         if len(chunk) - at < size:
-            chunk, at = file.read(min(max(size, CHUNK_BYTES), end - position), position), 0
+            chunk, at = file.read(min(max(size, CHUNK_BYTES), end - position), position=position), 0
         check(chunk, at, header)
         yield header, memoryview(chunk)[at : at + size]
         next_offset = header.next_offset
@@ -62,26 +65,26 @@ def read_batches(file: DiskFile, position: int, end: int, next_offset: int) -> I
         at += size
 
 
-def _check_place(header: BatchHeader, position: int, end: int, next_offset: int) -> None:
-    """CorruptBatch unless this can be the header of the batch that is due."""
+def _check_place(header: BatchHeader, *, position: int, end: int, next_offset: int) -> None:
+    """Raise CorruptBatch unless this can be the header of the next batch."""
     if header.base_offset != next_offset:
-        raise CorruptBatch(f"offset {header.base_offset} at byte {position}, where {next_offset} is due")
+        raise CorruptBatch(f"offset {header.base_offset} at byte {position}, expected {next_offset}")
     if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= end - position:
-        raise CorruptBatch(f"no batch at byte {position}, where offset {next_offset} is due")
+        raise CorruptBatch(f"no batch at byte {position}, expected offset {next_offset}")
 
 
-def find_later(file: DiskFile, position: int, end: int, offset: int) -> int | None:
-    """Where behind `position` a whole batch begins whose offset is greater than `offset`; None when there is none.
+def find_later(file: DiskFile, *, position: int, end: int, offset: int) -> int | None:
+    """The position after `position` of the first whole batch with an offset above `offset`; None if there is none.
 
-    Bytes that look like headers without being any are possible, and each costs a look at what they claim to be. When
-    too much has been looked at, the answer is the place of the last of them: rather a batch too many than one too few.
+    Bytes that only look like a header are verified too, with a checksum over the size that they claim. Above a limit of
+    verified bytes, the next match is returned unverified, because a false positive is safer than a missed batch.
     """
     left_bytes = _CHECKED_TIMES * (end - position)
     while position + HEADER_BYTES <= end:
-        chunk = file.read(min(CHUNK_BYTES, end - position), position)
+        chunk = file.read(min(CHUNK_BYTES, end - position), position=position)
         for match in _MAY_BE_HEADER.finditer(chunk):
             at = position + match.start()
-            data = file.read(HEADER_BYTES, at)
+            data = file.read(HEADER_BYTES, position=at)
             if len(data) < HEADER_BYTES:
                 break
             header = read_header(data)
@@ -97,7 +100,7 @@ def find_later(file: DiskFile, position: int, end: int, offset: int) -> int | No
 
 def _is_whole(file: DiskFile, position: int, header: BatchHeader) -> bool:
     try:
-        check(file.read(header.size_bytes, position), 0, header)
+        check(file.read(header.size_bytes, position=position), 0, header)
     except CorruptBatch:
         return False
     return True

@@ -1,19 +1,19 @@
-"""The sparse index of one segment, for offsets and times in one.
+"""Maps some offsets and times of one segment to file positions.
 
-An entry stands for a batch: its base offset, its position in the segment, and the largest time stamp of all batches of
-the segment *before* it. There is one entry about every `interval_bytes`, so a lookup ends a few kilobytes before what
-it looks for and a walk along the headers does the rest.
+Each entry describes a batch: its base offset, its position in the segment, and the largest timestamp of all batches
+*before* it. There is one entry per about `interval_bytes`. So a lookup ends a few kilobytes before its target, and a
+scan of the headers finds it.
 
-The file `<base offset>.index` is a sealed file (see `sealed_file`) whose payload is, little-endian: base offset (8),
+The file `<base offset>.index` is a sealed file (see `sealed_file`). Its payload is, little-endian: base offset (8),
 bytes of the segment it covers (8), number of entries (8), then all offsets, all positions, all times (8 each).
 
-It is written behind the data, in one piece and without a flush. A crash may leave none, an old one or half of one:
-nothing is lost by that, since every lookup is checked against the segment and a file that is missing, damaged or lying
-is made anew from the batch headers.
+The file is written after the data, in one write and without a flush. After a crash it may be missing, outdated or
+incomplete. No data is lost, because every lookup is verified against the segment. A missing, damaged or wrong file is
+rebuilt from the batch headers.
 
-Invariants: offsets and positions rise strictly, times never fall; the entries of `_head` lie before `start`, those of
-the tail at or after it. Entries are only ever added, by one thread; other threads may look things up meanwhile, which
-is why a tail entry becomes visible with its last part, the position.
+Invariants: offsets and positions strictly increase, and times never decrease. The entries of `_head` are before
+`start`, those of `_tail` at or after it. Entries are only added, and only by one thread. Other threads may read at the
+same time, so an entry of the tail becomes visible with its last part, the position.
 """
 
 import struct
@@ -22,6 +22,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
+from millstream.model.ids import Offset
 from millstream.storage import sealed_file
 
 KIND = b"MSTRMIX1"
@@ -29,9 +30,9 @@ _HEAD = struct.Struct("<qqq")
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch begins."""
+    """The offset and the file position of a batch."""
 
-    offset: int
+    offset: Offset
     position: int
 
 
@@ -46,11 +47,11 @@ def no_entries() -> IndexEntries:
 
 
 class SparseIndex:
-    """Entries from position `start` on, kept as batches are appended; those before it come from disk when asked for."""
+    """Index entries from position `start` on, added by appends. Earlier entries are loaded from disk on demand."""
 
     __slots__ = ("_head", "_tail", "base_offset", "due", "interval_bytes", "saved_bytes", "start")
 
-    def __init__(self, base_offset: int, start: int, interval_bytes: int) -> None:
+    def __init__(self, base_offset: Offset, *, start: int, interval_bytes: int) -> None:
         self.base_offset = base_offset
         self.start = start
         self.interval_bytes = interval_bytes
@@ -59,8 +60,8 @@ class SparseIndex:
         self._head: IndexEntries | None = no_entries() if start == 0 else None
         self._tail = no_entries()
 
-    def add(self, offset: int, position: int, time_before: int) -> None:
-        """Note the batch at `position`, which is at or after `due`."""
+    def add(self, offset: int, *, position: int, time_before: int) -> None:
+        """Add an entry for the batch at `position`, which is at or after `due`."""
         offsets, positions, times = self._tail
         assert position >= self.due, "entries are added in order"
         times.append(time_before)
@@ -76,41 +77,45 @@ class SparseIndex:
         return len(self._tail.positions) + (len(head.positions) if head else 0)
 
     def install(self, head: IndexEntries) -> None:
-        """Take what was read from disk for the part before `start`."""
+        """Install the entries before `start`, which were loaded or rebuilt."""
         assert not head.positions or head.positions[-1] < self.start, "the head ends where the tail begins"
         self._head = head
 
     def last_at_offset(self, offset: int) -> BatchPosition | None:
-        """The last entry whose batch begins at or before `offset`; None when the part before `start` must be loaded."""
-        return self._last(0, offset)
+        """The last entry at or before `offset`; None if the entries before `start` must be loaded first."""
+        return self._last(0, value=offset)
 
     def last_at_position(self, position: int) -> BatchPosition | None:
-        """The last entry at or before `position`; None as above."""
-        return self._last(1, position)
+        """The last entry at or before `position`; None as in `last_at_offset`."""
+        return self._last(1, value=position)
 
-    def _last(self, column: int, value: int) -> BatchPosition | None:
+    def _last(self, column: int, *, value: int) -> BatchPosition | None:
         tail, head = self._tail, self._head
         at = bisect_right(tail[column], value, 0, len(tail.positions)) - 1
         if at >= 0:
-            return BatchPosition(tail.offsets[at], tail.positions[at])
+            return BatchPosition(Offset(tail.offsets[at]), tail.positions[at])
         if head is None:
             return None
         at = bisect_right(head[column], value) - 1
-        return BatchPosition(head.offsets[at], head.positions[at]) if at >= 0 else BatchPosition(self.base_offset, 0)
+        if at < 0:
+            return BatchPosition(self.base_offset, 0)
+        return BatchPosition(Offset(head.offsets[at]), head.positions[at])
 
     def last_before_time(self, time: int) -> BatchPosition | None:
-        """The last entry before which no batch reaches `time`; None as above."""
+        """The last entry whose preceding batches are all older than `time`; None as in `last_at_offset`."""
         tail, head = self._tail, self._head
         at = bisect_left(tail.times, time, 0, len(tail.positions)) - 1
         if at >= 0:
-            return BatchPosition(tail.offsets[at], tail.positions[at])
+            return BatchPosition(Offset(tail.offsets[at]), tail.positions[at])
         if head is None:
             return None
         at = bisect_left(head.times, time) - 1
-        return BatchPosition(head.offsets[at], head.positions[at]) if at >= 0 else BatchPosition(self.base_offset, 0)
+        if at < 0:
+            return BatchPosition(self.base_offset, 0)
+        return BatchPosition(Offset(head.offsets[at]), head.positions[at])
 
     def encode(self, covered_bytes: int) -> bytes | None:
-        """The file's bytes for a segment of `covered_bytes`; None while the part before `start` is not known."""
+        """Encode the file for a segment of `covered_bytes`; None if the entries before `start` are not loaded."""
         head, tail = self._head, self._tail
         if head is None:
             return None
@@ -125,7 +130,7 @@ class SparseIndex:
 
 
 def decode(data: bytes, base_offset: int) -> tuple[IndexEntries, int] | None:
-    """What the file says, and how many bytes of the segment it speaks of; None when it cannot be believed."""
+    """Decode the file's entries and the number of bytes of the segment that it covers; None if it is invalid."""
     payload = sealed_file.unseal(KIND, data)
     if payload is None or len(payload) < _HEAD.size:
         return None
@@ -142,6 +147,6 @@ def decode(data: bytes, base_offset: int) -> tuple[IndexEntries, int] | None:
 
 
 def cut(entries: IndexEntries, position: int) -> IndexEntries:
-    """The entries before `position`."""
+    """Return the entries before `position`."""
     count = bisect_left(entries.positions, position)
     return IndexEntries(entries.offsets[:count], entries.positions[:count], entries.times[:count])

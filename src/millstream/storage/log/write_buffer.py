@@ -1,89 +1,50 @@
-"""Batches that wait to be written together: where every append is flushed before it counts, one write serves all those
-of a round.
+"""Buffers appended batches of one log so that one round of group commit writes them with a single system call.
 
-Invariant: what is gathered lies between the log's written_offset and its end_offset, without a gap. None of it was
-acknowledged, and readers see none of it. It is written before anything else is appended and before a round of group
-commit looks at the log. When the disk refuses, none of it counts: the log ends where it ended before, and whoever
-waits for it is told.
+Invariant: the buffered batches cover the log's written_offset..end_offset without a gap, and each producer has at most
+one. They are neither acknowledged nor visible to readers. The log writes them before it appends anything else and
+before a round flushes it. If that write fails, or the log is fenced, they are lost, and their writers get an error.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from msgspec import Struct
 
-from millstream.model.errors import MillstreamError
 from millstream.records.header import BatchHeader
 
-if TYPE_CHECKING:
-    from millstream.storage.log.log import Log
+BUFFERED_BYTES_MAX = 64 * 1024
+"""A larger batch is written at once: writing much later would block the event loop for too long."""
 
-GATHERED_BYTES_MAX = 64 * 1024
-"""More is written at once: it would hold the event loop for too long if it were left for later."""
+
+class BufferedRun(Struct, eq=False):
+    """All buffered batches, to be written with one call."""
+
+    data: bytes
+    headers: list[BatchHeader]
 
 
 class WriteBuffer:
-    """What one log has gathered."""
+    """The buffered batches of one log."""
 
-    __slots__ = ("_abandon", "_bytes_max", "_headers", "_log", "_size_bytes", "on_lost", "on_written", "parts")
+    __slots__ = ("_headers", "_parts", "producer_ids", "size_bytes")
 
-    def __init__(self, log: "Log", abandon: Callable[["Log", MillstreamError], None], bytes_max: int) -> None:
-        """With 0 for `bytes_max`, everything is written at once."""
-        self.parts: list[bytes] = []
-        self.on_written: Callable[[], None] | None = None
-        """Called when all that was gathered has been written."""
-        self.on_lost: Callable[[], None] | None = None
-        """Called when all that was gathered is gone."""
-        self._log = log
-        self._abandon = abandon
-        self._bytes_max = bytes_max
-        self._headers: list[tuple[int, BatchHeader]] = []
-        self._size_bytes = 0
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.producer_ids: set[int] = set()
+        """The producers of the buffered batches."""
+        self._parts: list[bytes] = []
+        self._headers: list[BatchHeader] = []
 
-    def add(self, batch: memoryview, header: BatchHeader) -> bool:
-        """Take a batch that is stamped with the log's end_offset; whether it was written at once.
+    def add(self, batch: memoryview, header: BatchHeader) -> None:
+        """Copy a batch that is stamped with the log's end offset into the buffer."""
+        self._headers.append(header)
+        self._parts.append(bytes(batch))
+        self.producer_ids.add(header.producer_id)
+        self.size_bytes += len(batch)
 
-        Whoever adds also asks for a commit, which sees to it that it is written. Raises KAFKA_STORAGE_ERROR as
-        `Log.append` does.
-        """
-        log = self._log
-        size = self._size_bytes + len(batch)
-        if size > self._bytes_max or size > log.settings.segment_bytes or not log.segments:
-            log.append(batch, ((0, header),))
-            return True
-        if log.broken is not None or log.quarantined is not None:
-            log.refuse()
-        self._headers.append((self._size_bytes, header))
-        self.parts.append(bytes(batch))
-        self._size_bytes = size
-        log.end_offset += header.last_offset_delta + 1
-        return False
-
-    def write(self) -> None:
-        """Write what has been gathered; raises KAFKA_STORAGE_ERROR when the disk refuses."""
-        if not self.parts:
-            return
-        data, headers = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts), self._headers
-        self._clear()
-        try:
-            self._log.append(data, headers)
-        except MillstreamError as error:
-            self._lose(error)
-            raise
-        if self.on_written is not None:
-            self.on_written()
-
-    def drop(self, error: MillstreamError) -> None:
-        """Forget what has been gathered, since the log takes nothing any more."""
-        if self.parts:
-            self._clear()
-            self._lose(error)
-
-    def _clear(self) -> None:
-        self.parts = []
-        self._headers = []
-        self._size_bytes = 0
-        self._log.end_offset = self._log.written_offset
-
-    def _lose(self, error: MillstreamError) -> None:
-        if self.on_lost is not None:
-            self.on_lost()
-        self._abandon(self._log, error)
+    def take(self, written_offset: int) -> BufferedRun:
+        """Remove and return all batches. They begin at the log's written offset."""
+        parts, headers = self._parts, self._headers
+        assert headers[0].base_offset == written_offset, "no gap"
+        run = BufferedRun(parts[0] if len(parts) == 1 else b"".join(parts), headers)
+        self._parts, self._headers = [], []
+        self.producer_ids.clear()
+        self.size_bytes = 0
+        return run

@@ -1,1 +1,1 @@
-"""Startup after a clean stop or a crash, and repair after a disk error."""
+"""Recovers logs at startup, after a clean stop or a crash, and repairs them after a disk error."""

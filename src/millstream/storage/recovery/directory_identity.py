@@ -1,12 +1,11 @@
-"""Which data directories belong together: each knows its own id and those of the others.
+"""Identifies the data directories of a broker: each stores its own id and the ids of the others.
 
 File `directory-id`, a sealed file (see `sealed_file`), payload: 16 bytes own id, then 16 bytes for every directory of
-the broker, itself included. When a disk was not mounted, its place is an empty directory without an id, while the
-others still name the id that is missing: the broker then refuses to start instead of beginning anew beside its own
-data.
+the broker, itself included. If a disk is not mounted, its path is an empty directory without an id, while the other
+directories list the missing id. Then the broker refuses to start, because it would begin anew beside its own data.
 
-New directories first get an id of their own; only when all have one are the others told. So a crash on the way never
-leaves an id named by others that does not exist.
+New directories first get their own id. Only then is the complete list written to all directories. So after a crash, no
+directory lists an id that does not exist.
 """
 
 from collections.abc import Sequence
@@ -28,18 +27,18 @@ class DirectoryIdentity(NamedTuple):
 
 
 def identify(disk: Disk, directories: Sequence[str], entropy: Entropy) -> list[UUID]:
-    """The id of each directory, given where there was none (blocking).
+    """Return the id of each directory; directories without an id get one (blocking).
 
-    Raises DATA_DIRECTORY_MISSING when one that belongs to these is not among them, or one belongs to others.
+    Raises DATA_DIRECTORY_MISSING if a directory of this broker is missing, or one belongs to another broker.
     """
     found = [_read(disk, directory) for directory in directories]
     present = {identity.own: directory for identity, directory in zip(found, directories, strict=True) if identity}
     if len(present) < sum(identity is not None for identity in found):
-        raise _missing("two data directories have the same id: one is a copy of the other")
+        raise _missing("two data directories have the same id, because one is a copy of the other; remove the copy")
     for identity, directory in zip(found, directories, strict=True):
         for member in sorted(identity.members if identity else ()):
             if member not in present:
-                raise _missing(f"{directory} belongs together with data directory {member}, which is not there")
+                raise _missing(f"{directory} belongs together with data directory {member}, which is missing; mount it")
     ids = []
     for identity, directory in zip(found, directories, strict=True):
         if identity is None:
@@ -68,7 +67,7 @@ def _read(disk: Disk, directory: str) -> DirectoryIdentity | None:
             "directory; choose another one"
         )
     if payload is None or len(payload) < 32 or len(payload) % 16:
-        raise _missing(f"{directory}/{FILE_NAME} is damaged, so whose directory this is cannot be told")
+        raise _missing(f"{directory}/{FILE_NAME} is damaged, so its broker is unknown; restore the file")
     ids = [UUID(bytes=payload[at : at + 16]) for at in range(0, len(payload), 16)]
     return DirectoryIdentity(ids[0], frozenset(ids[1:]))
 

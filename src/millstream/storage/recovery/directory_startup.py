@@ -1,8 +1,8 @@
-"""Starting on a data directory: what the checkpoint, the journals and the segments together say the logs are.
+"""Recovers all logs of a data directory from the checkpoint, the journals and the segments.
 
-First everything is read (after exchanges of segments that had been decided were done to their end), then everything is
-repaired, in workers and side by side. Only then is a new checkpoint written and are the old journals removed; a crash
-before that begins again from the same files and comes to the same end. After a clean close only the checkpoint is read.
+First, decided exchanges of segments are completed and everything is read. Then the logs are repaired by parallel
+workers. Only afterwards is a new checkpoint written and are the old journals removed. A crash before that repeats the
+recovery from the same files with the same result. After a clean close only the checkpoint is read.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from millstream.model.ids import Offset
 from millstream.model.names import PartitionKey
 from millstream.seams.workers import Workers
 from millstream.storage.cleaning import segment_exchange
@@ -29,36 +30,36 @@ from millstream.storage.sealed_file import UNFINISHED
 
 LOGS_AT_ONCE = 64
 SIDE_BY_SIDE = 8
-"""Slices that a few logs are cut into at least, so that several workers read them."""
+"""The minimum number of slices, so that several workers share even a few logs."""
 RETRY_AFTER_S = (0.1, 0.5, 2.0)
-"""A disk that refuses may be well in a moment. After the last of these a log is given up until the next start."""
+"""Delays before retries after a disk error. After the last one, a log stays quarantined until the next start."""
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class DirectoryContents(Struct):
-    """What a data directory holds, read but not touched."""
+    """The contents of a data directory before any change."""
 
     known: dict[PartitionKey, LogState]
     is_clean: bool
     is_trusted: bool
-    """False when the checkpoint is lost or cannot be read. No log is made before the first one is written."""
+    """False if the checkpoint is lost or damaged although there are logs. New logs require a new checkpoint."""
     keys: dict[PartitionKey, None]
     unfinished: list[str]
     deleted: list[str]
     first_journal: int
-    """The first journal that the checkpoint does not make needless; lower numbers must not be used again."""
+    """The first journal that the checkpoint still needs. Lower numbers must not be used again."""
     journals: list[int]
     entries: dict[PartitionKey, list[JournalEntry]]
     written: dict[PartitionKey, LogState]
-    """How far the process before had got in this boot, of logs whose ends are left to the kernel."""
+    """The written marks of the previous process in this boot, for logs whose flush is left to the kernel."""
     kept: list[PartitionKey]
-    """Logs for which entries had been put aside by an earlier start."""
+    """Logs whose journal entries an earlier start has saved."""
 
 
 def take_inventory(directory: DataDirectory) -> DirectoryContents:
-    """Read the checkpoint, the names and the journals (blocking). Raises OSError, DATA_DIRECTORY_MISSING."""
+    """Read the checkpoint, the names and the journals (blocking). Raise OSError or DATA_DIRECTORY_MISSING."""
     disk, path = directory.disk, directory.path
     names = disk.list(path)
     found = checkpoint.read(disk, path, directory.id)
@@ -82,8 +83,8 @@ def take_inventory(directory: DataDirectory) -> DirectoryContents:
     is_there = CHECKPOINT_NAME in names
     is_trusted = found is not None or not (is_there or keys)
     if not is_trusted:
-        why = "it is damaged" if is_there else "it is missing, though there are logs"
-        _logger.error("no checkpoint to go by: all logs are read", extra={"directory": path, "why": why})
+        reason = "it is damaged" if is_there else "it is missing, but there are logs"
+        _logger.error("checkpoint unusable, reading all logs", extra={"directory": path, "reason": reason})
     directory.has_checkpoint = found is not None
     return DirectoryContents(
         last.logs,
@@ -101,7 +102,7 @@ def take_inventory(directory: DataDirectory) -> DirectoryContents:
 
 
 async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> dict[PartitionKey, LogPlan]:
-    """Every log of the directory as it is after repair. Raises OSError when the directory itself cannot be read."""
+    """Recover every log of the directory. Raise OSError if the directory itself cannot be read."""
     inventory = await workers.run(partial(take_inventory, directory))
     gone = {key_of(name.removesuffix(DELETED_SUFFIX)) for name in inventory.deleted}
     keys = [*inventory.keys, *(key for key in inventory.known if key not in inventory.keys and key not in gone)]
@@ -121,7 +122,7 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
         _report(directory, key, plan)
         if plan.quarantined is not None:
             quarantined[key] = None
-            end = 0 if plan.is_trusted else UNKNOWN
+            end = Offset(0 if plan.is_trusted else UNKNOWN)
             directory.kept_states[key] = inventory.known.get(key) or LogState(key, end, end, ())
     await workers.run(partial(_tidy, directory, inventory, quarantined))
     directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]
@@ -133,7 +134,7 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
 async def _repair(
     directory: DataDirectory, inventory: DirectoryContents, workers: Workers, now_ms: int, keys: Sequence[PartitionKey]
 ) -> dict[PartitionKey, LogPlan]:
-    """Read the logs, then repair those that can be."""
+    """Read the logs, then repair those that are not quarantined."""
     plans = dict(await _in_slices(workers, keys, partial(_plan, directory, inventory, now_ms)))
     sound = [(key, plan) for key, plan in plans.items() if plan.quarantined is None]
     plans.update(await _in_slices(workers, sound, partial(_apply, directory)))
@@ -141,7 +142,7 @@ async def _repair(
 
 
 def as_known(state: LogState) -> LogPlan:
-    """A log of which the checkpoint is the whole truth."""
+    """Return the plan of a log that is exactly as in the checkpoint."""
     return LogPlan(state.start_offset, state.end_offset, list(state.segments))
 
 
@@ -150,7 +151,7 @@ def _plan(
 ) -> tuple[PartitionKey, LogPlan]:
     path = f"{directory.path}/{log_directory_name(key)}"
     if key not in inventory.keys:
-        return key, LogPlan(quarantined=f"{path} is missing, but the checkpoint knows of it")
+        return key, LogPlan(quarantined=f"{path} is missing, but the checkpoint lists it")
     try:
         exchanged = segment_exchange.finish(directory.disk, path)
         known, entries = inventory.known.get(key), inventory.entries.get(key, ())
@@ -169,7 +170,7 @@ def _plan(
         )
         plan.is_exchanged = exchanged is not None
     except OSError as error:
-        plan = _refused(f"{path} cannot be read: {error}", inventory.is_trusted)
+        plan = _failed(f"{path} cannot be read: {error}", inventory.is_trusted)
     return key, plan
 
 
@@ -179,12 +180,12 @@ def _apply(directory: DataDirectory, item: tuple[PartitionKey, LogPlan]) -> tupl
     try:
         log_recovery.apply(directory.disk, path, plan)
     except OSError as error:
-        plan = _refused(f"{path} cannot be repaired: {error}", plan.is_trusted)
+        plan = _failed(f"{path} cannot be repaired: {error}", plan.is_trusted)
     return key, plan
 
 
-def _refused(why: str, is_trusted: bool) -> LogPlan:
-    return LogPlan(quarantined=why, may_pass=True, is_trusted=is_trusted)
+def _failed(reason: str, is_trusted: bool) -> LogPlan:
+    return LogPlan(quarantined=reason, may_pass=True, is_trusted=is_trusted)
 
 
 async def _in_slices(
@@ -197,7 +198,7 @@ async def _in_slices(
 
 
 def _tidy(directory: DataDirectory, inventory: DirectoryContents, quarantined: Collection[PartitionKey]) -> None:
-    """Remove what is not needed any more, and put aside what the journals have of logs that could not be recovered."""
+    """Remove unneeded files, and save the journal entries of logs that could not be recovered."""
     disk = directory.disk
     for name in inventory.unfinished:
         disk.remove(f"{directory.path}/{name}")
@@ -210,20 +211,20 @@ def _tidy(directory: DataDirectory, inventory: DirectoryContents, quarantined: C
                 quarantined_entries.write(disk, f"{directory.path}/{log_directory_name(key)}", inventory.entries[key])
             except OSError:
                 directory.keeps_journals = True
-    remove_all(disk, [f"{directory.path}/{WRITTEN_NAME}"])  # Whoever noted it, under whatever policy.
+    remove_all(disk, [f"{directory.path}/{WRITTEN_NAME}"])  # Also if it was saved under another flush policy.
     checkpoint.begin(disk, directory.path)
-    disk.flush_directory(directory.path)  # The names of logs too: they may be younger than the last flush.
+    disk.flush_directory(directory.path)  # The names of log directories may be newer than the last flush.
 
 
 def _report(directory: DataDirectory, key: PartitionKey, plan: LogPlan) -> None:
     name = f"{directory.path}/{log_directory_name(key)}"
     if plan.quarantined is not None:
-        _logger.error("a partition is quarantined", extra={"log": name, "why": plan.quarantined})
+        _logger.error("partition quarantined", extra={"log": name, "reason": plan.quarantined})
     elif plan.cut is not None or plan.set_aside:
         _logger.warning(
-            "a torn tail was cut",
+            "log truncated at torn tail",
             extra={"log": name, "end_offset": plan.end_offset, "cut": plan.cut, "set_aside": plan.set_aside},
         )
     elif plan.writes:
         extra = {"log": name, "end_offset": plan.end_offset, "writes": len(plan.writes)}
-        _logger.info("a log was repaired from the journal", extra=extra)
+        _logger.info("log recovered from journal", extra=extra)

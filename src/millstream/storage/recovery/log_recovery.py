@@ -1,17 +1,17 @@
-"""What is really there of a log after a crash. First `plan_log` only reads; then `apply` repairs what was planned.
+"""Recovers one log after a crash: `plan_log` only reads, and `apply` then performs the planned repairs.
 
-From where the checkpoint ends, whole batches with the right checksum and the next offset are kept. Where the journal
-has bytes for a position, they are the truth whatever the file holds: they were acknowledged, while an unflushed part
-of the file may hold anything, even older batches. A segment ends where the next one begins. What lies behind the last
-whole batch is cut and kept aside in a `.cut` file.
+From the end of the checkpoint on, recovery keeps whole batches with a valid checksum and the next offset. Where the
+journal has bytes for a position, they replace those of the file: they were acknowledged, while an unflushed part of the
+file may contain anything, even older batches. A segment ends where the next one begins. Everything after the last whole
+batch is truncated and kept in a `.cut` file.
 
-A log is quarantined, and nothing of it touched, when what had been flushed is missing or too short, or when the journal
-has acknowledged batches behind a gap.
+A log is quarantined, and its files stay untouched, if flushed data is missing or too short, or if the journal has
+acknowledged batches after a gap.
 
-Without a checkpoint that can be read nobody knows what had been flushed, and so not either what had been acknowledged.
-Then a bad place is a torn end only where nothing speaks of a later one: no segment, no whole batch behind it, and no
-snapshot. Where something does, the log is quarantined: with a checkpoint, the same would be what a power loss leaves
-of writes that nobody was told about, and is cut.
+Without a readable checkpoint it is unknown what was flushed, and thus what was acknowledged. Then damage is treated as
+a torn tail only if there is no evidence of later data: no segment, no whole batch after it, and no snapshot. With such
+evidence the log is quarantined. With a checkpoint, the same damage is truncated, because only unacknowledged writes
+can be there after a power loss.
 """
 
 import errno
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from millstream.model.ids import Offset
 from millstream.model.names import NO_TOPIC_ID, PartitionKey
 from millstream.records.header import BatchHeader, CorruptBatch, each_batch
 from millstream.seams.disk import Disk, DiskFile
@@ -35,11 +36,11 @@ from millstream.storage.sealed_file import UNFINISHED
 
 CUT_SUFFIX = ".cut"
 _COPY_BYTES = 1024 * 1024
-_NOBODY = PartitionKey(NO_TOPIC_ID, 0)
+_NO_KEY = PartitionKey(NO_TOPIC_ID, 0)
 
 
 class RecoveredBatch(NamedTuple):
-    """A batch that belongs to the log; `patch` has its bytes when they come from the journal."""
+    """A batch that belongs to the log. `patch` has its bytes if they come from the journal."""
 
     position: int
     header: BatchHeader
@@ -47,43 +48,45 @@ class RecoveredBatch(NamedTuple):
 
 
 class LogPlan(Struct):
-    """What a log is, and what must be done to its files to make that so."""
+    """The recovered state of a log, and the changes to its files that produce it."""
 
-    start_offset: int = 0
-    end_offset: int = 0
+    start_offset: Offset = Offset(0)
+    end_offset: Offset = Offset(0)
     segments: list[SegmentState] = field(default_factory=list)
     writes: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """(segment's base offset, position, bytes) that the journal has and the file has not."""
+    """(segment's base offset, position, bytes) that are in the journal but not in the file."""
     cut: tuple[int, int] | None = None
-    """(segment's base offset, position) behind which the file holds rubbish."""
+    """(segment's base offset, position) after which the file contains garbage."""
     set_aside: list[str] = field(default_factory=list)
-    """Names of segments behind the end."""
+    """Names of segments after the end of the log."""
     unneeded: list[str] = field(default_factory=list)
-    """Names of leftovers that nobody misses."""
+    """Names of files that are no longer needed."""
     to_flush: list[tuple[int, int, int]] = field(default_factory=list)
-    """(segment's base offset, first position, last position) of what was found beyond what is known as flushed."""
+    """(segment's base offset, first position, last position) of recovered bytes that may not be flushed."""
     unflushed: dict[int, SegmentState] = field(default_factory=dict)
-    """By base offset, how far segments are flushed whose end is left to the kernel. Their names may not be, either."""
+    """Flushed states by base offset, of segments that the kernel flushes. Their names may be unflushed too."""
     quarantined: str | None = None
     may_pass: bool = False
-    """Quarantined because the disk refused, which another try may not meet."""
+    """True if the log is quarantined because of a disk error, which a retry may not hit."""
     is_trusted: bool = True
-    """Whether there was a checkpoint to go by."""
+    """True if there was a readable checkpoint."""
     is_exchanged: bool = False
-    """Whether segments were exchanged, which the last checkpoint may not know."""
+    """True if an exchange of segments was completed, which the last checkpoint may not contain."""
 
 
 def follow(
     file: DiskFile | None,
+    *,
     end: int,
     position: int,
     offset: int,
     patches: Sequence[JournalEntry],
     stop_offset: int | None,
 ) -> Iterator[RecoveredBatch]:
-    """Each batch from `position` on that continues the log at `offset`, until `stop_offset` or one that does not.
+    """Yield each batch from `position` on that continues the log at `offset`, up to `stop_offset`.
 
-    `patches` are what the journal has for this segment, by position.
+    It ends at the first batch that does not continue the log. `patches` are the journal's entries for this segment, by
+    position.
     """
     begins = [patch.position for patch in patches]
     while offset != stop_offset:
@@ -102,7 +105,7 @@ def follow(
         if file is None or position >= until:
             return
         try:
-            for at, header in walk(file, position, until, offset, verify=True):
+            for at, header in walk(file, position=position, end=until, next_offset=offset, verify=True):
                 yield RecoveredBatch(at, header, None)
                 position, offset = at + header.size_bytes, header.next_offset
                 if offset == stop_offset:
@@ -129,14 +132,14 @@ def plan_log(
     flushes: bool = True,
     written: Sequence[SegmentState] = (),
 ) -> LogPlan:
-    """Look at one log's directory; changes nothing. Raises OSError.
+    """Plan the recovery of one log without changing anything. Raise OSError.
 
-    `written_marks` is how far the process before got in this boot, see `written_marks`. Without `flushes` what is found
-    behind the flushed part is left to the kernel as it was before, unless the journal answers for any of the log.
+    `written` are the marks of the previous process in this boot, see `written_marks`. Without `flushes`, data after
+    the flushed part is left to the kernel as before, unless the journal has entries of the log.
 
-    With `trusted`, a log that the checkpoint does not know was made after it and begins at offset 0. Without, or where
-    an earlier start without one quarantined the log, there is nothing to go by: the log begins with its first segment.
-    So it is with a log that is older than the checkpoint and unknown to it: it was away, and was brought back.
+    With `trusted`, a log that the checkpoint does not contain was created after it and begins at offset 0. Otherwise
+    the log begins with its first segment. That also holds if an earlier start without a checkpoint quarantined the
+    log, or if the log is older than the checkpoint that lacks it, because its files were away and are back.
     """
     names = disk.list(path)
     bases = bases_of(names)
@@ -147,8 +150,8 @@ def plan_log(
     leftovers = [name for name in names if name.endswith((UNFINISHED, CLEANED_SUFFIX))]
     plan = LogPlan(unneeded=leftovers, is_trusted=trusted)
     if known is None:
-        start = bases[0] if bases and not trusted else 0
-        known = LogState(_NOBODY, start, start, ())
+        start = Offset(bases[0] if bases and not trusted else 0)
+        known = LogState(_NO_KEY, start, start, ())
     plan.start_offset, plan.end_offset = max(known.start_offset, _moved_start(disk, path, names)), known.end_offset
     first = known.segments[0].base_offset if known.segments else known.end_offset
     plan.unneeded += [segment_name(base) for base in bases if base < first]
@@ -160,7 +163,7 @@ def plan_log(
         if not flushes and not entries:
             _leave_to_kernel(plan, known.segments)
     if plan.quarantined is None and not trusted:
-        later = _sign_of_more(disk, path, names, plan)
+        later = _evidence_of_later_data(disk, path, names, plan)
         if later is not None:
             plan.quarantined = f"{path}: no whole batch at offset {plan.end_offset}, but there is {later}"
     return plan
@@ -169,7 +172,7 @@ def plan_log(
 def _reached(
     disk: Disk, path: str, known: LogState, written: Sequence[SegmentState], bases: Sequence[int]
 ) -> Sequence[SegmentState]:
-    """The segments as far as they were written; as far as they were flushed where the files do not bear that out."""
+    """The segments up to their written marks, or up to their flushed ends if the files do not match the marks."""
     reached = {state.base_offset: state for state in known.segments}
     for state in written:
         flushed = reached.get(state.base_offset)
@@ -194,29 +197,29 @@ def _leave_to_kernel(plan: LogPlan, flushed: Sequence[SegmentState]) -> None:
     plan.to_flush = []
 
 
-def _sign_of_more(disk: Disk, path: str, names: Sequence[str], plan: LogPlan) -> str | None:
-    """What says that the log went on behind the end that was found."""
+def _evidence_of_later_data(disk: Disk, path: str, names: Sequence[str], plan: LogPlan) -> str | None:
+    """Name a file or batch which proves that the log continued after the end that was found."""
     if plan.set_aside:
         return plan.set_aside[0]
     if plan.cut is not None:
         base, position = plan.cut
         file = disk.open(f"{path}/{segment_name(base)}")
-        found = find_later(file, position, file.size(), plan.end_offset)
+        found = find_later(file, position=position, end=file.size(), offset=plan.end_offset)
         file.close()
         if found is not None:
             return f"a later one at byte {found} of {segment_name(base)}"
     offset, name = _last_snapshot(disk, path, names)
-    return f"{name}, which was made at offset {offset}" if offset > plan.end_offset else None
+    return f"{name}, which was saved at offset {offset}" if offset > plan.end_offset else None
 
 
-def _moved_start(disk: Disk, path: str, names: Sequence[str]) -> int:
-    """Where the log was told to start, which the checkpoint may not know; see `snapshot.START`."""
+def _moved_start(disk: Disk, path: str, names: Sequence[str]) -> Offset:
+    """The log start that a deletion of records saved, which the checkpoint may lack; see `snapshot.START`."""
     found = snapshot.load(disk, path, snapshot.START) if snapshot.START + snapshot.SUFFIX in names else None
-    return found[0] if found is not None else 0
+    return Offset(found[0] if found is not None else 0)
 
 
 def _last_snapshot(disk: Disk, path: str, names: Sequence[str]) -> tuple[int, str]:
-    """Offset and name of the snapshot that speaks of the greatest offset; (-1, "") without any."""
+    """Offset and name of the snapshot with the greatest offset, or (-1, "") if there is none."""
     last = (-1, "")
     for name in names:
         if name.endswith(snapshot.SUFFIX):
@@ -242,7 +245,7 @@ def _missing(disk: Disk, path: str, states: Sequence[SegmentState], bases: Seque
 
 
 class _Walk:
-    """Goes from where the checkpoint ends to where the log ends."""
+    """Scans a log from the end of the checkpoint to the end of the log."""
 
     def __init__(
         self, disk: Disk, path: str, bases: list[int], entries: Sequence[JournalEntry], now_ms: int, plan: LogPlan
@@ -258,7 +261,7 @@ class _Walk:
         for patches in self._patches.values():
             patches.sort(key=lambda patch: patch.position)
 
-    def run(self, states: list[SegmentState], first: int) -> None:
+    def run(self, states: list[SegmentState], first: Offset) -> None:
         plan = self._plan
         state = self._first(states, first)
         while state is not None:
@@ -283,8 +286,8 @@ class _Walk:
             plan.segments, plan.writes, plan.to_flush, plan.cut = [], [], [], None
             plan.end_offset = plan.start_offset
 
-    def _first(self, states: list[SegmentState], first: int) -> SegmentState | None:
-        """The first segment not known to be flushed up to the next one; those before it are taken as they are."""
+    def _first(self, states: list[SegmentState], first: Offset) -> SegmentState | None:
+        """The first segment that may not be completely flushed. The segments before it are taken over unchanged."""
         for number, state in enumerate(states):
             is_last = number == len(states) - 1
             if is_last or state.next_offset != states[number + 1].base_offset:
@@ -292,7 +295,7 @@ class _Walk:
             self._plan.segments.append(state)
         return self._unknown(first) if first in self._bases or self._begins_in_journal(first) else None
 
-    def _unknown(self, base_offset: int) -> SegmentState:
+    def _unknown(self, base_offset: Offset) -> SegmentState:
         return SegmentState(base_offset, base_offset, 0, NO_TIME, base_offset, self._now_ms)
 
     def _following(self, state: SegmentState) -> int | None:
@@ -303,16 +306,21 @@ class _Walk:
         return any(patch.position == 0 for patch in self._patches.get(base_offset, ()))
 
     def _segment(self, state: SegmentState) -> SegmentState:
-        """The segment as it will be; notes in the plan what that takes."""
+        """Recover one segment, and add the necessary changes to the plan."""
         plan, base = self._plan, state.base_offset
         file = self._disk.open(f"{self._path}/{segment_name(base)}") if base in self._bases else None
         size = file.size() if file else 0
-        position, offset = state.size_bytes, state.next_offset
-        max_timestamp, max_offset = state.max_timestamp, state.max_timestamp_offset
+        offset: int = state.next_offset
+        max_offset: int = state.max_timestamp_offset
+        position, max_timestamp = state.size_bytes, state.max_timestamp
         following = self._following(state)
-        for found in follow(file, size, position, offset, self._patches.get(base, ()), following):
+        for found in follow(
+            file, end=size, position=position, offset=offset, patches=self._patches.get(base, ()), stop_offset=following
+        ):
             header = found.header
-            if found.patch is not None and (file is None or file.read(len(found.patch), found.position) != found.patch):
+            if found.patch is not None and (
+                file is None or file.read(len(found.patch), position=found.position) != found.patch
+            ):
                 plan.writes.append((base, found.position, found.patch))
             position, offset = found.position + header.size_bytes, header.next_offset
             if header.max_timestamp > max_timestamp and header.record_count:
@@ -323,16 +331,17 @@ class _Walk:
             plan.cut = (base, position)
         if file is not None:
             file.close()
-        return SegmentState(base, offset, position, max_timestamp, max_offset, state.created_ms)
+        return SegmentState(base, Offset(offset), position, max_timestamp, Offset(max_offset), state.created_ms)
 
 
 def apply(disk: Disk, path: str, plan: LogPlan) -> None:
-    """Do what was planned and flush it (blocking). May be repeated after a crash. Raises OSError.
+    """Perform the planned changes and flush them (blocking). It may be repeated after a crash. Raise OSError.
 
-    The names are flushed even where nothing is to be done: the process that ended may have made or renamed files and
-    not come to flushing that. Only of segments that are left to the kernel the names are too.
+    The names are flushed even without changes, because the ended process may have created or renamed files without
+    flushing the directory. If the plan leaves the flush of segments to the kernel, and neither cuts, renames nor
+    removes a file, nothing is flushed.
     """
-    assert plan.quarantined is None, "nothing of a quarantined log is touched"
+    assert plan.quarantined is None, "the files of a quarantined log stay untouched"
     if plan.unflushed and not (plan.cut or plan.set_aside or plan.unneeded):
         return
     for base, position, data in plan.writes:
@@ -340,9 +349,10 @@ def apply(disk: Disk, path: str, plan: LogPlan) -> None:
         file.write(data, position)
         file.close()
     if plan.cut is not None:
-        _cut(disk, path, *plan.cut)
+        base, position = plan.cut
+        _cut(disk, path, base=base, position=position)
     for base, first, last in plan.to_flush:
-        _flush_again(disk, f"{path}/{segment_name(base)}", first, last)
+        _flush_again(disk, f"{path}/{segment_name(base)}", first=first, last=last)
     for name in plan.set_aside:
         disk.rename(f"{path}/{name}", f"{path}/{name}{CUT_SUFFIX}")
     for name in plan.unneeded:
@@ -350,21 +360,21 @@ def apply(disk: Disk, path: str, plan: LogPlan) -> None:
     disk.flush_directory(path)
 
 
-def _flush_again(disk: Disk, path: str, first: int, last: int) -> None:
-    """Make durable what was found there.
+def _flush_again(disk: Disk, path: str, *, first: int, last: int) -> None:
+    """Make recovered bytes durable.
 
-    A flush alone would not do: when one failed before the process ended, the kernel may hold these bytes as clean
-    although they never reached the disk. Written once more, they are dirty again.
+    A flush alone is not enough. If a flush failed before the process ended, the kernel may consider these bytes clean
+    although they never reached the disk. Writing them again makes them dirty.
     """
     file = disk.open(path, create=True)
     for position in range(first, last, _COPY_BYTES):
-        file.write(file.read(min(_COPY_BYTES, last - position), position), position)
+        file.write(file.read(min(_COPY_BYTES, last - position), position=position), position)
     file.flush()
     file.close()
 
 
-def _cut(disk: Disk, path: str, base: int, position: int) -> None:
-    """End the segment at `position`; what was behind is kept in a file of its own, if the disk has room for it."""
+def _cut(disk: Disk, path: str, *, base: int, position: int) -> None:
+    """Truncate the segment at `position`. The removed bytes are kept in a separate file if the disk has room."""
     file = disk.open(f"{path}/{segment_name(base)}")
     try:
         _keep(disk, file, f"{path}/{base:020d}-{position}{CUT_SUFFIX}", position)
@@ -377,10 +387,10 @@ def _cut(disk: Disk, path: str, base: int, position: int) -> None:
 
 
 def _keep(disk: Disk, file: DiskFile, path: str, position: int) -> None:
-    """Copy what is behind `position`; nothing when all of it is zeros."""
+    """Copy the bytes after `position` to another file, unless all are zeros."""
     kept: DiskFile | None = None
     for at in range(position, file.size(), _COPY_BYTES):
-        data = file.read(_COPY_BYTES, at)
+        data = file.read(_COPY_BYTES, position=at)
         if kept is None and data.strip(b"\0"):
             kept = disk.open(path, create=True)
             kept.truncate(0)

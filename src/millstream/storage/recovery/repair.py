@@ -1,19 +1,20 @@
-"""Making a log whole again after the disk refused a write or a flush, while the broker runs.
+"""Repairs a log after a failed write or flush, while the broker runs.
 
-After a failed write, rubbish may lie behind the known end: the file is cut back to it and flushed.
+After a failed write, garbage may follow the known end: the file is truncated to that end and flushed.
 
-After a failed flush, nobody knows what of the file is on stable storage, and a second flush proves nothing: the kernel
-may have dropped the dirty pages. So the unflushed part is read back, checked batch by batch, helped out with what the
-journal has of it, and written into a new file, which is flushed before its name replaces or follows the old one:
-  - a segment of which nothing had been flushed is replaced by its copy, under the same name;
-  - of another, the flushed part stays, and the rest becomes a segment of its own.
-A crash on the way leaves a `.new` file, which recovery removes, or the copy beside the old segment, which recovery
-reads only up to where the copy begins.
+After a failed flush, it is unknown which bytes are on stable storage. A second flush proves nothing, because the kernel
+may have dropped the dirty pages. So the unflushed part is read back, verified batch by batch, and completed from the
+journal. It is written to a new file, which is flushed before its name replaces or follows the old one:
+  - A segment without any flushed bytes is replaced by its copy, under the same name.
+  - Of any other segment the flushed part stays, and the rest becomes a new segment.
+A crash leaves a `.new` file, which recovery removes, or the copy beside the old segment. Then recovery reads the old
+segment only up to the begin of the copy.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from millstream.model.ids import Offset
 from millstream.seams.disk import Disk, DiskFile
 from millstream.storage.flush.journal import JournalEntry
 from millstream.storage.log.segment import NO_TIME, Segment, SegmentState, segment_name
@@ -27,7 +28,7 @@ class Rebuilt(NamedTuple):
     """The segments that now make up the log, all flushed."""
 
     segments: list[SegmentState]
-    end_offset: int
+    end_offset: Offset
 
 
 class DataLossError(Exception):
@@ -35,18 +36,17 @@ class DataLossError(Exception):
 
 
 def cut_back(segment: Segment) -> None:
-    """Drop what a failed write left behind the segment's end (blocking); raises OSError."""
+    """Remove what a failed write left after the segment's end (blocking). Raise OSError."""
     segment.open().truncate(segment.size_bytes)
     segment.flush()
 
 
 def rebuild(
-    disk: Disk, path: str, segments: Sequence[Segment], entries: Sequence[JournalEntry], durable_offset: int
+    disk: Disk, path: str, segments: Sequence[Segment], entries: Sequence[JournalEntry], flushed_offset: int
 ) -> Rebuilt:
-    """Rewrite the unflushed parts of a log into new files (blocking); raises OSError, and may then be repeated.
+    """Rewrite the unflushed parts of a log into new files (blocking). Raise OSError; then it may be repeated.
 
-    Raises DataLossError, and leaves the files as they are, when something before `durable_offset` is no longer to be
-    had.
+    Raise DataLossError if some data before `flushed_offset` cannot be read back; then the files stay unchanged.
     """
     states: list[SegmentState] = []
     end_offset = segments[0].base_offset
@@ -62,7 +62,7 @@ def rebuild(
                 states.append(segment.state())
             continue
         patches = sorted((e for e in entries if e.segment_base == segment.base_offset), key=lambda e: e.position)
-        state = _copy_rest(disk, path, segment, patches, durable_offset)
+        state = _copy_rest(disk, path, segment, patches, flushed_offset)
         states.append(state)
         end_offset = state.next_offset
         if end_offset != end.offset:
@@ -77,20 +77,27 @@ def rebuild(
 
 
 def _copy_rest(
-    disk: Disk, path: str, segment: Segment, patches: Sequence[JournalEntry], durable_offset: int
+    disk: Disk, path: str, segment: Segment, patches: Sequence[JournalEntry], flushed_offset: int
 ) -> SegmentState:
-    """Write what follows the flushed part of `segment` to a file of its own, as far as it is whole."""
-    offset, position = segment.flushed.offset, segment.flushed.position
-    target = f"{path}/{segment_name(offset)}"
+    """Write the unflushed part of `segment` to a new file, as far as it is intact."""
+    base, position = segment.flushed.offset, segment.flushed.position
+    target = f"{path}/{segment_name(base)}"
     source = disk.open(segment.path)
     copy = disk.open(target + UNFINISHED, create=True)
     copy.truncate(0)
-    written, time, time_offset, base = 0, NO_TIME, offset, offset
-    waiting: list[bytes] = []
-    waiting_bytes = 0
-    for found in follow(source, segment.size_bytes, position, offset, patches, segment.next_offset):
+    written, time = 0, NO_TIME
+    offset, time_offset = int(base), int(base)
+    waiting, waiting_bytes = list[bytes](), 0
+    for found in follow(
+        source,
+        end=segment.size_bytes,
+        position=position,
+        offset=offset,
+        patches=patches,
+        stop_offset=segment.next_offset,
+    ):
         header = found.header
-        data = found.patch if found.patch is not None else source.read(header.size_bytes, found.position)
+        data = found.patch if found.patch is not None else source.read(header.size_bytes, position=found.position)
         waiting.append(data)
         waiting_bytes += len(data)
         offset = header.next_offset
@@ -99,9 +106,9 @@ def _copy_rest(
         if waiting_bytes >= _COPY_BYTES:
             written = _write(copy, waiting, written)
             waiting, waiting_bytes = [], 0
-    if offset < min(durable_offset, segment.next_offset):
+    if offset < min(flushed_offset, segment.next_offset):
         raise DataLossError(
-            f"{segment.path}: acknowledged up to offset {durable_offset}, but after a failed flush only {offset} can "
+            f"{segment.path}: acknowledged up to offset {flushed_offset}, but after a failed flush only {offset} can "
             "be read back"
         )
     written = _write(copy, waiting, written)
@@ -109,7 +116,7 @@ def _copy_rest(
     copy.close()
     source.close()
     disk.rename(target + UNFINISHED, target)
-    return SegmentState(base, offset, written, time, time_offset, segment.created_ms)
+    return SegmentState(base, Offset(offset), written, time, Offset(time_offset), segment.created_ms)
 
 
 def _write(file: DiskFile, parts: Sequence[bytes], position: int) -> int:

@@ -1,1 +1,1 @@
-"""Local clusters: further brokers on this machine, started on request as children of one supervisor."""
+"""Manages local clusters: further brokers on this machine, which run as children of one supervisor."""

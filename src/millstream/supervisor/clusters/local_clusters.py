@@ -1,7 +1,7 @@
-"""All clusters of one supervisor: made, listed, started, stopped and deleted by a call, and remembered.
+"""Creates, lists, starts, stops and deletes the local clusters of one supervisor, and stores them on disk.
 
-Invariants: a cluster is told of only when every broker of it has been up and the disk knows it; one that could not be
-made leaves no process and no file; a name has at most one change under way.
+Guarantees: a cluster is reported only after each of its brokers was ready and the cluster was stored durably. A failed
+creation leaves no process and no file. At most one change per cluster name runs at a time.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ DIRECTORY = "clusters"
 
 
 class _Cluster:
-    """One cluster that was made."""
+    """One created cluster with its brokers."""
 
     def __init__(self, remembered: StoredCluster, brokers: Sequence[ManagedBroker]) -> None:
         self.asked = remembered.asked
@@ -52,7 +52,7 @@ class _Cluster:
 
 
 class LocalClusters:
-    """The clusters below `data`, whose brokers are set as `like` is. `changed` is called when there are others."""
+    """The clusters in `data`. Their brokers inherit the settings `like`. `changed` is called after each change."""
 
     def __init__(self, data: Path, like: BrokerSettings, workers: Workers, changed: Callable[[], None]) -> None:
         self._files = ClusterFiles(data / DIRECTORY)
@@ -61,19 +61,19 @@ class LocalClusters:
         self._changed = changed
         self._clusters: dict[str, _Cluster] = {}
         self._busy: dict[str, int] = {}
-        """Names with a change under way, and how many brokers that may bring."""
+        """Names of clusters with a running change, and the number of brokers that the change may add."""
 
     def facts(self) -> tuple[ClusterFacts, ...]:
         return tuple(cluster.facts() for _, cluster in sorted(self._clusters.items()))
 
     async def open(self) -> None:
-        """Start the clusters that were made before, without waiting; what cannot be read is told in the log."""
+        """Starts the stored clusters without waiting until they are ready. Logs those that cannot be read."""
         for remembered in await self._workers.run(self._files.read):
             try:
                 places = await self._workers.run(partial(self._files.places, remembered.asked))
             except MillstreamError as problem:
-                told = {"cluster": remembered.asked.name, "why": problem.detail}
-                log.error("a cluster is not started", extra=told)
+                fields = {"cluster": remembered.asked.name, "error": problem.detail}
+                log.error("cluster not started", extra=fields)
                 continue
             cluster = self._clusters[remembered.asked.name] = self._assembled(remembered, places)
             if not cluster.is_stopped:
@@ -82,36 +82,36 @@ class LocalClusters:
         self._changed()
 
     async def close(self) -> None:
-        """Stop every broker; what runs is remembered as such."""
+        """Stops every broker. Clusters that were running stay stored as running."""
         await _all(broker.stop() for cluster in self._clusters.values() for broker in cluster.brokers)
 
     async def create(self, new: NewCluster) -> ClusterFacts:
-        """Make a cluster, and come back when all of its brokers serve.
+        """Creates a cluster and returns when all of its brokers are ready.
 
-        Raises INVALID_CLUSTER, CLUSTER_EXISTS, or CLUSTER_NOT_STARTED when a broker does not come up or the disk
-        refuses; then nothing of it is left.
+        Raises INVALID_CLUSTER, CLUSTER_EXISTS, or CLUSTER_NOT_STARTED if a broker does not start or the disk fails.
+        After a failure nothing of the cluster is left.
         """
         count = sum(len(cluster.brokers) for cluster in self._clusters.values()) + sum(self._busy.values())
         check(new, count)
         if new.name in self._clusters:
-            raise MillstreamError(ErrorCode.CLUSTER_EXISTS, f"there is a cluster {new.name!r} already")
+            raise MillstreamError(ErrorCode.CLUSTER_EXISTS, f"the cluster {new.name!r} already exists")
         with self._change(new.name, new.brokers):
             try:
                 cluster = await self._make(new)
             except OSError as problem:
-                detail = f"the cluster {new.name!r} cannot be made: {problem}"
+                detail = f"cannot create the cluster {new.name!r}: {problem}"
                 raise MillstreamError(ErrorCode.CLUSTER_NOT_STARTED, detail) from problem
         self._clusters[new.name] = cluster
-        log.info("a cluster was made", extra={"cluster": new.name, "brokers": new.brokers})
+        log.info("cluster created", extra={"cluster": new.name, "brokers": new.brokers})
         self._changed()
         return cluster.facts()
 
     async def start(self, name: str) -> ClusterFacts:
-        """Start a cluster that was stopped, and come back when its brokers serve; does nothing where it runs.
+        """Starts a stopped cluster and returns when its brokers are ready. Does nothing if it is running.
 
-        Raises UNKNOWN_CLUSTER, or CLUSTER_NOT_STARTED; then it is stopped as before.
+        Raises UNKNOWN_CLUSTER, or CLUSTER_NOT_STARTED, after which the cluster is still stopped.
         """
-        cluster = self._known(name)
+        cluster = self._existing(name)
         with self._change(name):
             if cluster.is_stopped:
                 try:
@@ -124,8 +124,8 @@ class LocalClusters:
         return cluster.facts()
 
     async def stop(self, name: str) -> ClusterFacts:
-        """Stop a cluster's brokers, until it is started by name. Raises UNKNOWN_CLUSTER."""
-        cluster = self._known(name)
+        """Stops a cluster's brokers until it is started by name. Raises UNKNOWN_CLUSTER."""
+        cluster = self._existing(name)
         with self._change(name):
             cluster.is_stopped = True
             await _all(broker.stop() for broker in cluster.brokers)
@@ -133,8 +133,8 @@ class LocalClusters:
         return cluster.facts()
 
     async def delete(self, name: str) -> ClusterFacts:
-        """Stop a cluster and remove it with all its data. Raises UNKNOWN_CLUSTER, or OSError when the disk refuses."""
-        cluster = self._known(name)
+        """Stops a cluster and deletes all its data. Raises UNKNOWN_CLUSTER, or OSError if the disk fails."""
+        cluster = self._existing(name)
         with self._change(name):
             cluster.is_stopped = True
             await _all(broker.stop() for broker in cluster.brokers)
@@ -151,7 +151,7 @@ class LocalClusters:
             await _all(broker.first_start(START_LIMIT_S) for broker in cluster.brokers)
             await self._workers.run(partial(self._files.remember, cluster.remembered()))
         except BaseException:
-            # Nobody was told of it, so nothing in it is worth a clean end.
+            # No client knows the cluster yet, so its brokers have no data to protect and are killed.
             await _all(broker.stop(0.0) for broker in cluster.brokers)
             await self._workers.run(partial(self._files.forget, new))
             raise
@@ -166,18 +166,18 @@ class LocalClusters:
         brokers = [ManagedBroker(remembered.asked, number, *row, self._like, self._changed) for number, row in rows]
         return _Cluster(remembered, brokers)
 
-    def _known(self, name: str) -> _Cluster:
+    def _existing(self, name: str) -> _Cluster:
         if name not in self._clusters:
             known = ", ".join(sorted(self._clusters)) or "none"
             raise MillstreamError(
-                ErrorCode.UNKNOWN_CLUSTER, f"there is no cluster {name[:80]!r} here; there are: {known}"
+                ErrorCode.UNKNOWN_CLUSTER, f"there is no cluster {name[:80]!r}; existing clusters: {known}"
             )
         return self._clusters[name]
 
     @contextmanager
     def _change(self, name: str, brokers: int = 0) -> Iterator[None]:
         if name in self._busy:
-            raise MillstreamError(ErrorCode.CLUSTER_EXISTS, f"the cluster {name!r} is being changed; ask again later")
+            raise MillstreamError(ErrorCode.CLUSTER_EXISTS, f"the cluster {name!r} is being changed; retry later")
         self._busy[name] = brokers
         try:
             yield
@@ -186,7 +186,7 @@ class LocalClusters:
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of these to their end; then raise the first failure."""
+    """Runs all coroutines until they end, then raises the first failure."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

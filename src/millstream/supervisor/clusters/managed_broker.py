@@ -1,4 +1,4 @@
-"""One broker of a cluster as a process: its port, its output, whether it is up."""
+"""Runs one broker of a local cluster as a process, and tracks its port, its output and its readiness."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ _READY = re.compile(rb"is ready on (\S+):(\d+) ")
 
 
 class ManagedBroker:
-    """Started with any free port the first time, and with the one it had then at every later start."""
+    """A broker process. It takes any free port at the first start, and the same port at every later start."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class ManagedBroker:
     ) -> None:
         self._settings = _settings_of(cluster, node_id, place, like)
         self._label = _label(cluster.name, node_id, like.log_format)
-        self._said: deque[str] = deque(maxlen=_LINES_KEPT)
-        self._up: asyncio.Future[None] | None = None
+        self._last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._ready: asyncio.Future[None] | None = None
         self._is_up = False
         self._problem = ""
         self._port = port
@@ -50,8 +50,8 @@ class ManagedBroker:
             name,
             self._command,
             _environment(),
-            on_output=self._hear,
-            on_error=self._pass_on,
+            on_output=self._on_output_line,
+            on_error=self._on_log_line,
             on_end=self._ended,
         )
 
@@ -64,19 +64,19 @@ class ManagedBroker:
         return BrokerFacts(self._settings.node_id, host, self._port, self._is_up, self._problem)
 
     def start(self) -> None:
-        """Start it, and keep it running; `first_start` also waits."""
+        """Starts the broker and keeps it running, without waiting until it is ready (see `first_start`)."""
         self._child.start()
 
     async def first_start(self, limit_s: float) -> None:
-        """Start it, and come back when it serves. CLUSTER_NOT_STARTED, saying why, when it does not."""
-        self._up = asyncio.get_running_loop().create_future()
+        """Starts the broker and returns when it is ready. Raises CLUSTER_NOT_STARTED with the reason if it fails."""
+        self._ready = asyncio.get_running_loop().create_future()
         self._child.start()
         try:
-            await asyncio.wait_for(self._up, limit_s)
+            await asyncio.wait_for(self._ready, limit_s)
         except TimeoutError:
             raise self._failure(f"was not ready after {limit_s:g} s") from None
         finally:
-            self._up = None
+            self._ready = None
 
     async def stop(self, limit_s: float = STOP_LIMIT_S) -> None:
         await self._child.stop(limit_s)
@@ -86,41 +86,43 @@ class ManagedBroker:
         settings = msgspec.structs.replace(self._settings, kafka_port=self._port)
         return millstream_command("serve", *TABLE.as_flags(settings))
 
-    def _hear(self, line: bytes) -> None:
+    def _on_output_line(self, line: bytes) -> None:
         ready = _READY.search(line)
         if ready is None:
             return
         self._port, self._is_up, self._problem = int(ready[2]), True, ""
         self._changed()
-        if self._up is not None and not self._up.done():
-            self._up.set_result(None)
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(None)
 
-    def _pass_on(self, line: bytes) -> None:
-        """Its log goes into ours, with whose it is."""
-        self._said.append(line.decode(errors="replace").strip())
+    def _on_log_line(self, line: bytes) -> None:
+        """Copies a line of the broker's log to this process's log, with a label of the broker."""
+        self._last_lines.append(line.decode(errors="replace").strip())
         is_row = self._label.startswith("{") and line.startswith(b"{")
         try:
             sys.stderr.write(self._label + line[is_row:].decode(errors="replace"))
             sys.stderr.flush()
         except OSError:
-            pass  # Nobody reads it; that is no reason not to serve.
+            pass  # The broker can serve without a reader of its log.
 
     def _ended(self, code: int) -> None:
-        failure = self._failure(f"ended with {code}")
-        self._said.clear()
+        failure = self._failure(f"exited with code {code}")
+        self._last_lines.clear()
         self._is_up, self._problem = False, failure.detail
         self._changed()
-        if self._up is not None and not self._up.done():
-            self._up.set_exception(failure)
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_exception(failure)
 
     def _failure(self, how: str) -> MillstreamError:
-        said = "; ".join(line for line in self._said if line.startswith("millstream:")) or " ".join([*self._said][-1:])
+        said = "; ".join(line for line in self._last_lines if line.startswith("millstream:")) or " ".join(
+            [*self._last_lines][-1:]
+        )
         detail = f"{self._child.name} {how}" + (f": {said.removeprefix('millstream: ')}" if said else "")
         return MillstreamError(ErrorCode.CLUSTER_NOT_STARTED, detail)
 
 
 def _settings_of(cluster: NewCluster, node_id: int, place: Path, like: BrokerSettings) -> BrokerSettings:
-    """What the supervising broker was told, but for what is a broker's own, and what the cluster was asked to have."""
+    """Returns the settings `like`, with the broker's own data directory, id and ports, and the cluster's settings."""
     said = {
         "default_partitions": cluster.partitions,
         "retention_ms": cluster.retention_ms,
@@ -139,7 +141,7 @@ def _settings_of(cluster: NewCluster, node_id: int, place: Path, like: BrokerSet
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without settings: what we were told reaches it by flags."""
+    """Returns this process's environment without settings, because the broker receives its settings as flags."""
     ours = environment_of_child()
     return {name: ours[name] for name in ours if not name.startswith(ENVIRONMENT_PREFIX) or name == PARENT_VARIABLE}
 

@@ -1,9 +1,9 @@
-"""What is remembered of clusters, so that the next `millstream serve` starts them again.
+"""Stores the local clusters, so that the next `millstream serve` starts them again.
 
-On disk: `<data>/clusters/<name>/cluster.json` beside the brokers' own data directories, replaced whole by a rename. It
-is there, as `making`, before anything else of the cluster is, and says `made` once every broker has been up. So a crash
-in between leaves a cluster that nobody was told of: it is removed at the next start, and only then is.
-Directories without that file are not ours and are left alone.
+On disk: `<data>/clusters/<name>/cluster.json` beside the brokers' data directories, replaced as a whole by a rename.
+The file is written, with `is_made` false, before anything else of the cluster. It is rewritten with `is_made` true once
+each broker was ready. A crash in between leaves an unfinished cluster that no client knows; only such clusters are
+removed at the next start. Directories without this file do not belong to Millstream and are not touched.
 """
 
 import logging
@@ -24,7 +24,7 @@ _FORMAT = 1
 
 
 class StoredCluster(Struct, frozen=True, kw_only=True):
-    """One cluster; `ports` are those that its brokers had when they were last up."""
+    """One cluster on disk. `ports` are the ports of its brokers when they last ran."""
 
     asked: NewCluster
     ports: tuple[int, ...]
@@ -34,39 +34,41 @@ class StoredCluster(Struct, frozen=True, kw_only=True):
 
 
 class ClusterFiles:
-    """The directory of all clusters. Every call does disk work, and raises OSError when the disk refuses."""
+    """The directory of all clusters. Every call blocks on the disk, and raises OSError if the disk fails."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def check(self, asked: NewCluster) -> Sequence[Path]:
-        """Where each broker's data would go, which is free.
+        """Returns the data directories of a new cluster's brokers, none of which exists yet.
 
-        Raises CLUSTER_EXISTS, or INVALID_CLUSTER where links or files are in the way.
+        Raises CLUSTER_EXISTS, or INVALID_CLUSTER if links or files are in the way.
         """
         if (self._home(asked.name) / FILE_NAME).exists():
-            raise MillstreamError(ErrorCode.CLUSTER_EXISTS, f"there is a cluster {asked.name!r} already")
+            raise MillstreamError(ErrorCode.CLUSTER_EXISTS, f"the cluster {asked.name!r} already exists")
         places = self.places(asked)
         for place in places:
             if place.exists():
-                detail = f"{place} is there already, and no cluster's; move it away"
+                detail = (
+                    f"{place.relative_to(self._root.parent)} already exists, and belongs to no cluster; move it away"
+                )
                 raise FieldError(ErrorCode.INVALID_CLUSTER, detail, "log_directories")
         return places
 
     def begin(self, asked: NewCluster) -> None:
-        """Take the name, and make room for the brokers' data; whatever comes of that, `forget` clears it away."""
+        """Reserves the name and creates the directories above the brokers' data. `forget` undoes this."""
         self._home(asked.name).mkdir(parents=True, exist_ok=True)
         self.remember(StoredCluster(asked=asked, ports=(0,) * asked.brokers))
         for place in self.places(asked):
             place.parent.mkdir(parents=True, exist_ok=True)
 
     def places(self, asked: NewCluster) -> Sequence[Path]:
-        """The brokers' data directories; INVALID_CLUSTER when one of them would lie elsewhere."""
+        """Returns the brokers' data directories. Raises INVALID_CLUSTER if a symbolic link or a file is in the way."""
         inside = [PurePosixPath(self._root.name, asked.name, each) for each in directories(asked)]
         return [check_inside(self._root.parent, each) for each in inside]
 
     def remember(self, cluster: StoredCluster) -> None:
-        """Write it down durably."""
+        """Writes the cluster's file durably."""
         home = self._home(cluster.asked.name)
         fresh = home / NEW_FILE_NAME
         with open(fresh, "wb") as file:
@@ -82,8 +84,8 @@ class ClusterFiles:
                 os.close(descriptor)
 
     def forget(self, asked: NewCluster) -> None:
-        """Remove the cluster with all its data; the file goes last, so that a crash leaves one that can be removed."""
-        import shutil  # Brings every archive format with it; brokers that delete nothing do without.
+        """Deletes the cluster with all its data. Its file is deleted last, so that a deletion can be repeated."""
+        import shutil  # Imported on demand, because it loads every archive format.
 
         places = self.places(asked)
         for place in places:
@@ -97,11 +99,13 @@ class ClusterFiles:
             try:
                 directory.rmdir()
             except OSError:
-                pass  # Somebody keeps something else there.
+                pass  # The directory contains other files.
 
     def read(self) -> Sequence[StoredCluster]:
-        """All clusters that were made; removes what is left of those that were not. What cannot be read or removed is
-        told in the log, and left."""
+        """Returns all finished clusters, and removes unfinished ones.
+
+        A cluster that cannot be read or removed is logged and left.
+        """
         found = []
         for file in sorted(self._root.glob(f"*/{FILE_NAME}")):
             try:
@@ -109,10 +113,10 @@ class ClusterFiles:
                 if cluster.is_made:
                     found.append(cluster)
                 else:
-                    log.warning("a cluster that was never finished is removed", extra={"cluster": cluster.asked.name})
+                    log.warning("removing unfinished cluster", extra={"cluster": cluster.asked.name})
                     self.forget(cluster.asked)
             except (msgspec.DecodeError, OSError, MillstreamError) as problem:
-                log.error("a cluster is left as it is", extra={"file": str(file), "why": str(problem)})
+                log.error("cluster skipped", extra={"file": str(file), "error": str(problem)})
         return found
 
     def _home(self, name: str) -> Path:
@@ -122,7 +126,9 @@ class ClusterFiles:
 def _decoded(data: bytes, name: str) -> StoredCluster:
     cluster = msgspec.json.decode(data, type=StoredCluster)
     if cluster.asked.name != name:
-        raise msgspec.ValidationError(f"it is of a cluster {cluster.asked.name!r}, in the directory of {name!r}")
+        raise msgspec.ValidationError(
+            f"describes the cluster {cluster.asked.name!r}, but is in the directory of {name!r}"
+        )
     if len(cluster.ports) != cluster.asked.brokers:
         raise msgspec.ValidationError(f"{len(cluster.ports)} ports for {cluster.asked.brokers} brokers")
     return cluster

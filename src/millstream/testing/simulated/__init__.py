@@ -1,1 +1,1 @@
-"""Simulated clock, disk, network, event loop, workers and entropy."""
+"""Simulates the outside world: clocks, disk, network, event loop, workers and entropy."""

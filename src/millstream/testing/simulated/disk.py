@@ -1,25 +1,31 @@
-"""A disk in memory that forgets what a real one may forget, whenever a test or a seed wants it to.
+"""Simulates a disk in memory that can lose whatever a real disk can lose.
 
-Each file has two contents: what reads see, and what is on stable storage; each directory has two sets of names. A flush
-carries the first over to the second. When power is lost, every write since the last flush is, by itself, lost, kept or
-torn at sectors, and every change of a name lost or kept: less mercy than any real file system has.
+Each file has two contents: what reads see, and what is on stable storage. Each directory has two sets of names. A flush
+copies the first to the second. At a power loss, each write since the last flush is separately lost, kept or torn at
+sector boundaries, and each name change is lost or kept. Real file systems lose less.
 
-Without chance (`random` not given) and without faults it is a plain disk in memory.
+Without `random` and without faults it is a plain disk in memory.
 
-Faults, to be set and reset at will:
-  before               called before each operation; may raise OSError or PowerLoss, or answer with the share of a write
+Faults, which a test may set and reset at any time:
+  before               called before each operation; may raise OSError or PowerLoss, or return the share of a write
                        that reaches the file before the disk is full
-  is_full              nothing can be added: a write leaves a part of itself and raises ENOSPC
-  write_error_chance   a write leaves a part of itself and raises EIO
-  flush_error_chance   a flush raises EIO; what was not flushed is then lost or kept at random, later flushes succeed
-                       and prove nothing, and reads may or may not still see it: as Linux does it
+  is_full              nothing can be added: a write stores a part and raises ENOSPC
+  write_error_chance   a write stores a part and raises EIO
+  flush_error_chance   a flush raises EIO; unflushed data is then lost or kept at random, and reads may or may not see
+                       it; later flushes succeed but prove nothing, as on Linux
   cold_chance          a read that must not wait finds nothing in memory
+
+Damage, which a test causes by a call:
+  power_loss           see above
+  restore              the disk is replaced by an empty one, or by an earlier copy of its stable storage
+  flip_bit             one flushed bit changes, in a given or a random file
 """
 
 import errno
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
@@ -28,15 +34,18 @@ from millstream.seams.disk import Buffer, Space
 from millstream.testing.simulated.inodes import Directory, Inode, apply
 
 SPACE_BYTES = 2**40
-"""What a simulated volume has room for, and never less: a disk that is full is a fault to be planned."""
+"""The size and the free space of a simulated volume. A full disk is a separate fault."""
 
 
 class PowerLoss(BaseException):
-    """Power went away: raised by the operation it hit, and by all later ones until `SimulatedDisk.power_loss`."""
+    """The power is lost: raised by the current operation, and by all later ones until `SimulatedDisk.power_loss`."""
 
 
 class DiskOperation(NamedTuple):
-    """What is about to happen: `number` counts all operations that change something, `kind` names this one."""
+    """An operation that is about to happen.
+
+    `kind` is the name of the operation. `number` counts the operations that change something.
+    """
 
     number: int
     kind: str
@@ -44,7 +53,7 @@ class DiskOperation(NamedTuple):
 
 
 class SimulatedFile:
-    """An open file; useless after power was lost, even when it is back."""
+    """An open file. It is unusable after a power loss, even when the disk is back."""
 
     __slots__ = ("_boot", "_disk", "_inode", "_is_open", "path")
 
@@ -73,18 +82,18 @@ class SimulatedFile:
             inode.change(position, whole[: int(len(whole) * share)])
         raise error
 
-    def read(self, size: int, position: int) -> bytes:
+    def read(self, size: int, *, position: int) -> bytes:
         self._disk.counts["read"] += 1
         return bytes(self._use().content[position : position + size])
 
-    def read_cached(self, size: int, position: int) -> bytes | None:
+    def read_cached(self, size: int, *, position: int) -> bytes | None:
         inode = self._use()
         self._disk.counts["read cached"] += 1
         if self._disk.chance(self._disk.cold_chance) or position + size > len(inode.content):
             return None
         return bytes(inode.content[position : position + size])
 
-    def part(self, size: int, position: int) -> None:
+    def part(self, size: int, *, position: int) -> None:
         return None
 
     def flush(self) -> None:
@@ -95,9 +104,9 @@ class SimulatedFile:
         inode.flush()
 
     def fail_flush(self) -> None:
-        """What a failed flush does to the file; raises EIO."""
+        """Apply a failed flush to the file, and raise EIO."""
         inode, random = self._inode, self._disk.random or Random(0)
-        inode.lose(random)
+        inode.fail_flush(random)
         if random.random() < 0.3:
             inode.content[:] = inode.durable
         raise OSError(errno.EIO, "simulated input/output error", self.path)
@@ -125,10 +134,19 @@ class _Lock:
         self._disk = disk
         self._path = path
         self._boot = disk.boot
+        self._is_held = True
 
     def close(self) -> None:
-        if self._disk.boot == self._boot:
+        if self._is_held and self._disk.boot == self._boot:
             self._disk.locks.discard(self._path)
+        self._is_held = False
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSnapshot:
+    """A copy of a simulated disk's stable storage."""
+
+    root: Directory
 
 
 class SimulatedDisk:
@@ -142,16 +160,16 @@ class SimulatedDisk:
         self.flush_error_chance = 0.0
         self.cold_chance = 0.0 if random is None else 0.1
         self.operations = 0
-        """How many operations that change something there have been."""
+        """The number of operations so far that change something."""
         self.counts: Counter[str] = Counter()
-        """How often each kind of operation was called, reads included."""
+        """The number of calls per kind of operation, including reads."""
         self.open_count = 0
         self.boot = 0
         self.locks: set[str] = set()
         self.is_dead = False
         self._root = Directory()
 
-    # What files ask.
+    # Called by files.
 
     def chance(self, probability: float) -> bool:
         return probability > 0 and self.random is not None and self.random.random() < probability
@@ -161,7 +179,7 @@ class SimulatedDisk:
             raise PowerLoss
 
     def step(self, kind: str, path: str) -> float | None:
-        """Count an operation, and let the test have its say about it."""
+        """Count an operation, and call the test's `before`."""
         self.check_power(self.boot)
         self.operations += 1
         self.counts[kind] += 1
@@ -174,7 +192,7 @@ class SimulatedDisk:
             raise
 
     def fate_of_write(self, path: str, grows: bool) -> tuple[float, OSError | None]:
-        """How much of a write takes place, and what it raises."""
+        """Return the share of a write that takes place, and the error that it raises."""
         share = self.step("write", path)
         if share is not None:
             return share, OSError(errno.ENOSPC, "simulated: no space left", path)
@@ -185,10 +203,10 @@ class SimulatedDisk:
             return part, OSError(errno.EIO, "simulated input/output error", path)
         return 1.0, None
 
-    # What tests do.
+    # Called by tests.
 
     def power_loss(self, random: Random | None = None) -> None:
-        """Power was lost and is back: only what was flushed is sure to be there; files and locks are gone."""
+        """Lose the power and restore it. Only flushed data is certain to remain; open files and locks are gone."""
         chance = random or self.random or Random(0)
         self.boot += 1
         self.is_dead = False
@@ -204,10 +222,42 @@ class SimulatedDisk:
                 elif id(node) not in seen:
                     seen.add(id(node))
                     node.lose(chance)
-                    node.content = bytearray(node.durable)
+                    node.read_back()
+
+    def snapshot(self) -> DiskSnapshot:
+        """Copy the current stable storage, for `restore`."""
+        return DiskSnapshot(self._root.durable_copy())
+
+    def restore(self, snapshot: DiskSnapshot | None, *, reboots: bool = True) -> None:
+        """Replace the content by an earlier copy, or by nothing. No process may use the disk meanwhile.
+
+        With `reboots=False` the volume is replaced under a running machine, whose boot id stays.
+        """
+        assert not self.locks, f"the disk is in use: {sorted(self.locks)}"
+        if reboots:
+            self.boot += 1
+        self.is_dead = False
+        self._root = snapshot.root.durable_copy() if snapshot is not None else Directory()
+
+    def flip_bit(self, path: str, bit: int) -> None:
+        """Flip a flushed bit of a file, counted from its start, as a failing medium does."""
+        self._file(path).flip_bit(bit)
+
+    def flip_random_bit(self, random: Random, selects: Callable[[str], bool] = lambda _: True) -> str | None:
+        """Flip a flushed bit of a random file among the selected paths. Return the path, or None if there is none."""
+        found = list(filter(selects, self.flushed_files()))
+        if not found:
+            return None
+        path = random.choice(found)
+        self.flip_bit(path, random.randrange(8 * self._file(path).flushed_bytes))
+        return path
+
+    def flushed_files(self) -> list[str]:
+        """The paths of all files that have flushed bytes."""
+        return [path for path, _ in self._root.flushed_files()]
 
     def holds_durably(self, data: bytes) -> bool:
-        """Whether some file that power loss would leave there holds these bytes on stable storage."""
+        """Return True if a file that survives a power loss contains these bytes on stable storage."""
         pending = [self._root]
         while pending:
             for node in pending.pop().durable.values():
@@ -218,22 +268,22 @@ class SimulatedDisk:
         return False
 
     def contents(self, path: str) -> bytes:
-        """What a file holds, without counting as an operation."""
+        """The content of a file, without counting as an operation."""
         return bytes(self._file(path).content)
 
     def spoil(self, path: str, position: int, data: bytes) -> None:
-        """Change a file behind everybody's back, on stable storage too, as rot does."""
+        """Overwrite a part of a file without the disk's user knowing, on stable storage too, as bit rot does."""
         inode = self._file(path)
         apply(inode.content, position, data)
         apply(inode.durable, position, data)
 
     def cut(self, path: str, size: int) -> None:
-        """Shorten a file behind everybody's back, on stable storage too."""
+        """Truncate a file without the disk's user knowing, on stable storage too."""
         inode = self._file(path)
         del inode.content[size:], inode.durable[size:]
         inode.unflushed.clear()
 
-    # The disk.
+    # The interface of `Disk`.
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         self.check_power(self.boot)
@@ -321,7 +371,7 @@ class SimulatedDisk:
         self.locks.add(path)
         return _Lock(self, path)
 
-    # Finding things.
+    # Path lookup.
 
     def _directory(self, path: str) -> Directory:
         node: Inode | Directory = self._root
@@ -342,5 +392,5 @@ class SimulatedDisk:
     def _file(self, path: str) -> Inode:
         directory, name = self._parent(path)
         node = directory.names[name]
-        assert isinstance(node, Inode), f"{path} is no file"
+        assert isinstance(node, Inode), f"{path} is not a file"
         return node

@@ -1,10 +1,10 @@
-"""Chance that a seed decides."""
+"""Simulates entropy: a seed determines all random bytes."""
 
 from random import Random
 
 
 class SimulatedEntropy:
-    """An `Entropy` whose bytes follow from the generator it is given."""
+    """An `Entropy` that takes its bytes from the given generator."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -14,5 +14,5 @@ class SimulatedEntropy:
 
 
 def branch(random: Random, name: str) -> Random:
-    """A generator of its own for one part of a simulation, so that what one part draws does not move the others."""
+    """Create a separate generator for one part of a simulation, so that the parts do not affect each other's draws."""
     return Random(f"{random.getrandbits(64)}/{name}")

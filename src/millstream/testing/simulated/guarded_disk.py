@@ -1,8 +1,7 @@
-"""The disk as one simulated process has it: the process can be crashed in the middle of any operation, and once it is
-dead its code, though Python still unwinds it, reaches the disk no more.
+"""Gives one simulated process access to the disk, and crashes the process in the middle of an operation if requested.
 
-Writes, flushes and changes of names go into the trace, with their content, so that a run's digest covers all that was
-ever on its disk.
+Once the process is dead, its code, which Python still unwinds, cannot reach the disk. Writes, flushes and name changes
+are recorded in the trace with their content. So a run's digest covers everything that was ever on its disk.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,18 +14,19 @@ Note = Callable[..., None]
 
 
 class CrashGuard:
-    """Counts a process's changes to the disk and calls `crash` at the one that was chosen."""
+    """Counts a process's changes to the disk, and crashes the process at a chosen one."""
 
-    def __init__(self, owner: SimulatedOwner, note: Note, crash: Callable[[], None]) -> None:
+    def __init__(self, owner: SimulatedOwner, note: Note) -> None:
         self._owner = owner
         self._note = note
-        self._crash = crash
-        self._left: int | None = None
+        self._crash: Callable[[], None] | None = None
+        self._left = 0
         self.changes = 0
 
-    def crash_in(self, changes: int, *, after: bool) -> None:
-        """Crash at the so-many-th change from now: just before it, or just after it took effect."""
+    def crash_in(self, changes: int, *, after: bool, crash: Callable[[], None]) -> None:
+        """Call `crash`, which ends the process, at the given number of changes from now, before or after the change."""
         self._left = 2 * changes - (0 if after else 1)
+        self._crash = crash
 
     def check(self) -> None:
         if not self._owner.alive:
@@ -42,12 +42,13 @@ class CrashGuard:
         self._count()
 
     def _count(self) -> None:
-        if self._left is None:
+        crash = self._crash
+        if crash is None:
             return
         self._left -= 1
         if self._left <= 0:
-            self._left = None
-            self._crash()
+            self._crash = None
+            crash()
             raise ProcessCrashed(self._owner.name)
 
 
@@ -67,15 +68,15 @@ class _GuardedFile:
         self._file.write(data, position)
         self._guard.after()
 
-    def read(self, size: int, position: int) -> bytes:
+    def read(self, size: int, *, position: int) -> bytes:
         self._guard.check()
-        return self._file.read(size, position)
+        return self._file.read(size, position=position)
 
-    def read_cached(self, size: int, position: int) -> bytes | None:
+    def read_cached(self, size: int, *, position: int) -> bytes | None:
         self._guard.check()
-        return self._file.read_cached(size, position)
+        return self._file.read_cached(size, position=position)
 
-    def part(self, size: int, position: int) -> None:
+    def part(self, size: int, *, position: int) -> None:
         return None
 
     def flush(self) -> None:
@@ -97,7 +98,7 @@ class _GuardedFile:
 
 
 class GuardedDisk:
-    """A `Disk` that belongs to one process; `release` gives back the locks it took, as a kernel does."""
+    """A `Disk` that belongs to one process. `release` frees its locks, as a kernel does."""
 
     def __init__(self, disk: Disk, guard: CrashGuard) -> None:
         self._disk = disk

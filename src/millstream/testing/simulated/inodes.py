@@ -1,4 +1,4 @@
-"""What a simulated disk is made of: files and directories that know what of them is on stable storage."""
+"""Implements the files and directories of a simulated disk, which track what is on stable storage."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -8,15 +8,17 @@ SECTOR_BYTES = 512
 
 
 class Inode:
-    """A file, whatever its names."""
+    """The content of a file, under whatever names."""
 
-    __slots__ = ("content", "durable", "unflushed")
+    __slots__ = ("_doubtful_from", "content", "durable", "unflushed")
 
     def __init__(self) -> None:
         self.content = bytearray()
         self.durable = bytearray()
         self.unflushed: list[tuple[int, bytes | None]] = []
         """Writes (position, bytes) and truncations (size, None) since the last flush."""
+        self._doubtful_from: int | None = None
+        """The first position that a failed flush may have left different in memory and on stable storage."""
 
     def change(self, position: int, data: bytes | None) -> None:
         apply(self.content, position, data)
@@ -27,8 +29,40 @@ class Inode:
             apply(self.durable, position, data)
         self.unflushed.clear()
 
+    @property
+    def flushed_bytes(self) -> int:
+        """The length of the file's prefix that is on stable storage and unchanged since."""
+        pending = min((position for position, _ in self.unflushed), default=len(self.durable))
+        bounds = (pending, len(self.durable), len(self.content))
+        return min(bounds if self._doubtful_from is None else (*bounds, self._doubtful_from))
+
+    def fail_flush(self, random: Random) -> None:
+        """Lose the pending changes. From the first one on, the file's bytes count as unflushed from now on."""
+        pending = [position for position, _ in self.unflushed]
+        if self._doubtful_from is not None:
+            pending.append(self._doubtful_from)
+        self._doubtful_from = min(pending, default=None)
+        self.lose(random)
+
+    def flip_bit(self, bit: int) -> None:
+        """Flip one flushed bit, counted from the start of the file, on stable storage and in memory."""
+        position = bit // 8
+        assert 0 <= position < self.flushed_bytes, f"byte {position} is not flushed"
+        self.content[position] ^= 1 << bit % 8
+        self.durable[position] ^= 1 << bit % 8
+
+    def durable_copy(self) -> "Inode":
+        copy = Inode()
+        copy.content[:] = copy.durable[:] = self.durable
+        return copy
+
+    def read_back(self) -> None:
+        """Forget what was in memory: reads see stable storage."""
+        self.content = bytearray(self.durable)
+        self._doubtful_from = None
+
     def lose(self, random: Random) -> None:
-        """Of each unflushed change, keep what chance leaves."""
+        """Keep, drop or tear each unflushed change at random."""
         for position, data in self.unflushed:
             fate = random.random()
             if fate < 0.4:
@@ -42,7 +76,7 @@ class Inode:
 
 
 class Directory:
-    """Names, as they are and as they would be after power was lost."""
+    """The names in a directory: the current ones, and the ones on stable storage."""
 
     __slots__ = ("durable", "names", "unflushed")
 
@@ -67,6 +101,21 @@ class Directory:
         self.unflushed.clear()
         self.names = dict(self.durable)
 
+    def durable_copy(self) -> "Directory":
+        """Copy the content that a power loss would leave if no unflushed change survived."""
+        copy = Directory()
+        copy.durable = {name: node.durable_copy() for name, node in self.durable.items()}
+        copy.names = dict(copy.durable)
+        return copy
+
+    def flushed_files(self, path: str = "") -> "Iterator[tuple[str, Inode]]":
+        """Yield each file below with flushed bytes, with its path, in the order of the names."""
+        for name, node in sorted(self.names.items()):
+            if isinstance(node, Directory):
+                yield from node.flushed_files(f"{path}/{name}")
+            elif node.flushed_bytes:
+                yield f"{path}/{name}", node
+
 
 def apply(content: bytearray, position: int, data: bytes | None) -> None:
     if data is None:
@@ -89,7 +138,7 @@ def _rename(names: "dict[str, Inode | Directory]", change: "dict[str, Inode | Di
 
 
 def _torn(position: int, data: bytes, random: Random) -> Iterator[tuple[int, bytes]]:
-    """Some sectors of a write: a part from the front, or any."""
+    """Keep some sectors of a write: a prefix of them, or a random subset."""
     bounds = [0, *range(SECTOR_BYTES - position % SECTOR_BYTES, len(data), SECTOR_BYTES), len(data)]
     sectors = [(first, end) for first, end in pairwise(bounds) if end > first]
     from_front = random.random() < 0.5

@@ -1,10 +1,13 @@
-"""An asyncio event loop with simulated time: one thread, no sockets, no waiting, the same order every time.
+"""Runs asyncio programs in simulated time: one thread, no sockets, no waiting, and the same order in every run.
 
-Invariants:
-- callbacks run in the order asyncio promises: `call_soon` first in, first out; timers by their time, equal ones in the
-  order they were made. What varies from seed to seed are the delays that the simulated network and workers choose;
-- time moves only when nothing is ready, and then straight to the next timer: computing takes no time at all;
-- a callback whose owner is dead is dropped unseen (`process_owner.py`).
+Guarantees:
+- Callbacks run in asyncio's order: `call_soon` first in, first out; timers by time, and equal ones in the order of
+  their creation. Only the delays of the simulated network and workers vary from seed to seed.
+- A callback of a dead owner is dropped, and one of a paused owner is held (`process_owner.py`).
+- Simulated time is the same for all. Code of a process sees the clock of its machine instead: `time` returns it and
+  `call_at` takes it. So timers of a machine with a fast clock fire earlier.
+
+Invariant: time moves only when nothing is ready, and then forward to the next timer. Computing takes no time.
 """
 
 import asyncio
@@ -29,13 +32,13 @@ _CLOSE_ATTEMPTS = 20
 
 
 class SimulationStuckError(RuntimeError):
-    """The loop cannot go on: nothing is left to do, or it does not come to an end."""
+    """The loop cannot continue: nothing is left to do, or it exceeded its limit of steps."""
 
 
 class _OwnedFuture(asyncio.Future[T]):
-    """A future that knows its process, so that what a dead one left unread is not reported.
+    """A future that knows its process, so that unread results of a dead process are not reported.
 
-    Its hash is a number of the loop's and not its address, so that sets of futures have the same order in every run.
+    Its hash is a counter instead of its address, so that sets of futures have the same order in every run.
     """
 
     def __init__(self, loop: "SimulatedLoop", owner: SimulatedOwner | None) -> None:
@@ -48,7 +51,7 @@ class _OwnedFuture(asyncio.Future[T]):
 
 
 class _OwnedTask(asyncio.Task[T]):
-    """A task that knows its process; hashed as futures are, for asyncio itself keeps sets of tasks to cancel."""
+    """A task that knows its process. Its hash is a counter too, because asyncio keeps sets of tasks to cancel."""
 
     def __init__(
         self,
@@ -66,9 +69,9 @@ class _OwnedTask(asyncio.Task[T]):
 
 
 class SimulatedLoop(BaseEventLoop):
-    """Runs asyncio programs in simulated time; hand it to nothing but one thread.
+    """Runs asyncio programs in simulated time. It must be used in one thread only.
 
-    `failures` collects what would have gone to asyncio's exception handler. A run that met any has failed.
+    `failures` collects the errors that asyncio would pass to its exception handler. A run with failures has failed.
     """
 
     def __init__(self, *, start_s: float = 1_000.0, steps_max: int = STEPS_MAX) -> None:
@@ -89,6 +92,14 @@ class SimulatedLoop(BaseEventLoop):
     # Time and callbacks
 
     def time(self) -> float:
+        """The monotonic clock of the current process's machine, or simulated time outside all processes."""
+        owner = OWNER.get()
+        if owner is None or owner.local_time is None:
+            return self._now
+        return owner.local_time.local_s(self._now)
+
+    def true_time(self) -> float:
+        """The simulated time, for any caller."""
         return self._now
 
     def call_soon(
@@ -103,32 +114,51 @@ class SimulatedLoop(BaseEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """The same as `call_soon`: there is no other thread."""
+        """Same as `call_soon`, because there is no other thread."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        context = context if context is not None else copy_context()
+        if context is None:
+            context = copy_context()
+            owner = caller = context.get(OWNER)
+        else:
+            owner, caller = context.get(OWNER), OWNER.get()
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         if not self._ended:
             self._timer_count += 1
-            heapq.heappush(self._timers, (when, self._timer_count, handle, context.get(OWNER)))
+            due_s = when if caller is None or caller.local_time is None else caller.local_time.true_s(when)
+            heapq.heappush(self._timers, (due_s, self._timer_count, handle, owner))
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Asyncio counts cancelled timers to sweep them; here they are skipped when their time comes."""
+        """Do nothing. Asyncio counts cancelled timers here; this loop skips them when they are due."""
 
     def _write_to_self(self) -> None:
-        """There is no selector to wake."""
+        """Do nothing, because there is no selector to wake."""
 
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        raise RuntimeError("a simulated program must not start threads: hand in simulated workers")
+        raise RuntimeError("a simulated program must not start threads; pass simulated workers to it")
+
+    # Processes
+
+    def pause(self, owner: SimulatedOwner) -> None:
+        """Run no callbacks of a process until `resume`. Due callbacks are held."""
+        owner.pause()
+
+    def resume(self, owner: SimulatedOwner) -> None:
+        """Continue a paused process with all held callbacks, followed by those that became due in the current round."""
+        queued = list(self._queue)
+        self._queue.clear()  # In place, because `_run_once` iterates over it.
+        self._queue.extend(each for each in queued if each[1] is not owner)
+        due = [handle for handle, owned_by in queued if owned_by is owner]
+        self._queue.extend((handle, owner) for handle in owner.resume(due))
 
     # Futures and tasks
 
@@ -154,7 +184,7 @@ class SimulatedLoop(BaseEventLoop):
         if len(self._tasks) >= self._prune_at:
             self._tasks = [known for known in self._tasks if not known.done()]
             self._prune_at = max(_PRUNE_AT_LEAST, 2 * len(self._tasks))
-        # Held strongly: asyncio itself would let the collector end a forgotten task at a moment of its own choice.
+        # A strong reference: otherwise the garbage collector would end a forgotten task at an unpredictable time.
         self._tasks.append(task)
         return task
 
@@ -172,15 +202,23 @@ class SimulatedLoop(BaseEventLoop):
     # Running
 
     def _run_once(self) -> None:
-        self._take_due_timers()
-        for _ in range(len(self._queue)):
-            handle, owner = self._queue.popleft()
-            if handle.cancelled() or (owner is not None and not owner.alive):
+        queue, timers = self._queue, self._timers
+        if not queue or (timers and timers[0][0] <= self._now):
+            self._take_due_timers()
+        now_s = self._now
+        for _ in range(len(queue)):
+            handle, owner = queue.popleft()
+            if handle._cancelled:
+                continue
+            if owner is not None and not owner.runs:
+                if owner.alive:
+                    owner.hold(handle)
                 continue
             self.steps += 1
             self._running = owner
             handle._run()
         self._running = None
+        assert self._now >= now_s, "time never goes back"
         if self.steps > self._steps_max:
             raise SimulationStuckError(f"no end after {self.steps} steps, at {self._now:.3f} s of simulated time")
 
@@ -206,13 +244,13 @@ class SimulatedLoop(BaseEventLoop):
         return bool(getattr(self, "_stopping", False))
 
     def settle_failures(self) -> list[str]:
-        """All failures, also those that asyncio reports only when a forgotten future is thrown away."""
+        """All failures, including those that asyncio reports only when a forgotten future is collected."""
         self._tasks = [task for task in self._tasks if not task.done()]
         gc.collect()
         return self.failures
 
     def end(self) -> None:
-        """Close the loop for good; what still waits is thrown away without a sound."""
+        """Close the loop. Waiting tasks are discarded silently."""
         self._ended = True
         self._queue.clear()
         self._timers.clear()
@@ -224,7 +262,7 @@ class SimulatedLoop(BaseEventLoop):
 
 
 def described(error: BaseException) -> str:
-    """An exception in one line, with the places it came through last."""
+    """Describe an exception in one line, with the last frames of its traceback."""
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     places = " > ".join(f"{os.path.basename(frame.filename)}:{frame.lineno} {frame.name}" for frame in frames)
     return f"{error!r} at {places}" if places else repr(error)
@@ -235,19 +273,19 @@ def _is_dead(owner: SimulatedOwner | None) -> bool:
 
 
 def _discard(task: asyncio.Task[Any]) -> None:
-    """End a task that will never run again, whatever its cleanup says to that."""
+    """End a task that will never run again, ignoring errors of its cleanup code."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own way to say: not an accident
     chain: list[Any] = []
     coroutine: Any = task.get_coro()
     while coroutine is not None and hasattr(coroutine, "close"):
         chain.append(coroutine)
         coroutine = getattr(coroutine, "cr_await", None)
-    # From the inside out: closing an outer one first would leave an inner one, whose cleanup awaits, to the collector.
+    # From the innermost coroutine outwards: otherwise the garbage collector would run the cleanup of an inner one.
     for coroutine in reversed(chain):
         for _ in range(_CLOSE_ATTEMPTS):
             try:
                 coroutine.close()
                 break
             except BaseException:
-                # Cleanup code that awaits, or that meets the ended loop, has nothing left to protect.
+                # The cleanup code awaits, or hits the closed loop. It has nothing left to protect.
                 continue

@@ -1,9 +1,16 @@
-"""One end of a simulated connection: an asyncio transport whose bytes travel through simulated time.
+"""Simulates one end of a connection: an asyncio transport whose bytes need simulated time to arrive.
 
-Bytes pass three places: the sender's buffer (`write` puts them there; nothing is copied yet, so a sender that changes
-a buffer after writing it is found out), the wire (they have left and will arrive, in order), and the receiver's
-inbox (they have arrived; a protocol that paused reading leaves them there). Wire and inbox together hold at most
-`WINDOW_BYTES`; what does not fit stays with the sender, whose protocol is told to pause.
+Bytes move through three places. `write` puts them into the sender's buffer without copying, so a sender that modifies a
+buffer after writing it is detected. On the wire they have left and will arrive in order. In the receiver's inbox they
+have arrived; they stay there while the protocol pauses reading. Wire and inbox together hold at most `WINDOW_BYTES`.
+More stays with the sender, whose protocol is asked to pause writing.
+
+Each direction can be blocked separately. A blocked end sends nothing, not even acknowledgements. The other end's bytes
+still arrive, but stay in its window, so it stalls after `WINDOW_BYTES`.
+
+The buffer, the wire and the inbox belong to the machines, not to the processes. While a process is paused, its written
+bytes still leave, and bytes sent to it arrive, up to the window. Its protocol is notified when it resumes. A reset does
+not discard bytes that have arrived: a protocol that reads gets them before `connection_lost`, as on Linux.
 """
 
 import asyncio
@@ -16,7 +23,9 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
-from millstream.testing.simulation.trace import Trace
+from millstream.testing.simulated.loop import SimulatedLoop
+from millstream.testing.simulated.process_owner import OWNER
+from millstream.testing.simulated.trace import Trace
 
 WINDOW_BYTES = 128 * 1024
 _HIGH_WATER_BYTES = 64 * 1024
@@ -25,12 +34,12 @@ _READ_BYTES = 64 * 1024
 
 @dataclass(slots=True)
 class Conditions:
-    """How the network behaves; may be changed while it runs."""
+    """The behaviour of the network. It may be changed during a run."""
 
     latency_s: float = 0.0005
     jitter_s: float = 0.002
     pieces_chance: float = 0.1
-    """How often a write is torn into pieces of odd sizes."""
+    """The probability that a write is split into pieces of odd sizes."""
 
     def delay(self, random: Random) -> float:
         return self.latency_s + random.random() * self.jitter_s
@@ -38,19 +47,17 @@ class Conditions:
 
 @dataclass(slots=True)
 class SimulatedWire:
-    """What the two ends of one connection share."""
+    """The state that both ends of a connection share."""
 
-    loop: asyncio.AbstractEventLoop
+    loop: SimulatedLoop
     random: Random
     conditions: Conditions
     trace: Trace
     name: str
-    blocked: bool = False
-    """A black hole: nothing leaves either end until it is lifted."""
 
 
 class _Signal:
-    """The end of a stream: in order (a FIN) or at once (a reset)."""
+    """The end of a stream: orderly (a FIN) or at once (a reset)."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,12 +68,13 @@ _RESET = _Signal("reset")
 
 
 class SimulatedTransport(asyncio.Transport):
-    """See the module. Made in pairs by `SimulatedNetwork`; `context` is the owner's, in which its protocol runs."""
+    """One end of a connection, see the module. `SimulatedNetwork` creates pairs; protocols run in `context`."""
 
     def __init__(self, wire: SimulatedWire, context: Context, side: str, extra: dict[str, Any]) -> None:
         super().__init__(extra)
         self._wire = wire
         self._context = context
+        self.owner = context.get(OWNER)
         self._name = f"{wire.name}/{side}"
         self._peer: SimulatedTransport | None = None
         self._protocol: asyncio.BaseProtocol | None = None
@@ -74,7 +82,9 @@ class SimulatedTransport(asyncio.Transport):
         self._outbox: deque[memoryview | _Signal] = deque()
         self._outbox_bytes = 0
         self._sending = False
+        self._blocked = False
         self._in_flight_bytes = 0
+        """Bytes that were sent but not acknowledged."""
         self._last_arrival_s = 0.0
         self._high_bytes = _HIGH_WATER_BYTES
         self._low_bytes = _HIGH_WATER_BYTES // 4
@@ -82,13 +92,17 @@ class SimulatedTransport(asyncio.Transport):
         # Receiving.
         self._inbox = bytearray()
         self._inbox_ended = False
+        self._reset: ConnectionResetError | None = None
+        """The reset that takes effect after the inbox is delivered."""
+        self._unacknowledged_bytes = 0
+        """Bytes that arrived while this end was blocked."""
         self._reading = True
         self._delivering = False
         # The end.
         self._closing = False
         self._lost = False
 
-    # What asyncio's users call
+    # The interface for asyncio programs
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing or self._lost:
@@ -96,12 +110,15 @@ class SimulatedTransport(asyncio.Transport):
         view = memoryview(data).cast("B")
         if not view.nbytes:
             return
+        if self._reset is not None:
+            self._end(self._reset)
+            return
         self._outbox.append(view)
         self._outbox_bytes += view.nbytes
         self._schedule_send()
         if self._outbox_bytes > self._high_bytes and not self._writing_paused:
             self._writing_paused = True
-            self._tell("pause_writing")
+            self._notify("pause_writing")
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         for data in list_of_data:
@@ -116,7 +133,7 @@ class SimulatedTransport(asyncio.Transport):
         return True
 
     def close(self) -> None:
-        """Send what is buffered, then end in order."""
+        """Send the buffered bytes, then close the connection in an orderly way."""
         if self._closing or self._lost:
             return
         self.write_eof()
@@ -124,7 +141,7 @@ class SimulatedTransport(asyncio.Transport):
         self._inbox.clear()
 
     def abort(self) -> None:
-        """End at once; the other end sees a reset."""
+        """Close the connection at once. The other end sees a reset."""
         self._break(None, announce=True)
 
     def is_closing(self) -> bool:
@@ -160,32 +177,44 @@ class SimulatedTransport(asyncio.Transport):
         assert self._protocol is not None
         return self._protocol
 
-    # What the network calls
+    # The interface for the network
 
     def connect_to(self, peer: "SimulatedTransport") -> None:
         self._peer = peer
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
-        """Give the transport its protocol; what arrived before is delivered after `connection_made`."""
+        """Attach the protocol. Earlier input is delivered after `connection_made`."""
         self._protocol = protocol
         protocol.connection_made(self)
         self._schedule_delivery()
 
     def kick(self) -> None:
-        """Go on sending, after a block was lifted."""
+        """Send buffered bytes if that is possible now."""
         self._schedule_send()
 
+    def set_blocked(self, blocked: bool) -> None:
+        """Block or unblock everything that leaves this end. The other direction is not affected."""
+        self._blocked = blocked
+        if not blocked and self._unacknowledged_bytes and self._peer is not None:
+            self._peer._acknowledged(self._unacknowledged_bytes)
+            self._unacknowledged_bytes = 0
+            self._peer.kick()
+
     def cut(self) -> None:
-        """The connection breaks under this end: its protocol hears of it, the other end does not by this."""
+        """Break the connection at this end: its protocol is notified, but the other end is not."""
         self._break(ConnectionResetError(errno.ECONNRESET, "the connection was cut"), announce=False)
 
     def vanish(self, *, announce: bool) -> None:
-        """The process is gone: none of its code is called; the other end is told now, or finds out some other way."""
+        """End this side because its process is gone. None of its code runs.
+
+        With `announce` the other end is notified, as by a kernel: by a reset if received bytes were not read, else by
+        the end of the stream.
+        """
         self._lost = True
         self._protocol = None
         self._drop_outbox()
         if announce:
-            self._outbox.append(_RESET)
+            self._outbox.append(_RESET if self._inbox else _FIN)
             self._schedule_send()
 
     @property
@@ -202,7 +231,7 @@ class SimulatedTransport(asyncio.Transport):
     def _send(self) -> None:
         self._sending = False
         peer = self._peer
-        if not self._outbox or self._wire.blocked or peer is None:
+        if not self._outbox or self._blocked or peer is None:
             return
         item = self._outbox[0]
         if isinstance(item, _Signal):
@@ -211,9 +240,9 @@ class SimulatedTransport(asyncio.Transport):
             if item is _FIN and self._closing:
                 self._end(None)
         else:
-            room = WINDOW_BYTES - self._in_flight_bytes - len(peer._inbox)
+            room = WINDOW_BYTES - self._in_flight_bytes - max(0, len(peer._inbox) - peer._unacknowledged_bytes)
             if room <= 0:
-                return  # The receiver kicks when it has read.
+                return  # The receiver calls `kick` when it has read.
             self._send_bytes(peer, item, min(room, self._piece_bytes(item.nbytes)))
         self._schedule_send()
 
@@ -234,13 +263,24 @@ class SimulatedTransport(asyncio.Transport):
         self._in_flight_bytes += size
         self._post(peer._arrived, piece)
         if self._writing_paused and self._outbox_bytes <= self._low_bytes:
+            if self.owner is None or self.owner.runs:
+                self._resume_writing()
+            else:
+                self._wire.loop.call_soon(self._resume_writing, context=self._context)
+
+    def _resume_writing(self) -> None:
+        """Notify the protocol that there is room, unless a paused process has used it up meanwhile."""
+        if self._writing_paused and self._outbox_bytes <= self._low_bytes:
             self._writing_paused = False
-            self._tell("resume_writing")
+            self._notify("resume_writing")
 
     def _post(self, deliver: Callable[..., None], item: object) -> None:
-        """Let something arrive at the other end after the wire's delay, behind all that was posted before."""
+        """Deliver something to the other end after the wire's delay, after everything posted before.
+
+        It runs outside all processes, in simulated time.
+        """
         wire = self._wire
-        arrival_s = max(self._last_arrival_s, wire.loop.time() + wire.conditions.delay(wire.random))
+        arrival_s = max(self._last_arrival_s, wire.loop.true_time() + wire.conditions.delay(wire.random))
         self._last_arrival_s = arrival_s
         wire.loop.call_at(arrival_s, deliver, item, context=_NOBODY)
 
@@ -248,22 +288,35 @@ class SimulatedTransport(asyncio.Transport):
 
     def _arrived(self, piece: bytes) -> None:
         assert self._peer is not None
-        self._peer._in_flight_bytes -= len(piece)
+        if self._blocked:
+            self._unacknowledged_bytes += len(piece)
+        else:
+            self._peer._acknowledged(len(piece))
         if self._lost or self._closing:
-            # As a kernel does: bytes for a closed socket are answered with a reset.
-            if not self._peer._lost and not self._wire.blocked:
+            # A kernel also answers bytes for a closed socket with a reset.
+            if not self._peer._lost and not self._blocked:
                 self._post(self._peer._signalled, _RESET)
             return
         self._note("bytes", len(piece), crc32(piece))
         self._inbox += piece
         self._schedule_delivery()
 
+    def _acknowledged(self, size: int) -> None:
+        self._in_flight_bytes -= size
+        assert self._in_flight_bytes >= 0, "more was acknowledged than was sent"
+
     def _signalled(self, signal: _Signal) -> None:
         if self._lost:
             return
         self._note(signal.name)
         if signal is _RESET:
-            self._break(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"), announce=False)
+            reset = ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
+            if self._inbox and self._reading and not self._closing:
+                self._drop_outbox()
+                self._reset = reset
+                self._schedule_delivery()
+            else:
+                self._break(reset, announce=False)
         else:
             self._inbox_ended = True
             self._schedule_delivery()
@@ -288,6 +341,9 @@ class SimulatedTransport(asyncio.Transport):
                 return
         except BaseException as error:
             self._fatal(error)
+            return
+        if self._reset is not None and not self._inbox:
+            self._end(self._reset)
             return
         if self._peer is not None:
             self._peer.kick()
@@ -321,6 +377,8 @@ class SimulatedTransport(asyncio.Transport):
         self._end(error)
 
     def _end(self, error: Exception | None) -> None:
+        if self._lost:
+            return
         self._lost = self._closing = True
         self._inbox.clear()
         protocol = self._protocol
@@ -338,17 +396,17 @@ class SimulatedTransport(asyncio.Transport):
         )
         self._break(error if isinstance(error, Exception) else None, announce=True)
 
-    def _tell(self, method: str) -> None:
-        """Call the protocol's flow control in its owner's context, at once as asyncio does."""
+    def _notify(self, method: str) -> None:
+        """Call a flow control method of the protocol in its owner's context, at once as asyncio does."""
         if self._protocol is not None:
             self._context.copy().run(_call, self._protocol, method)
 
     def _note(self, event: str, *values: int) -> None:
-        self._wire.trace.note(self._wire.loop.time(), event, self._name, *values)
+        self._wire.trace.note(self._wire.loop.true_time(), event, self._name, *values)
 
 
 _NOBODY = Context()
-"""Bytes on the wire belong to no process: they arrive also after their sender has crashed."""
+"""The context of the wire, which belongs to no process: bytes arrive even after their sender has crashed."""
 
 
 def _call(protocol: asyncio.BaseProtocol, method: str) -> object:

@@ -1,8 +1,8 @@
-"""Threads that are none: blocking work runs on the simulated loop, whole, at a moment the seed decides.
+"""Simulates worker threads: blocking work runs on the simulated loop, as one step, at a time that the seed determines.
 
-A job passes three moments: it gets a free worker, its work takes effect, its result is seen. A crash may fall between
-any two of them, and then what comes later never happens. Within one job nothing else runs; crashes in the middle of a
-job come from the disk it works on.
+A job has three steps: it gets a free worker, its work takes effect, and its result becomes visible. A crash may fall
+between any two of them; later steps then never happen. Nothing else runs during one job. Crashes in the middle of a
+job come from the simulated disk.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Slowness:
-    """How long jobs take: mostly up to `usual_s`, now and then up to `rare_s`."""
+    """The duration of jobs: usually up to `usual_s`, sometimes up to `rare_s`."""
 
     usual_s: float = 0.001
     rare_s: float = 0.050
@@ -39,7 +39,7 @@ class _Job:
 
 
 class SimulatedWorkers:
-    """A `Workers` of `count` imagined threads; jobs begin in the order they came."""
+    """A `Workers` with `count` simulated threads. Jobs begin in the order of their submission."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, random: Random, *, count: int = 4, slowness: Slowness | None = None
@@ -61,7 +61,7 @@ class SimulatedWorkers:
         return future
 
     def close(self) -> None:
-        """As a thread pool does: all work that was handed in takes effect before this returns."""
+        """Run all submitted work before returning, as a thread pool does."""
         self._closed = True
         for job in [*self._started, *self._waiting]:
             self._execute(job)
@@ -84,7 +84,7 @@ class SimulatedWorkers:
         if job.ran:
             return
         job.ran = True
-        if job not in self._started:  # Closed while the job was waiting: its future is answered by itself.
+        if job not in self._started:  # The job was still waiting at the close, so nothing else sets its future.
             self._loop.call_soon(self._answer, job)
         try:
             job.result = job.work()

@@ -1,1 +1,1 @@
-"""Simulation runs of a whole broker: plan, workload, faults, history and checker."""
+"""Runs a whole simulated broker from one seed: plan, workload, faults, history and checker."""

@@ -1,9 +1,9 @@
-"""Judges a history: what a log that keeps its promises can never show.
+"""Checks a history for violations of the log's guarantees.
 
-The promises: what was acknowledged is there, once, unaltered, at the offset that was told, in the order its producer
-sent it; what a reader saw stays; an offset is given once; there are no holes; the log's start never goes back, nor its
-end. Under a weak flush policy a power loss, or a failed flush, may take the tail of a log, acknowledged or seen; and
-what retention had just taken may be there once more after a crash. Nothing else is forgiven.
+The guarantees: an acknowledged message is stored once, unaltered, at the reported offset, in the order of its producer.
+Messages that a reader saw stay. An offset is used once. There are no gaps. Neither the start nor the end of a log ever
+decreases. Under a weak flush policy, a power loss or a failed flush may remove the tail of a log, even if it was
+acknowledged or read. Messages that retention has just removed may reappear after a crash. Nothing else is permitted.
 """
 
 from collections import defaultdict
@@ -25,20 +25,20 @@ _SHOWN_BYTES = 48
 
 
 class ViolationKind(StrEnum):
-    """The violations, by name."""
+    """The kinds of violations, with their descriptions."""
 
     LOST = "acknowledged but not there"
     DOUBLED = "stored more than once"
     REORDERED = "stored in another order than sent"
-    ALTERED = "stored or read with content that nobody sent there"
+    ALTERED = "stored or read with content that was never sent there"
     MISPLACED = "stored at another offset than acknowledged"
-    VANISHED = "shown to a reader and gone later"
+    VANISHED = "returned to a reader and gone later"
     OFFSET_REUSED = "two messages at one offset at different times"
     GAP = "offsets are missing"
     START_WENT_BACK = "the log's start went back"
     END_WENT_BACK = "the log's end went back"
     NOT_DURABLE = "acknowledged before it was on stable storage"
-    REFUSED_BUT_STORED = "refused for good but stored"
+    REFUSED_BUT_STORED = "refused permanently but stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +53,20 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What the broker was set up to keep."""
+    """The guarantees of the broker's configuration."""
 
     survives_power_loss: bool = True
-    """Flush policy `always`; the weaker ones may lose a tail with the power."""
+    """True for flush policy `always`. Under a weaker one, a power loss may remove a tail."""
     survives_flush_errors: bool = True
-    """Flush policy `always`, or flushes never failed; under a weaker one a failed flush may take a tail any time."""
+    """True for flush policy `always`, or without failed flushes. Otherwise a tail may be lost at any time."""
     keeps_everything: bool = True
-    """No retention: the log's start stays where it began."""
+    """True without retention: the log start never moves."""
 
 
 def check(
     history: History, final: Mapping[TopicPartition, FinalLog], promises: Promises | None = None
 ) -> list[Violation]:
-    """All violations of a finished run, the same ones in the same order for the same history."""
+    """Return all violations of a finished run, in an order that depends only on the history."""
     promises = promises or Promises()
     found: list[Violation] = []
     for partition, log in final.items():
@@ -108,7 +108,11 @@ class _PartitionCheck:
         return Violation(kind, self.partition, detail)
 
     def _forgives_losses_since(self, moment: int) -> bool:
-        """Whether a power loss under a weak flush policy may have taken what was asked for at that moment."""
+        """Return True if the broker may have lost a message without a violation.
+
+        The message was written or read by a request that was sent at `moment`. The flush policy decides which power
+        losses and failed flushes may lose messages.
+        """
         if not self.promises.survives_flush_errors:
             return True
         if self.promises.survives_power_loss:
@@ -118,7 +122,7 @@ class _PartitionCheck:
     def _was_trimmed(self, offset: int) -> bool:
         return offset < self.log.start and not self.promises.keeps_everything
 
-    # The log as it is in the end
+    # The final log
 
     def _check_final_log(self) -> Iterator[Violation]:
         expected = self.log.start
@@ -136,7 +140,7 @@ class _PartitionCheck:
             if len(offsets) > 1:
                 yield self._violation(ViolationKind.DOUBLED, f"{_shown(value)} is at offsets {offsets}")
 
-    # What writers were told
+    # Responses to writers
 
     def _check_acknowledged(self) -> Iterator[Violation]:
         for write in self.writes:
@@ -151,7 +155,7 @@ class _PartitionCheck:
             for offset, value in enumerate(write.values, write.base_offset):
                 where = self.by_value.get(value)
                 if write.base_offset < 0 and where:
-                    continue  # The broker knew only that it was stored before.
+                    continue  # The broker knew that it was stored before, but not the offset.
                 if self.by_offset.get(offset) == value or self._was_trimmed(offset):
                     continue
                 kind = ViolationKind.MISPLACED if where else ViolationKind.LOST
@@ -185,18 +189,18 @@ class _PartitionCheck:
                     )
                 last[write.producer] = (offset, value)
 
-    # What readers saw
+    # Responses to readers
 
     def _check_seen(self) -> Iterator[Violation]:
         for read in self.reads:
             assert read.told_at is not None
             expected = read.offset
             if read.records and read.records[0][0] == read.log_start > expected:
-                expected = read.log_start  # Retention had taken what was asked for.
+                expected = read.log_start  # Retention had removed the requested offset.
             for offset, value in read.records:
                 if offset != expected:
                     yield self._violation(
-                        ViolationKind.GAP, f"{read.reader} asked for {expected} and was given {offset}"
+                        ViolationKind.GAP, f"{read.reader} requested {expected} and received {offset}"
                     )
                 expected = offset + 1
                 if value not in self.sent:
@@ -209,16 +213,16 @@ class _PartitionCheck:
 
     def _check_offsets_given_once(self) -> Iterator[Violation]:
         first: dict[int, tuple[int, bytes]] = {}
-        for told_at, asked_at, offset, value in sorted(self._told()):
+        for told_at, asked_at, offset, value in sorted(self._reported()):
             known_at, known = first.setdefault(offset, (asked_at, value))
-            if known != value and not self._power_was_lost_between(known_at, told_at):
+            if known != value and not self._power_was_lost_between(known_at, later=told_at):
                 yield self._violation(
                     ViolationKind.OFFSET_REUSED, f"offset {offset}: {_shown(known)}, later {_shown(value)}"
                 )
             first[offset] = (asked_at, value)
 
-    def _told(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """(told at, asked at, offset, value) of everything that any client was told."""
+    def _reported(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """Yield (told at, asked at, offset, value) of every message in a response."""
         for write in self.writes:
             if write.base_offset >= 0 and write.told_at is not None:
                 for offset, value in enumerate(write.values, write.base_offset):
@@ -228,7 +232,7 @@ class _PartitionCheck:
             for offset, value in read.records:
                 yield read.told_at, read.asked_at, offset, value
 
-    def _power_was_lost_between(self, earlier: int, later: int) -> bool:
+    def _power_was_lost_between(self, earlier: int, *, later: int) -> bool:
         if not self.promises.survives_flush_errors:
             return True
         if self.promises.survives_power_loss:
@@ -236,12 +240,12 @@ class _PartitionCheck:
         return any(crash.power_loss and earlier < crash.at < later for crash in self.history.crashes)
 
     def _check_ends(self) -> Iterator[Violation]:
-        """Compare each answer with those that were known before it was asked for; concurrent ones have no order."""
+        """Compare each response with those received before its request; concurrent ones have no order."""
         start = end = lost_at = crashed_at = 0
         at_asking: dict[RecordedRead, tuple[int, int]] = {}
         for moment, event in sorted(self._moments(), key=lambda item: item[0]):
             if isinstance(event, RecordedCrash):
-                # Answers on their way still tell of the ends before it.
+                # Responses in transit still have the start and end before the crash.
                 start, crashed_at = 0, moment
                 if event.power_loss and not self.promises.survives_power_loss:
                     end, lost_at = 0, moment

@@ -1,8 +1,8 @@
-"""A compacted topic, written and read while everything else happens: whoever reads all of it knows each key's value.
+"""Writes and reads a compacted topic during a simulated run, as a table of keys and values.
 
-One writer sets and deletes keys; one reader begins anew at the start again and again. What was acknowledged last of a
-key is what the log tells in the end, or a write whose outcome nobody knows; what a reader met was written, and comes in
-the order of its offsets; an offset has one record.
+One writer sets and deletes keys. One reader reads the topic again and again from its start. In the end the log must
+have the last acknowledged value of each key, or a value whose write has an unknown outcome. Every record that the
+reader sees must have been sent, offsets must increase, and an offset must always have the same record.
 """
 
 import asyncio
@@ -31,31 +31,31 @@ _PAUSE_S = 0.2
 
 
 @dataclass(slots=True)
-class _Key:
-    """What was asked of one key."""
+class _KeyState:
+    """The writes to one key."""
 
     current: bytes | None = None
-    """What was acknowledged last; None: nothing, or that it is gone."""
+    """The last acknowledged value; None if there is none, or the key is deleted."""
     in_doubt: list[bytes | None] = field(default_factory=list)
-    """Writes without an answer: they may take place at any time."""
+    """Writes with an unknown outcome, which may take effect at any time."""
     sent: list[bytes | None] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class CompactedTable:
-    """The writer, the reader, and what they know."""
+    """The writer and the reader of the table, with the expected state."""
 
     plan: TablePlan
     book: HistoryRecorder
     random: Random
     keeps_acknowledged: bool
-    """Whether the flush policy promises that."""
+    """True if the flush policy guarantees acknowledged writes after a power loss."""
     problems: list[str] = field(default_factory=list)
-    _keys: dict[bytes, _Key] = field(default_factory=dict)
+    _keys: dict[bytes, _KeyState] = field(default_factory=dict)
     _seen: dict[int, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
 
     async def write(self, client: WireClient) -> None:
-        """Make the topic, and set and delete keys."""
+        """Create the topic, then set and delete keys."""
         if not self.plan.writes:
             return
         await self._create(client)
@@ -76,7 +76,7 @@ class CompactedTable:
             await asyncio.sleep(_PAUSE_S)
 
     async def check(self, client: WireClient) -> None:
-        """Everything is over: the log must tell the table."""
+        """Compare the final log with the expected table."""
         if not self.plan.writes:
             return
         found: dict[bytes | None, bytes | None] = {}
@@ -106,17 +106,17 @@ class CompactedTable:
         name = b"%d" % random.randrange(self.plan.keys)
         filler = random.randbytes(random.randint(0, _VALUE_BYTES_MAX))
         value = b"<%s/%d>" % (name, number) + filler if random.random() < 0.9 else None
-        key = self._keys.setdefault(name, _Key())
+        key = self._keys.setdefault(name, _KeyState())
         key.sent.append(value)
         try:
-            place = await producer.put(TOPIC, value, name)
+            stored = await producer.put(TOPIC, value, name)
         except OutcomeUnknownError as error:
             self.book.note("table put in doubt", error.code.name)
             key.in_doubt.append(value)
         except MillstreamError as error:
             self.book.note("table put refused", error.code.name)
         else:
-            self.book.note("table put", place.offset)
+            self.book.note("table put", stored.offset)
             key.current = value
 
     async def _read_whole(self, client: WireClient) -> list[Record]:
@@ -128,21 +128,21 @@ class CompactedTable:
         while position < end.offset:
             fetched = await client.fetch(TOPIC, 0, position, max_bytes=self.plan.max_bytes, max_wait_ms=0)
             for record in fetched.records:
-                self._meet(record, position)
+                self._check_record(record, position)
             records += fetched.records
             if fetched.next_offset <= position:
-                break  # The log has lost its end meanwhile, as weak flush policies may.
+                break  # The log was truncated meanwhile, as weak flush policies permit.
             position = fetched.next_offset
         self.book.note("table read", start.offset, end.offset, len(records))
         return records
 
-    def _meet(self, record: Record, position: int) -> None:
-        """Hold a record to what was sent, and to what was at its offset before."""
+    def _check_record(self, record: Record, position: int) -> None:
+        """Compare a record with the sent values, and with earlier reads of its offset."""
         key = self._keys.get(record.key or b"")
         if key is None or record.value not in key.sent:
-            self.problems.append(f"offset {record.offset} of the table holds what nobody sent: {_shown(record.value)}")
+            self.problems.append(f"offset {record.offset} of the table has a value never sent: {_shown(record.value)}")
         if record.offset < position:
-            self.problems.append(f"offset {record.offset} of the table came again, {position} was asked for")
+            self.problems.append(f"offset {record.offset} of the table was returned for a read from {position}")
         before = self._seen.setdefault(record.offset, (record.key, record.value))
         if self.keeps_acknowledged and before != (record.key, record.value):
             self.problems.append(f"offset {record.offset} of the table has another record than before")

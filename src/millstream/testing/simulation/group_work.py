@@ -1,8 +1,8 @@
-"""A group in a simulation: members that read, commit, crash and come back, on the real SDK, and one who watches them.
+"""Simulates a group: members on the real SDK that read, commit, crash and return, and a watcher outside the group.
 
-What must hold, whatever happens to the broker: a commit that was acknowledged is on stable storage at that moment, and
-its offset never goes back; a partition belongs to one member at a time; and in the end the group has read every message
-that was acknowledged to its producer, not counting what a member was handed just before it crashed.
+These guarantees must hold despite all faults of the broker. An acknowledged commit is on stable storage at that moment,
+and its offset never decreases. A partition belongs to one member at a time. In the end the group has read every
+acknowledged message, except those that a member received just before it crashed.
 """
 
 import asyncio
@@ -38,20 +38,20 @@ class SimulatedCommit:
 
 @dataclass(slots=True)
 class GroupRecord:
-    """What the members of one group were told, and what others were told of it."""
+    """The commits and reads of one group, and the problems that were found."""
 
     topics: tuple[str, ...]
     is_durable: Callable[[bytes], bool]
-    """Whether these bytes are somewhere on stable storage."""
+    """Returns True if these bytes are on stable storage."""
     commits: list[SimulatedCommit] = field(default_factory=list)
     read: dict[bytes, None] = field(default_factory=dict)
-    """Values that a member was handed and lived to see."""
+    """Values that a member received without crashing."""
     problems: list[str] = field(default_factory=list)
     is_over: bool = False
-    """Members leave now, and no others come."""
+    """True when the members leave and no new ones join."""
 
     def committed(self, asked_at: int, told: Mapping[TopicPartition, int]) -> None:
-        """Hold what a group is said to have committed against what was acknowledged before anybody asked."""
+        """Check that the reported offsets include all commits that were acknowledged before the request."""
         highest: dict[TopicPartition, int] = {}
         for commit in self.commits:
             if commit.told_at < asked_at:
@@ -65,7 +65,7 @@ class GroupRecord:
 
 
 class SimulatedMember:
-    """One member after another under one name: each lives for a while, then leaves, or is gone without a word."""
+    """A series of members under one name. Each stays for a while, then leaves or crashes."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class SimulatedMember:
         self._network = network
         self._make_client = make_client
         self._random = random
-        self._lives = 0
+        self._joins = 0
 
     async def run(self) -> None:
-        """Until the group is over."""
+        """Run one member after another until the group is over."""
         while not self._record.is_over:
-            self._lives += 1
-            host = f"{self._plan.name}.{self._lives}"
+            self._joins += 1
+            host = f"{self._plan.name}.{self._joins}"
             client = self._make_client(host)
             consumer = group_consumer(client, self._record)
             try:
@@ -115,7 +115,7 @@ class SimulatedMember:
                 await commit_read(consumer, self._record, self._book)
 
     def _crash(self, host: str) -> None:
-        """Of the process, whose connections break, or of its machine, from which nothing is heard any more."""
+        """Crash the process, whose connections break, or its machine, which becomes silent."""
         self._book.note("member crashed", host)
         if self._random.random() < 0.5:
             self._network.block(host)
@@ -125,7 +125,7 @@ class SimulatedMember:
 
 
 class Watcher:
-    """Asks, from outside, who has what and what is committed."""
+    """Checks from outside the group which member owns what, and what is committed."""
 
     def __init__(self, client: WireClient, record: GroupRecord, book: HistoryRecorder) -> None:
         self._client = client
@@ -133,7 +133,7 @@ class Watcher:
         self._book = book
 
     async def run(self) -> None:
-        """Until the group is over."""
+        """Check periodically until the group is over."""
         while not self._record.is_over:
             await asyncio.sleep(_WATCH_S)
             try:
@@ -159,7 +159,7 @@ class Watcher:
 async def read_to_the_end(
     client: WireClient, record: GroupRecord, book: HistoryRecorder, partitions: Sequence[TopicPartition]
 ) -> None:
-    """One last member reads what is left, and commits it; raises what an SDK raises when that does not go."""
+    """Read and commit the rest with one last member. Raise the SDK's error if that fails."""
     ends = {partition: await client.list_offset(*partition, LATEST) for partition in partitions}
     wanted = {partition: end.offset for partition, end in ends.items() if end is not None}
     async with group_consumer(client, record) as consumer:
@@ -178,7 +178,7 @@ async def read_to_the_end(
 
 
 def group_consumer(client: WireClient, record: GroupRecord) -> AsyncConsumer:
-    """A consumer that commits only when it is told to."""
+    """Create a consumer without auto-commit."""
     return client.consumer(record.topics, group=GROUP, start="beginning", auto_commit=None)
 
 
@@ -187,9 +187,9 @@ def note_read(batch: MessageBatch, record: GroupRecord) -> None:
 
 
 async def commit_read(consumer: AsyncConsumer, record: GroupRecord, book: HistoryRecorder) -> None:
-    """Commit what the member was handed; one that fails may stand or not."""
-    places = {where: consumer.position(*where) for where in consumer.assignment}
-    offsets = {where: offset for where, offset in places.items() if offset is not None}
+    """Commit what the member has received. After an error, the commit may be stored or not."""
+    positions = {where: consumer.position(*where) for where in consumer.assignment}
+    offsets = {where: offset for where, offset in positions.items() if offset is not None}
     if not offsets:
         return
     mark = f"commit at {book.history.tick()}."

@@ -1,7 +1,8 @@
-"""What clients asked for and what they were told, in the order it happened; the checker judges it.
+"""Records the requests of clients and their responses, in order, for the checker.
 
-Every request is two moments, `asked_at` and `told_at`, numbers of one sequence. A request that was never answered, or
-whose answer leaves open what happened, is UNKNOWN: the checker then accepts both outcomes, but not half of one.
+Every request has two moments, `asked_at` and `told_at`: sequence numbers of the request and of its response. A request
+is UNKNOWN if it has no response, or if the response leaves the outcome open. For such a request the checker accepts
+success and failure, but not a partial result.
 """
 
 from collections.abc import Sequence
@@ -29,15 +30,15 @@ class RecordedWrite:
     outcome: WriteOutcome = WriteOutcome.UNKNOWN
     base_offset: int = -1
     durable: bool | None = None
-    """Whether its bytes were on stable storage when the answer came; None where nobody looked."""
+    """True if its bytes were on stable storage at the time of the response; None if that was not checked."""
     abandoned: bool = False
-    """The producer gave up and went on under a new identity, so this one may still land behind later writes."""
+    """The producer gave up and continued under a new identity, so this write may still be stored after later ones."""
     detail: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class RecordedRead:
-    """One answered fetch: the records from `offset` on, and the partition's ends as told beside them."""
+    """One answered fetch: the records from `offset` on, and the start and end of the log in the same response."""
 
     reader: str
     partition: TopicPartition
@@ -51,7 +52,7 @@ class RecordedRead:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCrash:
-    """The broker went away; with the power, or alone so that the page cache stayed."""
+    """The broker's process ended, with a power loss, or alone so that the page cache survived."""
 
     at: int
     power_loss: bool
@@ -59,7 +60,7 @@ class RecordedCrash:
 
 @dataclass(frozen=True, slots=True)
 class FinalLog:
-    """What a partition holds when everything is healed and over."""
+    """The content of a partition after all faults have ended."""
 
     start: int
     end: int
@@ -68,7 +69,7 @@ class FinalLog:
 
 @dataclass(slots=True)
 class History:
-    """All that happened in one run."""
+    """Everything that happened in one run."""
 
     writes: list[RecordedWrite] = field(default_factory=list)
     reads: list[RecordedRead] = field(default_factory=list)
@@ -76,7 +77,7 @@ class History:
     _now: int = 0
 
     def tick(self) -> int:
-        """The next moment."""
+        """The sequence number of the next moment."""
         self._now += 1
         return self._now
 
@@ -86,7 +87,7 @@ class History:
         return write
 
     def stored(self, write: RecordedWrite, base_offset: int, *, durable: bool | None = None) -> None:
-        """The write was acknowledged; `base_offset` is -1 where the broker could no longer say where it lies."""
+        """The write was acknowledged. `base_offset` is -1 if the broker no longer knew the offset."""
         write.outcome, write.base_offset, write.durable, write.told_at = (
             WriteOutcome.STORED,
             base_offset,
@@ -95,11 +96,11 @@ class History:
         )
 
     def refused(self, write: RecordedWrite, detail: str) -> None:
-        """The write was refused in a way that says it is not stored and will not be."""
+        """The write was refused with an error that means that it is not stored and never will be."""
         write.outcome, write.detail, write.told_at = WriteOutcome.REFUSED, detail, self.tick()
 
     def abandoned(self, write: RecordedWrite, detail: str) -> None:
-        """The producer gave up without knowing."""
+        """The producer gave up with an unknown outcome."""
         write.abandoned, write.detail, write.told_at = True, detail, self.tick()
 
     def ask_read(self, reader: str, partition: TopicPartition, offset: int) -> RecordedRead:
@@ -107,7 +108,9 @@ class History:
         self.reads.append(read)
         return read
 
-    def answered(self, read: RecordedRead, records: Sequence[tuple[int, bytes]], log_start: int, log_end: int) -> None:
+    def answered(
+        self, read: RecordedRead, records: Sequence[tuple[int, bytes]], log_start: int, *, log_end: int
+    ) -> None:
         read.records, read.log_start, read.log_end = tuple(records), log_start, log_end
         read.told_at = self.tick()
 

@@ -1,6 +1,7 @@
-"""Puts under message ids while everything else happens: each attempt is made once, and whoever tries again has the id
-alone. Some attempts come only after somebody has tried again. What was told of an id is told again; in the end the log
-has the message of each id, once.
+"""Writes messages under message ids during a simulated run, and retries them.
+
+Each attempt is made once, and a retry knows only the id. Some attempts arrive only after a retry. The broker must
+report the same offset for an id every time, and in the end the log has the message of each id exactly once.
 """
 
 import asyncio
@@ -22,28 +23,28 @@ WHERE = TopicPartition("once", 0)
 _ATTEMPT_S = 5.0
 _PAUSE_S = 0.2
 _FIRST_WRITER = 10**12
-"""Beyond the producer ids that a broker gives out in a simulation."""
+"""The first producer id of these writers. It is above the ids that a broker assigns in a simulation."""
 
 _TIME_MS = 0
-"""Long ago, so that no jump of the clock lets it lie ahead."""
+"""A timestamp far in the past, so that no clock jump puts it into the future."""
 Id = bytes | MadeId
 
 
 @dataclass(slots=True)
 class IdempotentPuts:
-    """The writer, and what it knows."""
+    """The writer and its expected state."""
 
     plan: OncePlan
     book: HistoryRecorder
     random: Random
     keeps_acknowledged: bool
-    """Whether the flush policy promises that."""
+    """True if the flush policy guarantees acknowledged writes after a power loss."""
     problems: list[str] = field(default_factory=list)
-    _told: dict[Id, int] = field(default_factory=dict)
+    _offsets: dict[Id, int] = field(default_factory=dict)
     _sent: list[Id] = field(default_factory=list)
 
     async def write(self, client: WireClient, cluster: Cluster) -> None:
-        """Make the topic, and put and try again by turns."""
+        """Create the topic, then write and retry in turns."""
         if not self.plan.writes:
             return
         await self._create(client)
@@ -53,29 +54,29 @@ class IdempotentPuts:
             elif self.random.random() < 0.5:
                 await self._put_own(cluster, [b"%d/%d" % (number, place) for place in range(self.random.randint(1, 4))])
             elif self.random.random() < 0.5:
-                await self._put_made(cluster, self._made(_FIRST_WRITER + number, 0))
+                await self._put_made(cluster, self._made(_FIRST_WRITER + number, sequence=0))
             else:
                 await self._put_late(cluster, _FIRST_WRITER + number)
             await asyncio.sleep(2 * self.plan.pause_s * self.random.random())
 
     async def check(self, client: WireClient, cluster: Cluster) -> None:
-        """Everything is over: try all ids again, and hold the log to what is told."""
+        """Retry all ids, then compare the log with the reported offsets."""
         if not self.plan.writes:
             return
         if not self.keeps_acknowledged:
-            self._told.clear()
+            self._offsets.clear()
         for each in dict.fromkeys(self._sent):
             found: int | None = None
             while found is None:
                 found = await self._put_own(cluster, [each])
         log = await read_whole(client, WHERE, self.book)
         self.book.note("once", len(log.records))
-        if sorted(value for _, value in log.records) != sorted(map(_value, self._told)):
-            self.problems.append(f"{len(log.records)} messages are stored under {len(self._told)} ids")
+        if sorted(value for _, value in log.records) != sorted(map(_value, self._offsets)):
+            self.problems.append(f"{len(log.records)} messages are stored under {len(self._offsets)} ids")
         at = dict(log.records)
-        for each, offset in self._told.items():
+        for each, offset in self._offsets.items():
             if at.get(offset) != _value(each):
-                self.problems.append(f"the message of {each!r} is not at {offset}, where it was told to be")
+                self.problems.append(f"the message of {each!r} is not at its reported offset {offset}")
 
     async def _create(self, client: WireClient) -> None:
         while True:
@@ -87,8 +88,8 @@ class IdempotentPuts:
                     return
                 await asyncio.sleep(_PAUSE_S)
 
-    def _made(self, writer: int, sequence: int) -> list[MadeId]:
-        """The ids of a batch with so many messages before it."""
+    def _made(self, writer: int, *, sequence: int) -> list[MadeId]:
+        """Make the ids of a batch whose first sequence number is `sequence`."""
         return [MadeId(writer, 0, 0, sequence, place) for place in range(self.random.randint(1, 4))]
 
     async def _put_made(self, cluster: Cluster, ids: list[MadeId]) -> None:
@@ -103,15 +104,15 @@ class IdempotentPuts:
         await self._put(cluster, list(ids), records, None)
 
     async def _put_late(self, cluster: Cluster, writer: int) -> None:
-        """A batch that lay in some buffer while one of its messages was tried again, of a producer that is known."""
-        before = self._made(writer, 0)
+        """Write a batch of a known producer after one of its messages was retried, as if it was delayed in a buffer."""
+        before = self._made(writer, sequence=0)
         await self._put_made(cluster, before)
-        late = self._made(writer, len(before))
+        late = self._made(writer, sequence=len(before))
         await self._put_own(cluster, list(self.random.sample(late, 1)))
         await self._put_made(cluster, late)
 
     async def _put_own(self, cluster: Cluster, ids: list[Id]) -> int | None:
-        """Where the first of the messages is, if that was told."""
+        """Write messages under own ids. Return the offset of the first one if it was reported."""
         values = [*map(_value, ids)]
         records = encode_batch(values, headers=[[(ID_HEADER, each)] for each in values], timestamps=_TIME_MS)
         return await self._put(cluster, ids, records, values)
@@ -126,25 +127,25 @@ class IdempotentPuts:
             request = requests.puts(WHERE, records, beside, acks=-1, timeout_ms=timeout_ms)
             stored = await connection.request(request, cluster.timeout_s(deadline))
         except requests.KnownIdsError as error:
-            self._hear({ids[place]: offset for place, offset in error.known.items()})
+            self._check_offsets({ids[place]: offset for place, offset in error.known.items()})
             return error.known.get(0)
         except MillstreamError as error:
             self.book.note("put once failed", error.code.name)
             cluster.forget(WHERE.topic)
             await asyncio.sleep(_PAUSE_S)
             return None
-        self._hear({each: stored.base_offset + place for place, each in enumerate(ids)})
+        self._check_offsets({each: stored.base_offset + place for place, each in enumerate(ids)})
         return stored.base_offset
 
-    def _hear(self, places: dict[Id, int]) -> None:
-        self.book.note("put once", *places.values())
-        for each, offset in places.items():
-            before = self._told.setdefault(each, offset)
+    def _check_offsets(self, reported: dict[Id, int]) -> None:
+        self.book.note("put once", *reported.values())
+        for each, offset in reported.items():
+            before = self._offsets.setdefault(each, offset)
             if before != offset and self.keeps_acknowledged:
                 self.problems.append(f"STORED TWICE: {each!r} is at {before} and at {offset}")
-            self._told[each] = offset
+            self._offsets[each] = offset
 
 
 def _value(each: Id) -> bytes:
-    """The message of an id: the id."""
+    """The value of an id's message, which is the id itself."""
     return each.encode() if isinstance(each, MadeId) else each

@@ -1,8 +1,8 @@
-"""A producer that numbers its batches itself and has several of them under way, as librdkafka and the Java client do.
+"""Simulates a producer that numbers its batches and keeps several in flight, as librdkafka and the Java client do.
 
-Per partition it works in rounds: up to `WINDOW` batches are sent one right after the other, then their answers are
-awaited. Those without a good answer are sent again in the next round, in order and under the same numbers, before any
-new ones. The broker must store each once and in order, whatever was lost on the way.
+It works in rounds per partition: it sends up to `WINDOW` batches one right after the other, then awaits the responses.
+Failed batches are sent again in the next round, in order and with the same sequence numbers, before any new ones. The
+broker must store each once and in order, whatever was lost in transit.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class _Batch:
 
 
 class PipelinedProducer:
-    """Sends its batches over several partitions, each partition by itself."""
+    """Sends its batches to several partitions, each independently."""
 
     def __init__(
         self,
@@ -52,21 +52,21 @@ class PipelinedProducer:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for partition in self._partitions:
-                line = _Line(partition, self._client, self._book, self._plan)
-                group.create_task(self._run_line(line), name=f"{self._plan.name} {partition}")
+                queue = _PartitionQueue(partition, self._client, self._book, self._plan)
+                group.create_task(self._run_queue(queue), name=f"{self._plan.name} {partition}")
 
-    async def _run_line(self, line: "_Line") -> None:
-        while self._left > 0 or line.window:
-            new = min(self._left, self._random.randint(1, WINDOW) - len(line.window))
-            for _ in range(max(0, new) if await line.has_identity() else 0):
+    async def _run_queue(self, queue: "_PartitionQueue") -> None:
+        while self._left > 0 or queue.window:
+            new = min(self._left, self._random.randint(1, WINDOW) - len(queue.window))
+            for _ in range(max(0, new) if await queue.has_identity() else 0):
                 self._left -= 1
-                line.add(self._values.make(line.partition))
-            await line.send_round()
+                queue.add(self._values.make(queue.partition))
+            await queue.send_round()
             await asyncio.sleep(_PAUSE_S * self._random.random() + self._plan.pause_s)
 
 
-class _Line:
-    """The batches of one partition that wait for a good answer, in order."""
+class _PartitionQueue:
+    """The unacknowledged batches of one partition, in order."""
 
     def __init__(
         self, partition: TopicPartition, client: WireClient, book: HistoryRecorder, plan: ProducerPlan
@@ -80,7 +80,7 @@ class _Line:
         self._next_sequence = 0
 
     async def has_identity(self) -> bool:
-        """Get an identity where there is none; False while the broker gives none."""
+        """Get a producer id if there is none. Return False if the broker does not give one."""
         if self._identity is None:
             try:
                 self._identity = await self._client.producer_identity()
@@ -90,7 +90,7 @@ class _Line:
         return True
 
     def add(self, values: Sequence[bytes]) -> None:
-        """Number a new batch and put it behind the others."""
+        """Number a new batch and append it."""
         assert self._identity is not None
         encoded = encode_batch(
             values,
@@ -106,11 +106,11 @@ class _Line:
         self.window.append(_Batch(write, bytes(encoded), give_up_s))
 
     async def send_round(self) -> None:
-        """Send the whole window, and keep what got no good answer."""
+        """Send the whole window, and keep the batches without a successful response."""
         if not self.window:
             return
         try:
-            # All know the leader before the first is sent, so that none overtakes another on the way to it.
+            # All batches know the leader before the first is sent, so that none overtakes another.
             await self._client.describe_topic(self.partition.topic)
         except MillstreamError:
             self._give_up_overdue(None)
@@ -143,7 +143,7 @@ class _Line:
         self._book.history.stored(batch.write, base_offset, durable=self._book.durable(values, self._plan.compression))
 
     def _give_up_overdue(self, first_refusal: MillstreamError | None) -> None:
-        """Abandon the window, and its identity, when its first batch has no future or its time is over."""
+        """Abandon the window and the producer id if its first batch has failed permanently or is overdue."""
         if not self.window:
             return
         no_future = first_refusal is not None and not first_refusal.code.retriable

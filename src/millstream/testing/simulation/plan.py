@@ -1,43 +1,24 @@
-"""What one seed means: a workload and the faults that will meet it, drawn once, before anything runs."""
+"""Draws from a seed the workload of a run and its faults, before anything runs."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from random import Random
 from typing import Literal
 
 from millstream.testing.simulated.entropy import branch
+from millstream.testing.simulation.faults import (
+    BROKER_HOST,
+    DAMAGE,
+    Fault,
+    FaultHosts,
+    FaultKind,
+    draw_faults,
+    draw_kinds,
+)
 
 Flush = Literal["always", "interval", "os"]
 
-BROKER_HOST = "broker"
-
-
-class FaultKind(StrEnum):
-    """What goes wrong; `amount` and `target` of a fault mean what stands behind each kind."""
-
-    KILL = "kill"  # the process ends, the page cache stays
-    POWER_LOSS = "power loss"  # everything that was not flushed is in doubt
-    CRASH_IN_WRITE = "crash in a write"  # at the amount-th change of the disk from here on; power loss if target is set
-    CRASH_IN_START = "crash in the next start"  # now, and again at the amount-th change of the disk of the next start
-    STOP = "stop"  # the broker is asked to end, and does so cleanly
-    CUT = "cut"  # target's connections break
-    BLACK_HOLE = "black hole"  # for amount seconds, target's bytes go nowhere
-    REFUSE = "refuse"  # for amount seconds, nobody can connect to the broker
-    DISK_FULL = "disk full"  # for amount seconds, nothing can be written
-    WRITE_ERROR = "write error"  # for amount seconds, a write may fail
-    FLUSH_ERROR = "flush error"  # for amount seconds, a flush may fail
-    CLOCK_JUMP = "clock jump"  # the wall clock moves by amount seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    at_s: float
-    kind: FaultKind
-    amount: float = 0.0
-    target: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.at_s:.3f} s: {self.kind.value} {self.target} {self.amount:g}".rstrip()
+CLIENTS_HOST = "clients"
+"""The machine whose clocks all clients use. In the network each client is a separate host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +30,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class ProducerPlan:
-    """A producer writes `batches` batches to partitions of its choice; pauses between them, or sends all it can."""
+    """A producer writes `batches` batches to random partitions, with pauses or as fast as possible."""
 
     name: str
     batches: int
@@ -58,9 +39,9 @@ class ProducerPlan:
     pause_s: float
     compression: str
     lanes: int
-    """So many batches are asked for at a time; the SDK keeps those of one partition in order."""
+    """The number of batches in flight; the SDK keeps those of one partition in order."""
     pipelined: bool
-    """Sends several batches of a partition at a time, numbered by itself, as librdkafka and the Java client do."""
+    """The producer numbers its batches and has several of a partition in flight; see `pipelined_producer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +50,23 @@ class ReaderPlan:
     max_wait_ms: int
     max_bytes: int
     restarts_chance: float
-    """How often the reader begins anew at the log's start, to read what it has seen before."""
+    """The probability that the reader starts again at the log's start, to read again what it has read."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberPlan:
-    """A member of the group; when one is gone, another comes under the same name."""
+    """A member of the group. When it is gone, another joins under the same name."""
 
     name: str
     commit_chance: float
-    """How often what was read is committed, after each batch."""
+    """The probability of a commit after each batch."""
     crash_chance: float
-    """How often the member is gone with a batch, without a word."""
+    """The probability that the member crashes with a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """A compacted topic beside the others: how often it is written to, and over how many keys; none without writes."""
+    """A compacted topic: the number of writes (0: no such topic) and of keys."""
 
     writes: int
     keys: int
@@ -96,7 +77,7 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class OncePlan:
-    """A topic that is written to under message ids: how often, and how often that is another try; 0: not at all."""
+    """A topic that is written under message ids: the number of writes (0: no such topic), and the share of retries."""
 
     writes: int
     pause_s: float
@@ -111,12 +92,16 @@ class Plan:
     producers: tuple[ProducerPlan, ...]
     readers: tuple[ReaderPlan, ...]
     members: tuple[MemberPlan, ...]
-    """Of a group that reads the topics that keep everything; only where acknowledged means durable."""
+    """Members of a group that reads the topics without retention. It runs only with flush policy `always`."""
     table: TablePlan
     once: OncePlan
+    kinds: tuple[FaultKind, ...]
+    """The enabled kinds of faults; `faults` contains some of them."""
     faults: tuple[Fault, ...]
+    clock_rate: float
+    """The seconds that the broker's clocks gain per second."""
     churned_topics: int
-    """So many topics are created, and most of them deleted, beside all else."""
+    """The number of topics that are created, and mostly deleted, during the run."""
     data_directories: int
     segment_bytes: int
     latency_s: float
@@ -127,7 +112,7 @@ class Plan:
     duration_s: float
 
     def lines(self) -> list[str]:
-        """The plan in words."""
+        """Describe the plan as text."""
         partitions = ", ".join(f"{topic.name} ({topic.partitions})" for topic in self.topics)
         producers = ", ".join("pipelined" if one.pipelined else one.compression for one in self.producers)
         return [
@@ -135,18 +120,24 @@ class Plan:
             f"{len(self.producers)} producers ({producers}), {len(self.readers)} readers, "
             f"{len(self.members)} members of a group, {self.table.writes} writes to a table, "
             f"{self.once.writes} under ids, {self.duration_s:.1f} s",
+            f"the broker's clocks run at {self.clock_rate:g}; enabled faults: {', '.join(self.kinds) or 'none'}",
             *(f"  {fault}" for fault in self.faults),
         ]
 
 
 def draw_plan(seed: int, *, flush: Flush | None = None) -> Plan:
-    """The plan of a seed; `flush` overrides the policy that the seed would have chosen."""
+    """Draw the plan of a seed. `flush` overrides the policy that the seed would choose."""
     root = Random(f"millstream/{seed}")
     random = branch(root, "workload")
     duration_s = random.uniform(4, 20)
     producers = tuple(_draw_producer(random, number, duration_s) for number in range(random.randint(1, 4)))
     readers = tuple(_draw_reader(random, number) for number in range(random.randint(1, 3)))
-    hosts = [*(one.name for one in producers), *(one.name for one in readers), BROKER_HOST]
+    hosts = FaultHosts(
+        brokers=(BROKER_HOST,),
+        clients=(*(one.name for one in producers), *(one.name for one in readers)),
+        clocks=(BROKER_HOST, CLIENTS_HOST),
+    )
+    kinds = draw_kinds(branch(root, "kinds"), [kind for kind in FaultKind if kind not in DAMAGE])
     drawn_flush = random.choice(_FLUSH_CHOICES)
     return Plan(
         seed=seed,
@@ -154,7 +145,9 @@ def draw_plan(seed: int, *, flush: Flush | None = None) -> Plan:
         topics=tuple(_draw_topic(random, number) for number in range(random.randint(1, 2))),
         producers=producers,
         readers=readers,
-        faults=_draw_faults(branch(root, "faults"), duration_s, hosts),
+        kinds=kinds,
+        faults=draw_faults(branch(root, "faults"), kinds, duration_s, hosts),
+        clock_rate=branch(root, "clock").choice((1.0, 1.0, 0.9, 1.1)),
         table=_draw_table(branch(root, "table"), duration_s),
         members=_draw_members(branch(root, "members")) if (flush or drawn_flush) == "always" else (),
         once=_draw_once(branch(root, "once"), duration_s),
@@ -221,41 +214,3 @@ def _draw_table(random: Random, duration_s: float) -> TablePlan:
 def _draw_once(random: Random, duration_s: float) -> OncePlan:
     writes = random.choice((0, 0, 30, 80))
     return OncePlan(writes, duration_s / max(1, writes), random.choice((0.1, 0.5)))
-
-
-_SHARES = {
-    FaultKind.KILL: 3,
-    FaultKind.POWER_LOSS: 4,
-    FaultKind.CRASH_IN_WRITE: 6,
-    FaultKind.CRASH_IN_START: 3,
-    FaultKind.STOP: 1,
-    FaultKind.CUT: 4,
-    FaultKind.BLACK_HOLE: 2,
-    FaultKind.REFUSE: 1,
-    FaultKind.DISK_FULL: 1,
-    FaultKind.WRITE_ERROR: 1,
-    FaultKind.FLUSH_ERROR: 1,
-    FaultKind.CLOCK_JUMP: 1,
-}
-
-
-def _draw_faults(random: Random, duration_s: float, hosts: list[str]) -> tuple[Fault, ...]:
-    kinds = random.choices(list(_SHARES), list(_SHARES.values()), k=random.randint(0, 7))
-    faults = [_draw_fault(random, kind, random.uniform(0, duration_s), hosts) for kind in kinds]
-    return tuple(sorted(faults, key=lambda fault: fault.at_s))
-
-
-def _draw_fault(random: Random, kind: FaultKind, at_s: float, hosts: list[str]) -> Fault:
-    if kind is FaultKind.CRASH_IN_WRITE:
-        return Fault(at_s, kind, random.randint(1, 60), random.choice(("power", "power", "")))
-    if kind is FaultKind.CRASH_IN_START:
-        return Fault(at_s, kind, random.randint(1, 30), random.choice(("power", "power", "")))
-    if kind is FaultKind.CUT:
-        return Fault(at_s, kind, target=random.choice(hosts))
-    if kind is FaultKind.BLACK_HOLE:
-        return Fault(at_s, kind, random.choice((0.5, 5.0, 25.0)), random.choice(hosts))
-    if kind is FaultKind.CLOCK_JUMP:
-        return Fault(at_s, kind, random.choice((-86_400, -3600, -5, 5, 1800)))
-    if kind in (FaultKind.REFUSE, FaultKind.DISK_FULL, FaultKind.WRITE_ERROR, FaultKind.FLUSH_ERROR):
-        return Fault(at_s, kind, random.uniform(0.2, 4.0))
-    return Fault(at_s, kind)

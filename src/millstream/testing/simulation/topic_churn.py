@@ -1,6 +1,7 @@
-"""Topics that come, change and go while everything else happens.
+"""Creates, changes and deletes topics during a simulated run.
 
-What was created is there, what was deleted stays gone, what was added or set is what the topic has.
+In the end, created topics must exist, deleted ones must not, and each topic must have its confirmed settings and
+partitions.
 """
 
 import asyncio
@@ -20,25 +21,25 @@ NAME = "churn"
 _PAUSE_S = 0.3
 _PARTITIONS_MAX = 3
 _SETTING = "file.delete.delay.ms"
-"""One that has no effect, so that changing it changes nothing else of the run."""
+"""A setting without an effect, so that changing it does not affect the run otherwise."""
 
 
 @dataclass(slots=True)
 class TopicChurn:
-    """One client that makes topics, lets them grow, writes to them and deletes most of them again."""
+    """A client that creates topics, adds partitions, writes to them and deletes most of them."""
 
     client: WireClient
     book: HistoryRecorder
     random: Random
     topics: int
     kept: list[str] = field(default_factory=list)
-    """Topics whose creation was confirmed and that nobody asked to delete."""
+    """Topics whose creation was confirmed and that no client deletes."""
     deleted: list[str] = field(default_factory=list)
     """Topics whose deletion was confirmed."""
     grown: dict[str, int] = field(default_factory=dict)
-    """How many partitions a topic was confirmed to have."""
+    """The confirmed number of partitions per topic."""
     altered: dict[str, str] = field(default_factory=dict)
-    """What a topic's setting was confirmed to be."""
+    """The confirmed value of the setting per topic."""
 
     async def run(self) -> None:
         async with self.client.producer(ProducerOptions(timeout_s=PUT_TIMEOUT_S)) as producer:
@@ -60,18 +61,18 @@ class TopicChurn:
             self.kept.append(name)
 
     async def problems(self) -> list[str]:
-        """What the cluster's list of topics says that it should not."""
+        """Compare the cluster's list of topics with the confirmed changes."""
         listed = {topic.name: len(topic.partitions) for topic in await self.client.list_topics()}
-        found = [f"topic {name} was created and is not there" for name in self.kept if name not in listed]
-        found += [f"topic {name} was deleted and is there" for name in self.deleted if name in listed]
+        found = [f"topic {name} was created but does not exist" for name in self.kept if name not in listed]
+        found += [f"topic {name} was deleted but exists" for name in self.deleted if name in listed]
         for name, partitions in self.grown.items():
             if name in self.kept and listed.get(name, partitions) != partitions:
-                found.append(f"topic {name} was given {partitions} partitions and has {listed[name]}")
+                found.append(f"topic {name} was confirmed to have {partitions} partitions but has {listed[name]}")
         for name, value in self.altered.items():
             if name in self.kept and name in listed:
                 (setting,) = await self.client.admin.describe_settings(ResourceKind.TOPIC, name, [_SETTING])
                 if setting.value != value:
-                    found.append(f"topic {name} was told {_SETTING}={value} and has {setting.value}")
+                    found.append(f"topic {name} was confirmed to have {_SETTING}={value} but has {setting.value}")
         return found
 
     async def _create(self, name: str) -> bool:
@@ -79,7 +80,7 @@ class TopicChurn:
             await self.client.create_topic(name, partitions=self.random.randint(1, _PARTITIONS_MAX))
         except MillstreamError as error:
             self.book.note("create failed", name, error.code.name)
-            # Refused because it is there: a creation in doubt had taken place after all.
+            # If the topic exists, an earlier creation with an unknown outcome has taken place.
             return error.code is ErrorCode.TOPIC_ALREADY_EXISTS
         self.book.note("created", name)
         return True
@@ -119,10 +120,10 @@ class TopicChurn:
         history = self.book.history
         write = history.ask_write(NAME, partition, [value])
         try:
-            place = await producer.put(partition.topic, value, partition=0)
+            stored = await producer.put(partition.topic, value, partition=0)
         except OutcomeUnknownError as error:
             history.abandoned(write, str(error))
         except MillstreamError as error:
             history.refused(write, str(error))
         else:
-            history.stored(write, place.offset)
+            history.stored(write, stored.offset)

@@ -1,4 +1,4 @@
-"""The clients of a simulation: producers and readers on the real SDK, which write down what they ask and are told."""
+"""Simulates producers and readers on the real SDK, which record their requests and responses in the history."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,22 +22,22 @@ _BATCH_BYTES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class HistoryRecorder:
-    """Where clients write down what happens, and how they look whether bytes are on stable storage."""
+    """Records what clients do, and checks whether bytes are on stable storage."""
 
     history: History
     note: Callable[..., None]
     is_durable: Callable[[bytes], bool] | None
-    """None where the flush policy does not promise it."""
+    """Returns True if the bytes are on stable storage. None if the flush policy does not guarantee it."""
 
     def durable(self, values: Sequence[bytes], compression: str) -> bool | None:
-        """Whether acknowledged values are on stable storage; None where that is not promised or cannot be seen."""
+        """Return True if acknowledged values are on stable storage; None if that is not guaranteed or unknown."""
         if self.is_durable is None or compression != "none":
             return None
         return all(map(self.is_durable, values))
 
 
 class ValueSource:
-    """Values that say where they come from, and differ from all others."""
+    """Creates unique values that name their producer and partition."""
 
     def __init__(self, plan: ProducerPlan, random: Random) -> None:
         self._plan = plan
@@ -45,8 +45,11 @@ class ValueSource:
         self._made = 0
 
     def make(self, partition: TopicPartition) -> list[bytes]:
-        """The values of one batch. Few are larger than the smallest segment, and refused for that: a single value then,
-        of which the SDK cannot make two batches."""
+        """Make the values of one batch.
+
+        A few batches exceed the smallest segment and are refused. Such a batch has one value, so the SDK cannot split
+        it.
+        """
         random, values, size = self._random, list[bytes](), 0
         if random.random() > 0.98:
             return [self._value(partition, random.randint(0, 10 * _BATCH_BYTES))]
@@ -63,7 +66,7 @@ class ValueSource:
 
 
 class SimulatedProducer:
-    """Writes unique values; each batch is asked for once, however often the SDK has to send it."""
+    """Writes unique values. Each batch is put once, however often the SDK sends it."""
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class SimulatedProducer:
         self._values = ValueSource(plan, random)
 
     async def run(self) -> None:
-        """All batches, in as many lanes as planned."""
+        """Write all batches, with the planned number in flight."""
         options = ProducerOptions(compression=self._plan.compression, timeout_s=PUT_TIMEOUT_S)
         async with self._client.producer(options) as producer, asyncio.TaskGroup() as group:
             for number in range(self._plan.lanes):
@@ -100,7 +103,7 @@ class SimulatedProducer:
         history, note = self._book.history, self._book.note
         write = history.ask_write(self._plan.name, partition, values)
         try:
-            places = await producer.put_many(partition.topic, values, partition=partition.partition)
+            results = await producer.put_many(partition.topic, values, partition=partition.partition)
         except UnstoredError as error:
             note("put failed", self._plan.name, str(partition), error.code.name, error.in_doubt)
             if error.in_doubt:
@@ -108,15 +111,15 @@ class SimulatedProducer:
             else:
                 history.refused(write, str(error))
         else:
-            note("put", self._plan.name, str(partition), places[0].offset, len(values))
-            # A batch that the broker found too large went in parts, and others may have written in between.
-            is_one_piece = places[-1].offset - places[0].offset == len(places) - 1
-            base_offset = places[0].offset if is_one_piece else -1
+            note("put", self._plan.name, str(partition), results[0].offset, len(values))
+            # The SDK splits a batch that the broker finds too large, and other writes may come in between.
+            is_one_piece = results[-1].offset - results[0].offset == len(results) - 1
+            base_offset = results[0].offset if is_one_piece else -1
             history.stored(write, base_offset, durable=self._book.durable(values, self._plan.compression))
 
 
 class SimulatedReader:
-    """Follows every partition from its start; now and then begins anew."""
+    """Reads every partition from its start, and sometimes starts again."""
 
     def __init__(
         self,
@@ -146,7 +149,7 @@ class SimulatedReader:
                 position = 0
 
     async def _fetch(self, partition: TopicPartition, position: int) -> int:
-        """One fetch; where to go on."""
+        """Fetch once, and return the next position."""
         read = self._book.history.ask_read(self._plan.name, partition, position)
         try:
             fetched = await self._client.fetch(
@@ -159,14 +162,14 @@ class SimulatedReader:
         except MillstreamError as error:
             self._book.note("fetch failed", self._plan.name, str(partition), position, error.code.name)
             await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
-            # A position that retention has taken: the log's start may be asked for from anywhere before it.
+            # Retention has removed the position: continue at the log start.
             return await self._start_of(partition) if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else position
         records = [(record.offset, record.value or b"") for record in fetched.records]
         self._book.note("fetch", self._plan.name, str(partition), position, len(records), fetched.high_watermark)
-        self._book.history.answered(read, records, fetched.log_start_offset, fetched.high_watermark)
+        self._book.history.answered(read, records, fetched.log_start_offset, log_end=fetched.high_watermark)
         if not records:
             await asyncio.sleep(0.05 + 0.1 * self._random.random())
-        # A log that lost its tail with the power, as weak flush policies may, ends before the reader's position.
+        # A log that lost its tail in a power loss, as weak flush policies permit, ends before the reader's position.
         return min(fetched.next_offset, fetched.high_watermark)
 
     async def _start_of(self, partition: TopicPartition) -> int:
@@ -178,7 +181,7 @@ class SimulatedReader:
 
 
 async def create_topics(client: WireClient, topics: Sequence[TopicPlan]) -> None:
-    """Create the topics, whatever else happens meanwhile."""
+    """Create the topics, with retries."""
     for topic in topics:
         settings = {"retention.bytes": str(topic.retention_bytes)}
         while True:
@@ -192,14 +195,14 @@ async def create_topics(client: WireClient, topics: Sequence[TopicPlan]) -> None
 
 
 async def read_whole(client: WireClient, partition: TopicPartition, book: HistoryRecorder) -> FinalLog:
-    """Everything a partition holds; an error here is an error of the run."""
+    """Read the whole content of a partition. Errors fail the run."""
     while True:
         try:
             return await _read_whole(client, partition, book)
         except MillstreamError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            # Retention has moved the start meanwhile: once more from there.
+            # Retention has moved the log start meanwhile: read again from there.
 
 
 async def _read_whole(client: WireClient, partition: TopicPartition, book: HistoryRecorder) -> FinalLog:
@@ -213,7 +216,7 @@ async def _read_whole(client: WireClient, partition: TopicPartition, book: Histo
         read = book.history.ask_read("final reader", partition, position)
         fetched = await client.fetch(partition.topic, partition.partition, position, max_wait_ms=0)
         found = [(record.offset, record.value or b"") for record in fetched.records]
-        book.history.answered(read, found, fetched.log_start_offset, fetched.high_watermark)
+        book.history.answered(read, found, fetched.log_start_offset, log_end=fetched.high_watermark)
         if fetched.next_offset <= position:
             break
         records += found

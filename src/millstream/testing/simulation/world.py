@@ -1,10 +1,8 @@
-"""One seed's world: a broker on its machine, clients around it, and the faults of the plan; from start to verdict."""
+"""Runs the plan of one seed: a broker on its machine, clients and faults, from the start to the final reads."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TypeVar
 
 from millstream.catalog.memory import MemoryCatalog
 from millstream.model.names import TopicPartition
@@ -12,22 +10,23 @@ from millstream.node.settings import BrokerSettings
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
 from millstream.sdk.wire_client import WireClient
-from millstream.testing.simulated.clock import SimulatedClock
-from millstream.testing.simulated.disk import SimulatedDisk
 from millstream.testing.simulated.entropy import SimulatedEntropy, branch
 from millstream.testing.simulated.loop import SimulatedLoop
-from millstream.testing.simulated.network import SimulatedNetwork
+from millstream.testing.simulated.machine import SimulatedMachines
+from millstream.testing.simulated.trace import Trace
 from millstream.testing.simulated.transport import Conditions
 from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
+from millstream.testing.simulation.broker_service import BrokerService
 from millstream.testing.simulation.compacted_table import CompactedTable
+from millstream.testing.simulation.fault_player import FaultPlayer
+from millstream.testing.simulation.faults import BROKER_HOST
 from millstream.testing.simulation.group_work import GroupRecord, SimulatedMember, Watcher, read_to_the_end
 from millstream.testing.simulation.history import FinalLog, History
 from millstream.testing.simulation.idempotent_puts import IdempotentPuts
 from millstream.testing.simulation.pipelined_producer import PipelinedProducer
-from millstream.testing.simulation.plan import BROKER_HOST, Fault, FaultKind, Plan
-from millstream.testing.simulation.simulated_process import BrokerProcess, SimulatedMachine
+from millstream.testing.simulation.plan import CLIENTS_HOST, Plan
+from millstream.testing.simulation.settling import SETTLING_S, within
 from millstream.testing.simulation.topic_churn import TopicChurn
-from millstream.testing.simulation.trace import Trace
 from millstream.testing.simulation.workload import (
     HistoryRecorder,
     SimulatedProducer,
@@ -36,22 +35,13 @@ from millstream.testing.simulation.workload import (
     read_whole,
 )
 
-T = TypeVar("T")
-
 KAFKA_PORT = 9092
 DATA_DIRECTORIES = ("/data", "/more-data")
-_ERROR_CHANCE = 0.2
-SETTLING_S = 200.0
-"""So long after the last fault everything must have come to its end by itself."""
-
-
-class UnsettledError(Exception):
-    """Something did not come to an end although all faults were over."""
 
 
 @dataclass(slots=True)
 class RunOutcome:
-    """What a run leaves to the checker."""
+    """The results of a run, for the checker."""
 
     history: History
     final: dict[TopicPartition, FinalLog]
@@ -59,7 +49,7 @@ class RunOutcome:
 
 
 class World:
-    """Built from a plan; `run` plays it."""
+    """The simulated world of a plan; `run` executes the plan."""
 
     def __init__(self, plan: Plan, loop: SimulatedLoop, trace: Trace) -> None:
         self.plan = plan
@@ -67,37 +57,32 @@ class World:
         self.trace = trace
         self.history = History()
         self._random = Random(f"millstream/{plan.seed}/world")
-        self._process: BrokerProcess | None = None
-        self._lives = 0
-        self._restarting = True
-        self._began_on_bad_disk = False
-        self._is_starting = False
-        self._crash_in_start: Fault | None = None
-        self.machine = self._make_machine()
-        self._started_s = loop.time()
+        conditions = Conditions(plan.latency_s, plan.jitter_s, plan.pieces_chance)
+        self._machines = SimulatedMachines(loop, self._random, trace=trace, conditions=conditions)
+        self._network = self._machines.network
+        self._clock = self._machines.add(CLIENTS_HOST).clock
+        self._broker = self._make_broker()
+        self._faults = FaultPlayer(loop, self._machines, [self._broker])
         self.partitions = [TopicPartition(t.name, n) for t in plan.topics for n in range(t.partitions)]
         keeps_everything = all(topic.retention_bytes < 0 for topic in plan.topics)
         probe = self._is_durable if plan.flush == "always" and keeps_everything else None
         kept = tuple(topic.name for topic in plan.topics if topic.retention_bytes < 0)
         self._group = GroupRecord(kept if plan.members else (), self._is_durable)
-        self._book = HistoryRecorder(self.history, self.machine.note, probe)
+        self._book = HistoryRecorder(self.history, self._note, probe)
         self._table = CompactedTable(plan.table, self._book, branch(self._random, "table"), plan.flush == "always")
         self._once = IdempotentPuts(plan.once, self._book, branch(self._random, "once"), plan.flush == "always")
 
-    def _make_machine(self) -> SimulatedMachine:
-        plan, loop, random = self.plan, self.loop, self._random
-        conditions = Conditions(plan.latency_s, plan.jitter_s, plan.pieces_chance)
-        clock = SimulatedClock(loop)
-        return SimulatedMachine(
-            loop=loop,
-            random=branch(random, "machine"),
-            trace=self.trace,
-            network=SimulatedNetwork(loop, branch(random, "network"), conditions=conditions, trace=self.trace),
-            clock=clock,
-            disk=SimulatedDisk(branch(random, "disk")),
-            catalog=MemoryCatalog(clock, SimulatedEntropy(branch(random, "catalog"))),
-            host=BROKER_HOST,
-            slowness=Slowness(usual_s=plan.slow_disk_s, rare_s=20 * plan.slow_disk_s),
+    def _make_broker(self) -> BrokerService:
+        plan = self.plan
+        slowness = Slowness(usual_s=plan.slow_disk_s, rare_s=20 * plan.slow_disk_s)
+        machine = self._machines.add(BROKER_HOST, rate=plan.clock_rate, slowness=slowness)
+        return BrokerService(
+            machine,
+            self.loop,
+            MemoryCatalog(machine.clock, SimulatedEntropy(branch(self._random, "catalog"))),
+            self._settings(),
+            restart_delay_s=plan.restart_delay_s,
+            on_end=lambda power_loss: self.history.crashed(power_loss=power_loss),
         )
 
     def _settings(self) -> BrokerSettings:
@@ -116,11 +101,11 @@ class World:
         )
 
     async def run(self) -> RunOutcome:
-        """Workload and faults side by side; then everything heals, is read, and is read again after a power loss."""
-        keeper = self.loop.create_task(self._keep_running(), name="keeper")
+        """Run workload and faults concurrently, end all faults, read everything, and repeat that after a power loss."""
+        keeper = self.loop.create_task(self._broker.run(), name="keeper")
         admin = self._client("admin")
-        faults = self.loop.create_task(self._play_faults(), name="faults")
-        await self._within(SETTLING_S + self.plan.duration_s, create_topics(admin, self.plan.topics), "making topics")
+        faults = self.loop.create_task(self._faults.play(self.plan.faults, self.plan.duration_s), name="faults")
+        await within(SETTLING_S + self.plan.duration_s, create_topics(admin, self.plan.topics), "creating topics")
         producers = [self._start_producer(number) for number in range(len(self.plan.producers))]
         readers = [self._start_reader(number) for number in range(len(self.plan.readers))]
         group = self._start_group()
@@ -131,135 +116,46 @@ class World:
         producers.append(self.loop.create_task(once, name="once writer"))
         readers.append(self.loop.create_task(self._table.read(self._client("table reader")), name="table reader"))
         await faults
-        await self._heal()
-        await self._within(SETTLING_S, asyncio.gather(*producers), "writing")
+        await self._faults.heal(self.plan.faults)
+        await within(SETTLING_S, asyncio.gather(*producers), "writing")
         await asyncio.sleep(1)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
         self._group.is_over = True
-        await self._within(SETTLING_S, asyncio.gather(*group), "leaving the group")
+        await within(SETTLING_S, asyncio.gather(*group), "leaving the group")
         await self._read_as_group()
         self.partitions += [TopicPartition(name, 0) for name in churn.kept]
         await self._read_everything("first")
-        self._crash(power_loss=True)
+        self._broker.crash(power_loss=True)
         final = await self._read_everything("second")
-        problems = await self._within(SETTLING_S, churn.problems(), "listing topics")
+        problems = await within(SETTLING_S, churn.problems(), "listing topics")
         problems += await self._group_problems()
-        await self._within(SETTLING_S, self._table.check(self._client("last table reader")), "reading the table")
+        await within(SETTLING_S, self._table.check(self._client("last table reader")), "reading the table")
         problems += self._table.problems
         once = self._once.check(self._client("last once reader"), self._cluster("last once writer"))
-        await self._within(SETTLING_S, once, "putting once more")
+        await within(SETTLING_S, once, "putting once more")
         problems += self._once.problems
-        await self._end(keeper, admin)
-        return RunOutcome(self.history, final, problems)
-
-    # The broker
-
-    async def _keep_running(self) -> None:
-        """Start the broker again whenever it is gone, as an init system does."""
-        while self._restarting:
-            self._lives += 1
-            process = BrokerProcess(self.machine, self._settings(), self._lives, self._note_crash)
-            self._process = process
-            self._began_on_bad_disk = self._disk_refuses()
-            if self._crash_in_start is not None:
-                fault, self._crash_in_start = self._crash_in_start, None
-                process.crash_in_write(int(fault.amount), power_loss=bool(fault.target))
-            self._is_starting = True
-            started = await process.start()
-            self._is_starting = False
-            if started:
-                await process.ended
-            self._process = None
-            await asyncio.sleep(self.plan.restart_delay_s)
-
-    def _note_crash(self, power_loss: bool) -> None:
-        self.history.crashed(power_loss=power_loss)
-
-    def _crash(self, *, power_loss: bool) -> None:
-        if self._process is not None:
-            self._process.crash(power_loss=power_loss)
-
-    async def _end(self, keeper: asyncio.Task[None], admin: WireClient) -> None:
-        self._restarting = False
-        if self._process is not None:
-            await self._within(SETTLING_S, self._process.stop(), "stopping")
+        await within(SETTLING_S, self._broker.end(), "stopping")
         admin.close()
         await keeper
-
-    # Faults
-
-    async def _play_faults(self) -> None:
-        for fault in self.plan.faults:
-            await asyncio.sleep(max(0.0, self._started_s + fault.at_s - self.loop.time()))
-            self.machine.note("fault", str(fault))
-            await self._play(fault)
-        await asyncio.sleep(max(0.0, self._started_s + self.plan.duration_s - self.loop.time()))
-
-    async def _play(self, fault: Fault) -> None:
-        machine, kind = self.machine, fault.kind
-        if kind in (FaultKind.KILL, FaultKind.POWER_LOSS):
-            self._crash(power_loss=kind is FaultKind.POWER_LOSS)
-        elif kind is FaultKind.CRASH_IN_WRITE:
-            if self._process is not None:
-                self._process.crash_in_write(int(fault.amount), power_loss=bool(fault.target))
-        elif kind is FaultKind.CRASH_IN_START:
-            self._crash_in_start = fault
-            self._crash(power_loss=bool(fault.target))
-        elif kind is FaultKind.STOP:
-            if self._process is not None:
-                await self._within(SETTLING_S, self._process.stop(), "stopping")
-        elif kind is FaultKind.CUT:
-            machine.network.cut(fault.target)
-        elif kind is FaultKind.CLOCK_JUMP:
-            machine.clock.jump_ms(int(fault.amount * 1000))
-        else:
-            begin, end = self._lasting(fault)
-            begin()
-            self.loop.call_later(fault.amount, end)
-            self._began_on_bad_disk |= self._is_starting and self._disk_refuses()
-
-    def _lasting(self, fault: Fault) -> tuple[Callable[[], None], Callable[[], None]]:
-        """How a fault that lasts begins, and how it ends."""
-        network, disk = self.machine.network, self.machine.disk
-        if fault.kind is FaultKind.BLACK_HOLE:
-            return (lambda: network.block(fault.target)), (lambda: network.unblock(fault.target))
-        if fault.kind is FaultKind.REFUSE:
-            return (lambda: network.refuse(BROKER_HOST)), (lambda: network.accept(BROKER_HOST))
-        if fault.kind is FaultKind.DISK_FULL:
-            return (lambda: setattr(disk, "is_full", True)), (lambda: setattr(disk, "is_full", False))
-        chance = "write_error_chance" if fault.kind is FaultKind.WRITE_ERROR else "flush_error_chance"
-        return (lambda: setattr(disk, chance, _ERROR_CHANCE)), (lambda: setattr(disk, chance, 0.0))
-
-    async def _heal(self) -> None:
-        """All faults are over: those that last end by themselves, soon."""
-        longest = max((fault.amount for fault in self.plan.faults if fault.kind in _LASTING), default=0.0)
-        await asyncio.sleep(longest)
-        self.machine.note("healed")
-        if self._began_on_bad_disk and self._process is not None:
-            # What a start could not repair it leaves alone, and tells the operator, who starts it again.
-            await self._within(SETTLING_S, self._process.stop(), "stopping")
-
-    def _disk_refuses(self) -> bool:
-        disk = self.machine.disk
-        return disk.is_full or disk.write_error_chance > 0 or disk.flush_error_chance > 0
+        return RunOutcome(self.history, final, problems)
 
     # Clients
 
     def _client(self, name: str) -> WireClient:
         return WireClient(
             f"{BROKER_HOST}:{KAFKA_PORT}",
-            network=self.machine.network.host(name),
-            clock=self.machine.clock,
+            network=self._network.host(name),
+            clock=self._clock,
             entropy=SimulatedEntropy(branch(self._random, name)),
             workers=SimulatedWorkers(self.loop, Random(f"{self.plan.seed}/{name}")),
         )
 
     def _cluster(self, name: str) -> Cluster:
-        """For a client that tries everything once."""
+        """Create a cluster for a client that tries everything once."""
         seeds = parse_bootstrap(f"{BROKER_HOST}:{KAFKA_PORT}")
-        return Cluster(seeds, self.machine.network.host(name), ConnectionSettings())
+        return Cluster(seeds, self._network.host(name), ConnectionSettings())
 
     def _start_producer(self, number: int) -> asyncio.Task[None]:
         plan = self.plan.producers[number]
@@ -275,8 +171,8 @@ class World:
         return self.loop.create_task(reader.run(), name=plan.name)
 
     def _start_group(self) -> list[asyncio.Task[None]]:
-        """Its members, and one who watches them."""
-        record, book, network = self._group, self._book, self.machine.network
+        """Start the group's members, and a watcher."""
+        record, book, network = self._group, self._book, self._network
         if not record.topics:
             return []
         tasks = []
@@ -291,17 +187,20 @@ class World:
         if record.topics:
             partitions = [partition for partition in self.partitions if partition.topic in record.topics]
             reading = read_to_the_end(self._client("last member"), record, self._book, partitions)
-            await self._within(SETTLING_S, reading, "reading as a group")
+            await within(SETTLING_S, reading, "reading as a group")
 
     async def _group_problems(self) -> list[str]:
-        """After the last power loss, what was committed is still there."""
+        """Check that after the last power loss the commits are still stored."""
         if self._group.topics:
             watcher = Watcher(self._client("last watcher"), self._group, self._book)
-            await self._within(SETTLING_S, watcher.look(), "looking at the group")
+            await within(SETTLING_S, watcher.look(), "looking at the group")
         return self._group.problems
 
+    def _note(self, event: str, *values: str | int | float) -> None:
+        self.trace.note(self.loop.time(), event, *values)
+
     def _is_durable(self, value: bytes) -> bool:
-        return self.machine.disk.holds_durably(value)
+        return self._broker.machine.disk.holds_durably(value)
 
     async def _read_everything(self, which: str) -> dict[TopicPartition, FinalLog]:
         client = self._client(f"{which} final reader")
@@ -310,22 +209,6 @@ class World:
             return {partition: await read_whole(client, partition, self._book) for partition in self.partitions}
 
         try:
-            return await self._within(SETTLING_S, read(), f"the {which} final read")
+            return await within(SETTLING_S, read(), f"the {which} final read")
         finally:
             client.close()
-
-    async def _within(self, timeout_s: float, work: Awaitable[T], what: str) -> T:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await work
-        except TimeoutError:
-            raise UnsettledError(f"{what} did not come to an end within {timeout_s:g} s of simulated time") from None
-
-
-_LASTING = (
-    FaultKind.BLACK_HOLE,
-    FaultKind.REFUSE,
-    FaultKind.DISK_FULL,
-    FaultKind.WRITE_ERROR,
-    FaultKind.FLUSH_ERROR,
-)

@@ -1,4 +1,4 @@
-"""One broker for all tests of a module; topics and groups have names of their own."""
+"""Provides one broker per test module; topics and groups have unique names."""
 
 import itertools
 import os
@@ -19,5 +19,5 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.fixture
 def unused() -> Callable[[str], str]:
-    """A name that nobody has used."""
+    """Make names that no other test uses."""
     return lambda kind: f"{kind}-{next(_numbers)}"

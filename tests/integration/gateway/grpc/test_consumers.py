@@ -1,4 +1,4 @@
-"""ConsumerService and IteratorService: read as one of a group, at whichever gateway."""
+"""Tests ConsumerService and IteratorService with calls that alternate between gateways."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from millstream.gateway.grpc.v1.messages_pb2 import PutManyRequest, PutRequest
 from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest
 
 Unused = Callable[[str], str]
+ASSIGNED = consumers_pb2.AssignedPartition
 
 
 async def filled(served: Served, topic: str, count: int, partitions: int = 1) -> None:
@@ -20,7 +21,7 @@ async def filled(served: Served, topic: str, count: int, partitions: int = 1) ->
     await served.messages.PutMany(PutManyRequest(topic=topic, events=rows))
 
 
-def test_a_consumer_polls_and_commits_at_one_gateway_and_another(bootstrap: str, unused: Unused) -> None:
+def test_a_consumer_polls_and_commits_through_two_gateways(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         topic, group = unused("shared"), unused("group")
         async with grpc_gateway(bootstrap) as one, grpc_gateway(bootstrap) as other:
@@ -52,7 +53,33 @@ def test_a_consumer_polls_and_commits_at_one_gateway_and_another(bootstrap: str,
     asyncio.run(story())
 
 
-def test_an_iterator_is_had_read_handed_on_committed_and_followed(bootstrap: str, unused: Unused) -> None:
+def test_a_poll_reports_assigned_partitions_and_lag(bootstrap: str, unused: Unused) -> None:
+    async def story() -> None:
+        topic, group = unused("assigned"), unused("group")
+        async with grpc_gateway(bootstrap) as one, grpc_gateway(bootstrap) as other:
+            await filled(one, topic, 10)
+
+            async def poll(served: Served, consumer: str) -> consumers_pb2.PollResponse:
+                request = consumers_pb2.PollRequest(
+                    group=group, consumer=consumer, topic=topic, max_messages=4, wait_ms=1_000
+                )
+                return await served.consumers.Poll(request)
+
+            first = await poll(one, "a")
+            assert (len(first.messages), list(first.assigned)) == (4, [ASSIGNED(partition=0, lag=6)])
+            without = await poll(other, "b")
+            assert (len(without.messages), list(without.assigned)) == (0, [])
+            for left in (2, 0):
+                await one.consumers.Commit(consumers_pb2.CommitRequest(group=group, consumer="a"))
+                assert list((await poll(other, "a")).assigned) == [ASSIGNED(partition=0, lag=left)]
+            await one.consumers.Commit(consumers_pb2.CommitRequest(group=group, consumer="a"))
+            idle = await poll(one, "a")
+            assert (len(idle.messages), list(idle.assigned)) == (0, [ASSIGNED(partition=0, lag=0)])
+
+    asyncio.run(story())
+
+
+def test_an_iterator_is_read_delivered_and_committed_and_the_next_one_is_issued(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         topic, group = unused("iterated"), unused("group")
         async with grpc_gateway(bootstrap) as one, grpc_gateway(bootstrap) as other:
@@ -64,7 +91,7 @@ def test_an_iterator_is_had_read_handed_on_committed_and_followed(bootstrap: str
             assert f"{found.host}:{found.port}" == bootstrap
             heartbeat = await one.iterators.Heartbeat(iterators_pb2.HeartbeatRequest(group=group, client_id="a"))
             assert [(row.topic, row.partition) for row in heartbeat.membership.owned] == [(topic, 0)]
-            found.host, found.port = "example.invalid", 1  # Whom a caller names is not asked.
+            found.host, found.port = "example.invalid", 1  # The gateway ignores this address.
             batch = await other.iterators.ReadIterator(iterators_pb2.ReadIteratorRequest(iterator=found))
             assert [message.value for message in batch.messages] == [b"0", b"1", b"2", b"3"]
             assert (batch.iterator.offset, batch.end_offset, batch.next.offset) == (0, 4, 4)
@@ -104,7 +131,7 @@ def test_an_iterator_is_had_read_handed_on_committed_and_followed(bootstrap: str
 
 
 async def _iterator(served: Served, group: str, topic: str, max_messages: int) -> iterators_pb2.Iterator:
-    """Asked for until the group has shared out its partitions."""
+    """Request an iterator until the client owns the partition."""
     request = iterators_pb2.GetIteratorRequest(group=group, client_id="a", topic=topic, max_messages=max_messages)
     while True:
         try:

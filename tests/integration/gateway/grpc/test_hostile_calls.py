@@ -1,4 +1,4 @@
-"""Callers of gRPC who never end, never read, or speak something else: their cost is bounded, and others are served."""
+"""Tests gRPC clients that never read, never end a call or speak another protocol: cost is bounded."""
 
 import asyncio
 import resource
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MIB = 2**20
 STREAMS = 50
 STREAM_BYTES_MAX = 4 * MIB
-"""What one that is not read may cost: an answer that is on its way, and the next."""
+"""Memory limit of an unread stream: the answer in transit and the next one."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ async def put(messages: "MessageServiceAsyncStub", topic: str, value: bytes) -> 
     await messages.Put(pb.PutRequest(topic=topic, event=events.Event(value=value)))
 
 
-def test_tails_that_nobody_reads_hold_little_and_keep_nobody_waiting(running: RealGateway) -> None:
+def test_unread_tails_use_bounded_memory_and_delay_nobody(running: RealGateway) -> None:
     async def story() -> None:
         async with stub(running) as idle, stub(running) as busy:
             for _ in range(40):
@@ -59,7 +59,7 @@ def test_tails_that_nobody_reads_hold_little_and_keep_nobody_waiting(running: Re
             request = pb.TailRequest(topic="much", start=events.Start(offset=0), partition=0)
             tails = [idle.Tail(request) for _ in range(STREAMS)]
             for tail in tails:
-                assert isinstance(await tail.read(), pb.TailResponse)  # It has begun, and is never read again.
+                assert isinstance(await tail.read(), pb.TailResponse)  # The tail has started; it is never read again.
             for number in range(20):
                 await put(busy, "others", b"%d" % number)
             assert resident_bytes(running) - before_bytes < STREAMS * STREAM_BYTES_MAX
@@ -69,7 +69,7 @@ def test_tails_that_nobody_reads_hold_little_and_keep_nobody_waiting(running: Re
     asyncio.run(story())
 
 
-def test_a_stream_of_writes_whose_answers_nobody_reads_is_held_back_and_loses_nothing(running: RealGateway) -> None:
+def test_a_write_stream_with_unread_answers_is_throttled_and_loses_nothing(running: RealGateway) -> None:
     async def story() -> None:
         async with stub(running) as idle, stub(running) as busy:
             before_bytes = resident_bytes(running)
@@ -88,16 +88,16 @@ def test_a_stream_of_writes_whose_answers_nobody_reads_is_held_back_and_loses_no
             for number in range(20):
                 await put(busy, "others", b"%d" % number)
             assert resident_bytes(running) - before_bytes < 200 * MIB
-            told = list[int]()
+            offsets = list[int]()
             while isinstance(answer := await stream.read(), pb.PutStreamResponse):
-                told += answer.offsets
+                offsets += answer.offsets
             await sending
-            assert told == list(range(50 * written))
+            assert offsets == list(range(50 * written))
 
     asyncio.run(story())
 
 
-def test_a_call_that_is_too_large_is_refused_by_name_and_the_connection_goes_on(running: RealGateway) -> None:
+def test_an_oversized_call_is_refused_and_the_connection_stays_open(running: RealGateway) -> None:
     async def story() -> None:
         async with stub(running) as messages:
             with pytest.raises(grpc.RpcError) as caught:
@@ -113,9 +113,9 @@ def test_a_call_that_is_too_large_is_refused_by_name_and_the_connection_goes_on(
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 1_000, b"\0" * 100_000]
+    "data", [b"", b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 1_000, b"\0" * 100_000]
 )
-def test_who_speaks_something_else_keeps_nobody_waiting(running: RealGateway, said: bytes) -> None:
+def test_connections_that_do_not_speak_grpc_delay_nobody(running: RealGateway, data: bytes) -> None:
     async def story() -> None:
         async with stub(running) as messages:
             await put(messages, "others", b"served")
@@ -125,9 +125,9 @@ def test_who_speaks_something_else_keeps_nobody_waiting(running: RealGateway, sa
         for connection in odd:
             connection.settimeout(30)
             try:
-                connection.sendall(said)
+                connection.sendall(data)
             except OSError:
-                pass  # It was ended already.
+                pass  # The gateway has closed the connection.
         asyncio.run(story())
     finally:
         for connection in odd:

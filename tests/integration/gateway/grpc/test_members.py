@@ -1,4 +1,4 @@
-"""A cluster whose brokers have a catalog each, and brokers that go and come back."""
+"""Tests a cluster whose brokers have separate catalogs, and a broker that is down for a while."""
 
 import asyncio
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ async def put(served: Served, topic: str, *values: bytes) -> None:
     await served.messages.PutMany(messages_pb2.PutManyRequest(topic=topic, columns=columns))
 
 
-def test_topics_of_all_members_are_one_list_and_each_call_finds_its_own(brokers: list[EmbeddedBroker]) -> None:
+def test_grpc_lists_topics_of_all_brokers_and_routes_calls_to_the_topics_broker(brokers: list[EmbeddedBroker]) -> None:
     async def story(served: Served) -> None:
         names = [f"topic-{number}" for number in range(12)]
         for name in names:
             await served.topics.CreateTopic(topics_pb2.CreateTopicRequest(name=name, partitions=1))
             await put(served, name, name.encode(), b"more")
         homes = [await served.clusters.get().home(name) for name in names]
-        assert len(set(homes)) == 2, "both brokers have some"
+        assert len(set(homes)) == 2, "both brokers have topics"
         listed: list[str] = []
         token = ""
         while not listed or token:
@@ -52,7 +52,9 @@ def test_topics_of_all_members_are_one_list_and_each_call_finds_its_own(brokers:
         assert [row.topic for row in one.leaders] == names[:1]
         for each in (maps, one):
             ports = [row.port for row in each.services if row.kind == "kafka"]
-            assert sorted(ports) == sorted(broker.port for broker in brokers), "also of brokers that have none of them"
+            assert sorted(ports) == sorted(broker.port for broker in brokers), (
+                "brokers without these topics are listed too"
+            )
         await subscribed(served, names)
         for name in names:
             request = consumers_pb2.PollRequest(group="consumers", consumer="a", topic=name, wait_ms=10_000)
@@ -78,7 +80,7 @@ def test_topics_of_all_members_are_one_list_and_each_call_finds_its_own(brokers:
 
 
 async def subscribed(served: Served, topics: list[str]) -> None:
-    """One subscription brings the topics of both."""
+    """Read all topics, on both brokers, with one subscription."""
     stream = served.messages.Subscribe()
     start = messages_pb2.SubscribeStart(topics=topics, start=events_pb2.Start(edge=events_pb2.EDGE_BEGINNING))
     await stream.write(messages_pb2.SubscribeRequest(start=start))
@@ -91,7 +93,7 @@ async def subscribed(served: Served, topics: list[str]) -> None:
     stream.cancel()
 
 
-def test_a_broker_that_was_away_is_told_by_name_and_found_again() -> None:
+def test_an_unreachable_broker_is_reported_and_streams_resume_when_it_returns() -> None:
     async def story(broker: EmbeddedBroker) -> None:
         async with grpc_gateway(broker.bootstrap, connecting=ClientFactory(timeout_s=2.0)) as served:
             await put(served, "kept", b"before")
@@ -106,17 +108,17 @@ def test_a_broker_that_was_away_is_told_by_name_and_found_again() -> None:
             request = messages_pb2.PutStreamRequest(topic="kept", columns=columns)
             await stream.write(request)
             await asyncio.to_thread(broker.start)
-            told = await stream.read()
-            while isinstance(told, messages_pb2.PutStreamResponse) and told.failures:
-                assert told.failures[0].error.name in ("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION")
+            answer = await stream.read()
+            while isinstance(answer, messages_pb2.PutStreamResponse) and answer.failures:
+                assert answer.failures[0].error.name in ("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION")
                 await stream.write(request)
-                told = await stream.read()
+                answer = await stream.read()
             stream.cancel()
             read: list[bytes] = []
             while read != [b"during"]:
-                answer = await tail.read()
-                assert isinstance(answer, messages_pb2.TailResponse)
-                read += [message.value for message in answer.messages]
+                tailed = await tail.read()
+                assert isinstance(tailed, messages_pb2.TailResponse)
+                read += [message.value for message in tailed.messages]
             tail.cancel()
             found = await served.messages.Get(messages_pb2.GetRequest(topic="kept"))
             assert [message.value for message in found.messages] == [b"before", b"during"]

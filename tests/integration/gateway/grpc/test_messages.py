@@ -1,4 +1,4 @@
-"""MessageService: what is written is read, whichever way it is said."""
+"""Tests MessageService: writes in every form, reads, tails and subscriptions."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -12,8 +12,8 @@ from millstream.gateway.grpc.v1 import events_pb2 as events
 from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest
 from millstream.gateway.operations.clusters import ClientFactory
-from millstream.gateway.rights import Caller, Right
-from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.authorization import Principal
+from millstream.model.rights import Right
 
 Unused = Callable[[str], str]
 
@@ -32,7 +32,7 @@ def values(messages: Iterable[events.Message]) -> list[bytes]:
 EVENTS = [
     events.Event(value=b"plain", timestamp_ms=1_700_000_000_001),
     events.Event(value=b"", key=b"", timestamp_ms=1_700_000_000_002),
-    events.Event(key=b"tombstone", timestamp_ms=1_700_000_000_003),
+    events.Event(key=b"tombstone", tombstone=True, timestamp_ms=1_700_000_000_003),
     events.Event(value=b"\x00\xff", key=b"\xfe", timestamp_ms=0, partition=1),
     events.Event(
         value=b"rich",
@@ -53,17 +53,17 @@ COLUMNS = events.EventColumns(
 
 
 @pytest.mark.parametrize("way", ["one by one", "events", "columns", "stream of events", "stream of columns"])
-def test_what_is_written_is_read_with_all_that_was_said_of_it(bootstrap: str, unused: Unused, way: str) -> None:
+def test_written_messages_are_read_back_with_all_their_fields(bootstrap: str, unused: Unused, way: str) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
             topic = await create(served, unused("whole"), 2)
-            told = await write(served, topic, way)
+            acknowledged = await write(served, topic, way)
             request = pb.GetRequest(topic=topic, start=BEGINNING, wait_ms=0, max_messages=100)
             found = (await served.messages.Get(request)).messages
-            by_place = {(message.partition, message.offset): message for message in found}
-            assert sorted(by_place) == sorted((partition, offset) for partition, offset, _ in told)
-            for event, (partition, offset, message_id) in zip(EVENTS, told, strict=True):
-                message = by_place[partition, offset]
+            by_offset = {(message.partition, message.offset): message for message in found}
+            assert sorted(by_offset) == sorted((partition, offset) for partition, offset, _ in acknowledged)
+            for event, (partition, offset, message_id) in zip(EVENTS, acknowledged, strict=True):
+                message = by_offset[partition, offset]
                 assert message.message_id == (message_id or message.message_id)
                 assert (message.value, message.HasField("value")) == (event.value, event.HasField("value"))
                 assert (message.key, message.HasField("key")) == (event.key, event.HasField("key"))
@@ -72,13 +72,13 @@ def test_what_is_written_is_read_with_all_that_was_said_of_it(bootstrap: str, un
                     assert list(message.headers) == list(event.headers)
                     assert not event.HasField("partition") or partition == event.partition
                     assert not event.HasField("hash") or partition == event.hash % 2
-            assert by_place[told[4][:2]].message_id == b"my own"
+            assert by_offset[acknowledged[4][:2]].message_id == b"my own"
 
     asyncio.run(story())
 
 
 async def write(served: Served, topic: str, way: str) -> list[tuple[int, int, bytes]]:
-    """Where each event is, with its id where that is told."""
+    """Write all events in this form; partition, offset and message id of each."""
     if way == "one by one":
         places = []
         for event in EVENTS:
@@ -88,22 +88,22 @@ async def write(served: Served, topic: str, way: str) -> list[tuple[int, int, by
         return places
     columns = COLUMNS if "columns" in way else None
     given = EVENTS if columns is None else []
-    told: pb.PutManyResponse | pb.PutStreamResponse
+    acknowledged: pb.PutManyResponse | pb.PutStreamResponse
     if "stream" in way:
         stream = served.messages.PutStream()
         request = pb.PutStreamRequest(topic=topic, events=given, columns=columns, sequence=7, tell_message_ids=True)
         await stream.write(request)
         await stream.done_writing()
-        (told,) = [each async for each in stream]
-        assert told.sequence == 7
+        (acknowledged,) = [each async for each in stream]
+        assert acknowledged.sequence == 7
     else:
         many = pb.PutManyRequest(topic=topic, events=given, columns=columns, tell_message_ids=True)
-        told = await served.messages.PutMany(many)
-    assert not told.failures
-    return list(zip(told.partitions, told.offsets, told.message_ids, strict=True))
+        acknowledged = await served.messages.PutMany(many)
+    assert not acknowledged.failures
+    return list(zip(acknowledged.partitions, acknowledged.offsets, acknowledged.message_ids, strict=True))
 
 
-def test_a_message_that_is_put_again_under_its_id_is_stored_once(bootstrap: str, unused: Unused) -> None:
+def test_a_retry_with_the_same_message_id_is_stored_once(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served, grpc_gateway(bootstrap) as other:
             topic = await create(served, unused("once"))
@@ -112,16 +112,22 @@ def test_a_message_that_is_put_again_under_its_id_is_stored_once(bootstrap: str,
                     pb.PutRequest(topic=topic, event=events.Event(value=b"x", message_id=own_id))
                 )
                 again = events.Event(value=b"x", message_id=first.message_id)
-                assert await other.messages.Put(pb.PutRequest(topic=topic, event=again)) == first
+                repeated = await other.messages.Put(pb.PutRequest(topic=topic, event=again))
+                assert (first.duplicate, repeated.duplicate) == (False, True)
+                assert (repeated.partition, repeated.offset) == (first.partition, first.offset)
+            rows = [events.Event(value=b"x", message_id=own_id) for own_id in (b"new", b"order 17")]
+            assert list((await served.messages.PutMany(pb.PutManyRequest(topic=topic, events=rows))).duplicates) == [1]
+            stream = served.messages.PutStream()
+            await stream.write(pb.PutStreamRequest(topic=topic, events=rows))
+            await stream.done_writing()
+            assert [list(each.duplicates) async for each in stream] == [[0, 1]]
             found = await served.messages.Get(pb.GetRequest(topic=topic, wait_ms=0))
-            assert values(found.messages) == [b"x", b"x"]
+            assert values(found.messages) == [b"x", b"x", b"x"]
 
     asyncio.run(story())
 
 
-def test_batches_of_a_stream_are_acknowledged_in_order_and_a_bad_one_does_not_end_it(
-    bootstrap: str, unused: Unused
-) -> None:
+def test_batches_are_acknowledged_in_order_and_a_failed_one_is_skipped(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap, limits=GrpcLimits(batches=4)) as served:
             topic = await create(served, unused("stream"))
@@ -135,16 +141,16 @@ def test_batches_of_a_stream_are_acknowledged_in_order_and_a_bad_one_does_not_en
                 await stream.done_writing()
 
             sending = asyncio.create_task(send())
-            told = []
+            acknowledged = []
             while isinstance(answer := await stream.read(), pb.PutStreamResponse):
-                told.append(answer)
+                acknowledged.append(answer)
             await sending
-            assert [each.sequence for each in told] == list(range(100))
-            bad = told.pop(50)
+            assert [each.sequence for each in acknowledged] == list(range(100))
+            bad = acknowledged.pop(50)
             assert [(row.first, row.count, row.error.name) for row in bad.failures] == [(0, 10, "INVALID_TOPIC")]
             assert list(bad.offsets) == [-1] * 10
-            assert [offset for each in told for offset in each.offsets] == list(range(990))
-            assert not any(each.failures for each in told)
+            assert [offset for each in acknowledged for offset in each.offsets] == list(range(990))
+            assert not any(each.failures for each in acknowledged)
 
     asyncio.run(story())
 
@@ -152,7 +158,7 @@ def test_batches_of_a_stream_are_acknowledged_in_order_and_a_bad_one_does_not_en
 MISMATCHED = events.EventColumns(values=[b"x", b"y"], keys=[b"k"])
 
 
-def test_a_batch_that_makes_no_sense_does_not_end_the_stream(bootstrap: str, unused: Unused) -> None:
+def test_an_invalid_batch_does_not_end_the_write_stream(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
             topic = await create(served, unused("senseless"))
@@ -161,26 +167,27 @@ def test_a_batch_that_makes_no_sense_does_not_end_the_stream(bootstrap: str, unu
                 pb.PutStreamRequest(topic=topic, columns=columns, sequence=number)
                 for number, columns in enumerate(batches)
             )
-            told = [answer async for answer in stream]
-            assert [(each.sequence, list(each.offsets)) for each in told] == [(0, [0]), (1, [-1, -1]), (2, [1])]
-            (failure,) = told[1].failures
+            acknowledged = [answer async for answer in stream]
+            assert [(each.sequence, list(each.offsets)) for each in acknowledged] == [(0, [0]), (1, [-1, -1]), (2, [1])]
+            (failure,) = acknowledged[1].failures
             assert (failure.first, failure.count, failure.error.name) == (0, 2, "INVALID_REQUEST")
 
     asyncio.run(story())
 
 
-def test_what_was_put_before_a_stream_fails_is_acknowledged(bootstrap: str, unused: Unused) -> None:
+def test_batches_before_a_stream_error_are_acknowledged(bootstrap: str, unused: Unused) -> None:
     class Once:
         left = 1
 
-        def check(self, caller: Caller, right: Right, cluster: str, resource: str) -> None:
-            if right is Right.MESSAGES_WRITE:
-                self.left -= 1
-                if self.left < 0:
-                    raise MillstreamError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no longer")
+        def allows(self, principal: Principal, right: Right, resource: str, cluster: str = "") -> bool:
+            self.left -= right is Right.MESSAGES_WRITE
+            return self.left >= 0
+
+        def allows_any(self, principal: Principal, right: Right, cluster: str = "") -> bool:
+            return True
 
     async def story() -> None:
-        async with grpc_gateway(bootstrap, guard=Once()) as served:
+        async with grpc_gateway(bootstrap, authorizer=Once()) as served:
             topic = await create(served, unused("revoked"))
             columns = events.EventColumns(values=[b"a"])
             stream = served.messages.PutStream(pb.PutStreamRequest(topic=topic, columns=columns) for _ in range(2))
@@ -193,7 +200,7 @@ def test_what_was_put_before_a_stream_fails_is_acknowledged(bootstrap: str, unus
     asyncio.run(story())
 
 
-def test_a_stream_of_batches_that_fill_the_producer_goes_on(bootstrap: str, unused: Unused) -> None:
+def test_a_write_stream_continues_when_batches_fill_the_producers_buffer(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap, connecting=ClientFactory(held_bytes=100_000)) as served:
             topic = await create(served, unused("full"))
@@ -205,16 +212,16 @@ def test_a_stream_of_batches_that_fill_the_producer_goes_on(bootstrap: str, unus
     asyncio.run(story())
 
 
-def test_events_that_cannot_be_stored_are_named_beside_those_that_are(bootstrap: str, unused: Unused) -> None:
+def test_put_many_lists_failed_events_beside_stored_ones(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
             topic = await create(served, unused("partly"), 2)
             rows = [events.Event(value=b"x", partition=number) for number in (0, 1, 7, 7, 1)]
-            told = await served.messages.PutMany(pb.PutManyRequest(topic=topic, events=rows))
-            assert [(row.first, row.count, row.error.name) for row in told.failures] == [
+            acknowledged = await served.messages.PutMany(pb.PutManyRequest(topic=topic, events=rows))
+            assert [(row.first, row.count, row.error.name) for row in acknowledged.failures] == [
                 (2, 2, "UNKNOWN_TOPIC_OR_PARTITION")
             ]
-            assert list(told.partitions) == [0, 1, -1, -1, 1]
+            assert list(acknowledged.partitions) == [0, 1, -1, -1, 1]
             with pytest.raises(grpc.RpcError) as caught:
                 await served.messages.PutMany(pb.PutManyRequest(topic=topic, events=rows[2:4]))
             assert failure_of(caught.value).name == "UNKNOWN_TOPIC_OR_PARTITION"
@@ -227,8 +234,13 @@ BAD = [
     (pb.PutManyRequest(columns=events.EventColumns(values=[b"x"], keys=[b"a", b"b"])), "columns.keys"),
     (pb.PutManyRequest(columns=events.EventColumns(values=[b"x"], null_values=[3])), "columns.null_values"),
     (pb.PutManyRequest(columns=events.EventColumns(values=[b"x"] * 11)), "columns"),
-    (pb.PutManyRequest(events=[events.Event(partition=1, hash=1)]), "hash"),
-    (pb.PutRequest(event=events.Event(message_id=b"~forged")), "message_id"),
+    (pb.PutManyRequest(events=[events.Event(value=b"x", partition=1, hash=1)]), "hash"),
+    (pb.PutRequest(event=events.Event(value=b"x", message_id=b"~forged")), "message_id"),
+    (pb.PutRequest(), "event.value"),
+    (pb.PutRequest(event=events.Event(key=b"k")), "event.value"),
+    (pb.PutRequest(event=events.Event(value=b"", tombstone=True)), "event.tombstone"),
+    (pb.PutManyRequest(events=[events.Event(value=b""), events.Event(key=b"k")]), "events[1].value"),
+    (pb.PutManyRequest(events=[events.Event(value=b"x", tombstone=True)]), "events[0].tombstone"),
     (pb.GetRequest(wait_ms=3_600_000), "wait_ms"),
     (pb.GetRequest(max_messages=-1), "max_messages"),
     (pb.GetRequest(max_bytes=2**31 - 1), "max_bytes"),
@@ -240,7 +252,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("request_", "field"), BAD)
-def test_what_makes_no_sense_is_refused_and_the_field_named(
+def test_an_invalid_message_request_names_the_field(
     bootstrap: str, unused: Unused, request_: pb.GetRequest, field: str
 ) -> None:
     async def story() -> None:
@@ -256,7 +268,7 @@ def test_what_makes_no_sense_is_refused_and_the_field_named(
     asyncio.run(story())
 
 
-def test_a_poll_waits_for_the_next_message_and_goes_on_behind_it(bootstrap: str, unused: Unused) -> None:
+def test_a_poll_waits_for_the_next_message_and_returns_the_next_position(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
             topic = await create(served, unused("poll"), 3)
@@ -278,7 +290,7 @@ def test_a_poll_waits_for_the_next_message_and_goes_on_behind_it(bootstrap: str,
     asyncio.run(story())
 
 
-def test_a_poll_ends_before_its_callers_deadline_with_an_answer(bootstrap: str, unused: Unused) -> None:
+def test_a_poll_answers_before_its_deadline(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
             topic = await create(served, unused("deadline"))
@@ -289,9 +301,7 @@ def test_a_poll_ends_before_its_callers_deadline_with_an_answer(bootstrap: str, 
     asyncio.run(story())
 
 
-def test_a_place_that_is_gone_is_refused_and_a_time_leads_to_the_first_message_after(
-    bootstrap: str, unused: Unused
-) -> None:
+def test_a_removed_offset_is_refused_and_a_time_finds_the_next_message(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
             topic = await create(served, unused("gone"))
@@ -318,7 +328,7 @@ def test_a_place_that_is_gone_is_refused_and_a_time_leads_to_the_first_message_a
 
 
 @pytest.mark.parametrize("partition", [None, 1])
-def test_a_tail_brings_what_is_there_and_then_what_is_written(
+def test_a_tail_returns_existing_messages_and_then_new_ones(
     bootstrap: str, unused: Unused, partition: int | None
 ) -> None:
     async def story() -> None:
@@ -349,7 +359,7 @@ def test_a_tail_brings_what_is_there_and_then_what_is_written(
     asyncio.run(story())
 
 
-def test_a_subscription_brings_a_window_and_more_as_it_is_committed(bootstrap: str, unused: Unused) -> None:
+def test_a_subscription_pushes_one_window_until_it_is_committed(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
             topic, group = await create(served, unused("pushed")), unused("group")
@@ -420,7 +430,7 @@ async def all_of(stream: grpc.aio.StreamStreamCall[pb.SubscribeRequest, pb.Subsc
         ),
     ],
 )
-def test_a_subscription_that_is_used_wrongly_says_how(
+def test_a_misused_subscription_names_the_wrong_field(
     bootstrap: str, requests: list[pb.SubscribeRequest], field: str
 ) -> None:
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""The server around the services: rights, limits, reflection, health, the way out."""
+"""Tests the gRPC server: rights, limits, reflection, health checks and draining."""
 
 import asyncio
 import logging
@@ -19,15 +19,16 @@ from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.grpc.v1.topics_pb2 import CreateTopicRequest, DescribeTopicRequest, ListTopicsRequest
 from millstream.gateway.operations.cluster_create import NoSupervisor
 from millstream.gateway.operations.clusters import ServedClusters
-from millstream.gateway.rights import Caller, Right
+from millstream.model.authorization import Principal
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.rights import Right
 
 T = TypeVar("T")
 Unused = Callable[[str], str]
 
 
 class Watched(Draining):
-    """Tells when so many wait."""
+    """Draining that lets a test wait for a number of waiting calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,25 +53,25 @@ class Watched(Draining):
 
 
 class Strict:
-    """A guard that lets nobody in who wants to write, and notes who came."""
+    """An authorizer that denies writes and records every check."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
 
-    def check(self, caller: Caller, right: Right, cluster: str, resource: str) -> None:
-        assert caller.address
+    def allows(self, principal: Principal, right: Right, resource: str, cluster: str = "") -> bool:
+        assert principal.host
         self.asked.append((right.value, cluster, resource))
-        if right is Right.MESSAGES_WRITE:
-            raise MillstreamError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"writing to {resource!r} is not for you")
+        return right is not Right.MESSAGES_WRITE
+
+    def allows_any(self, principal: Principal, right: Right, cluster: str = "") -> bool:
+        return True
 
 
-def test_the_guard_is_asked_before_anything_is_done_also_in_the_middle_of_a_stream(
-    bootstrap: str, unused: Unused
-) -> None:
+def test_every_request_of_a_call_is_authorized_before_it_runs(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
-        guard = Strict()
+        authorizer = Strict()
         topic = unused("guarded")
-        async with grpc_gateway(bootstrap, guard=guard) as served:
+        async with grpc_gateway(bootstrap, authorizer=authorizer) as served:
             await served.topics.CreateTopic(CreateTopicRequest(name=topic))
             put = pb.PutRequest(topic=topic, event=events.Event(value=b"x"))
             with pytest.raises(grpc.RpcError) as caught:
@@ -88,7 +89,7 @@ def test_the_guard_is_asked_before_anything_is_done_also_in_the_middle_of_a_stre
             subscription.cancel()
             found = await served.messages.Get(pb.GetRequest(topic=topic, wait_ms=0))
             assert not found.messages
-        assert guard.asked == [
+        assert authorizer.asked == [
             ("topics:write", "default", topic),
             ("messages:write", "default", topic),
             ("messages:write", "default", topic),
@@ -101,7 +102,7 @@ def test_the_guard_is_asked_before_anything_is_done_also_in_the_middle_of_a_stre
     asyncio.run(story())
 
 
-def test_reflection_tells_every_service_and_method(bootstrap: str) -> None:
+def test_reflection_lists_every_service_and_method(bootstrap: str) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
             stub: Any = reflection_pb2_grpc.ServerReflectionStub(cast("grpc.Channel", served.channel))
@@ -138,7 +139,7 @@ def test_health_is_serving_for_every_service_until_the_gateway_is_stopped(bootst
     asyncio.run(story())
 
 
-def test_a_gateway_on_its_way_out_ends_what_waits_and_finishes_what_was_taken(bootstrap: str, unused: Unused) -> None:
+def test_draining_ends_streams_and_polls_with_shutting_down(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         draining = Watched()
         async with grpc_gateway(bootstrap, draining=draining) as served:
@@ -176,7 +177,7 @@ async def until_over(call: Any) -> None:
         pass
 
 
-def test_what_is_too_large_never_reaches_a_service(bootstrap: str) -> None:
+def test_a_request_over_the_size_limit_is_refused(bootstrap: str) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap, limits=GrpcLimits(request_bytes=10_000)) as served:
             event = events.Event(value=bytes(20_000))
@@ -187,7 +188,7 @@ def test_what_is_too_large_never_reaches_a_service(bootstrap: str) -> None:
     asyncio.run(story())
 
 
-def test_bytes_that_are_no_request_are_refused_by_name(bootstrap: str) -> None:
+def test_an_undecodable_request_is_refused_as_invalid_request(bootstrap: str) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
             raw: Any = served.channel.unary_unary("/millstream_api.v1.TopicService/ListTopics")
@@ -199,7 +200,7 @@ def test_bytes_that_are_no_request_are_refused_by_name(bootstrap: str) -> None:
     asyncio.run(story())
 
 
-def test_what_is_unexpected_is_logged_and_told_as_no_more_than_that(
+def test_an_unexpected_exception_is_logged_and_its_details_are_hidden(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -216,7 +217,7 @@ def test_what_is_unexpected_is_logged_and_told_as_no_more_than_that(
     assert "NoneType" in caplog.text
 
 
-def test_a_call_that_its_caller_gives_up_stops_working(bootstrap: str, unused: Unused) -> None:
+def test_a_cancelled_call_stops_waiting(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         draining = Watched()
         async with grpc_gateway(bootstrap, draining=draining) as served:
@@ -230,7 +231,7 @@ def test_a_call_that_its_caller_gives_up_stops_working(bootstrap: str, unused: U
     asyncio.run(story())
 
 
-def test_a_broker_that_is_not_there_is_told_by_name_within_the_callers_deadline() -> None:
+def test_an_unreachable_broker_is_reported_within_the_deadline() -> None:
     async def story() -> None:
         async with grpc_gateway("127.0.0.1:1") as served:
             with pytest.raises(grpc.RpcError) as caught:
@@ -244,7 +245,7 @@ def test_a_broker_that_is_not_there_is_told_by_name_within_the_callers_deadline(
     asyncio.run(story())
 
 
-def test_a_port_that_somebody_has_is_refused_by_name() -> None:
+def test_a_port_in_use_is_address_unavailable() -> None:
     async def story() -> None:
         async with grpc_gateway("127.0.0.1:1") as served:
             with pytest.raises(MillstreamError) as caught:
@@ -255,7 +256,7 @@ def test_a_port_that_somebody_has_is_refused_by_name() -> None:
     asyncio.run(story())
 
 
-def test_many_polls_wait_at_once_and_all_wake(bootstrap: str, unused: Unused) -> None:
+def test_many_waiting_polls_all_wake_on_one_message(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         draining = Watched()
         async with grpc_gateway(bootstrap, draining=draining) as served:

@@ -1,4 +1,4 @@
-"""Callers that do not take what they asked for: what lies there for them counts, and is bounded."""
+"""Tests clients that do not read their answers: unread answers count as held memory and are bounded."""
 
 import asyncio
 import socket
@@ -24,12 +24,12 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def field(name: str, value: str) -> bytes:
-    """A header as it is, in no table."""
+    """A header field as a literal, without a table entry."""
     return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
 def lazy_call(port: int, method: str, message: bytes) -> socket.socket:
-    """A call whose answer is never read: what does not fit into the first window stays with the server."""
+    """Make a call whose answer is never read. What exceeds the first flow-control window stays with the server."""
     head = {":method": "POST", ":scheme": "http", ":path": method, ":authority": HOST}
     head |= {"content-type": "application/grpc", "te": "trailers"}
     connection = socket.create_connection((HOST, port))
@@ -40,7 +40,7 @@ def lazy_call(port: int, method: str, message: bytes) -> socket.socket:
 
 
 class WatchedBudget(Budget):
-    """One that counts whom it refuses, and can be waited for."""
+    """A budget that counts refusals and lets a test wait for a change."""
 
     def __init__(self, most_bytes: int) -> None:
         super().__init__(most_bytes)
@@ -50,7 +50,7 @@ class WatchedBudget(Budget):
     def take(self, size_bytes: int, own_bytes: int = 0, *, is_refusable: bool = True) -> None:
         self._changed.set()
         try:
-            super().take(size_bytes, own_bytes, is_refusable=is_refusable)
+            super().take(size_bytes, own_bytes=own_bytes, is_refusable=is_refusable)
         except MillstreamError:
             self.refused += 1
             raise
@@ -66,7 +66,7 @@ class WatchedBudget(Budget):
 
 
 @pytest.mark.parametrize("method", ["Get", "Tail"])
-def test_answers_that_nobody_takes_are_bounded_and_others_are_told(bootstrap: str, unused: Unused, method: str) -> None:
+def test_unread_answers_are_bounded_and_further_reads_are_refused(bootstrap: str, unused: Unused, method: str) -> None:
     async def story() -> None:
         topic, budget = unused("lazy"), WatchedBudget(3_000_000)
         async with grpc_gateway(bootstrap, budget=budget) as served:
@@ -75,11 +75,11 @@ def test_answers_that_nobody_takes_are_bounded_and_others_are_told(bootstrap: st
             await budget.until(lambda: budget.held_bytes == 0)
             start = events_pb2.Start(edge=events_pb2.EDGE_BEGINNING)
             if method == "Get":
-                asked = messages_pb2.GetRequest(topic=topic, start=start).SerializeToString()
+                request = messages_pb2.GetRequest(topic=topic, start=start).SerializeToString()
             else:
-                asked = messages_pb2.TailRequest(topic=topic, start=start).SerializeToString()
+                request = messages_pb2.TailRequest(topic=topic, start=start).SerializeToString()
             path = f"/millstream_api.v1.MessageService/{method}"
-            lazy = [lazy_call(served.server.port, path, asked) for _ in range(8)]
+            lazy = [lazy_call(served.server.port, path, request) for _ in range(8)]
             try:
                 await budget.until(lambda: budget.held_bytes > 2_500_000 and budget.refused == 5)
                 with pytest.raises(grpc.RpcError) as caught:

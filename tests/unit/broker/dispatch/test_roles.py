@@ -1,4 +1,4 @@
-"""The role of a connection is kept by the broker: here everything is said on plain sockets, without the SDK."""
+"""Tests over plain sockets that the broker enforces the role of a connection."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +36,7 @@ CONSUMING: dict[str, Any] = {
         "groups": [{"group_id": "g"}],
     },
     "ConsumerGroupHeartbeat": {**GROUP, "subscribed_topic_names": ["events"]},
+    "WatchMember": GROUP,
     "IteratorJoin": CLIENT,
     "IteratorHeartbeat": CLIENT,
     "IteratorLeave": CLIENT,
@@ -62,7 +63,7 @@ async def declared(broker: ServedBroker, role: Role, group: str | None = None) -
 
 
 def error_codes(answer: Any) -> Iterator[int]:
-    """Every error code that an answer has anywhere in it."""
+    """Yield every error code anywhere in a response."""
     if isinstance(answer, dict):
         for name, value in answer.items():
             if name == "error_code":
@@ -75,7 +76,7 @@ def error_codes(answer: Any) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("role", "api"), [(role, api) for role, forbidden in FORBIDDEN.items() for api in forbidden])
-def test_what_belongs_to_the_other_role_is_refused_in_every_version(role: Role, api: str, tmp_path: Path) -> None:
+def test_apis_of_the_other_role_are_refused_in_every_version(role: Role, api: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic()
         peer = await declared(broker, role)
@@ -90,13 +91,13 @@ def test_what_belongs_to_the_other_role_is_refused_in_every_version(role: Role, 
             assert codes, f"version {version} tells of no error"
             assert set(codes) == {expected.number}
             if "error_message" in answer:
-                assert f"{api} is not for it" in answer["error_message"]
+                assert f"may not use {api}" in answer["error_message"]
         assert broker.partitions.of("events")[0].high_watermark == 0
 
     serve(tmp_path, story)
 
 
-def test_every_row_that_has_a_role_can_tell_the_other_role_so(tmp_path: Path) -> None:
+def test_every_api_with_a_role_refuses_the_other_role(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peers = {role: await declared(broker, role) for role in Role}
@@ -111,7 +112,7 @@ def test_every_row_that_has_a_role_can_tell_the_other_role_so(tmp_path: Path) ->
 
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("api", EVERYBODYS)
-def test_questions_are_everybodys(role: Role, api: str, tmp_path: Path) -> None:
+def test_apis_without_a_role_are_open_to_both_roles(role: Role, api: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await declared(broker, role)
@@ -121,7 +122,7 @@ def test_questions_are_everybodys(role: Role, api: str, tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_each_role_may_do_its_own_and_who_declared_nothing_everything(tmp_path: Path) -> None:
+def test_roles_use_their_apis_and_undeclared_connections_use_all(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         producer, consumer, plain = (
@@ -147,7 +148,9 @@ def test_each_role_may_do_its_own_and_who_declared_nothing_everything(tmp_path: 
         ((1, "shop"), (1, None)),
     ],
 )
-def test_a_role_is_final(first: tuple[int, str | None], second: tuple[int, str | None], tmp_path: Path) -> None:
+def test_a_connection_role_cannot_be_changed_once_declared(
+    first: tuple[int, str | None], second: tuple[int, str | None], tmp_path: Path
+) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -158,7 +161,7 @@ def test_a_role_is_final(first: tuple[int, str | None], second: tuple[int, str |
         assert (await declare(first))["error_code"] == 0
         refused = await declare(second)
         assert refused["error_code"] == ErrorCode.ROLE_IS_FINAL.number
-        assert "stays that" in refused["error_message"]
+        assert "open another connection" in refused["error_message"]
         assert (await declare(first))["error_code"] == 0
         stored = await produce(peer, "events")
         assert (stored.error == 0) is (first[0] == Role.PRODUCER)
@@ -169,15 +172,15 @@ def test_a_role_is_final(first: tuple[int, str | None], second: tuple[int, str |
 @pytest.mark.parametrize(
     ("role", "group", "problem"),
     [
-        (0, None, "there is no role 0"),
-        (3, None, "there is no role 3"),
-        (-1, "shop", "there is no role -1"),
-        (2, "shop", "only a producer"),
-        (1, "", "1 to 249 characters"),
-        (1, "x" * (PRODUCER_GROUP_MAX + 1), "not 250"),
+        (0, None, "unknown role 0"),
+        (3, None, "unknown role 3"),
+        (-1, "shop", "unknown role -1"),
+        (2, "shop", "the role is not producer"),
+        (1, "", "it must have 1 to 249"),
+        (1, "x" * (PRODUCER_GROUP_MAX + 1), "has 250 characters"),
     ],
 )
-def test_a_role_that_makes_no_sense_is_refused_and_nothing_is_declared(
+def test_an_invalid_role_is_refused_and_declares_nothing(
     role: int, group: str | None, problem: str, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -193,7 +196,7 @@ def test_a_role_that_makes_no_sense_is_refused_and_nothing_is_declared(
 
 
 @pytest.mark.parametrize("api", ["Produce", "Puts"])
-def test_a_write_without_an_answer_by_a_consumer_ends_the_connection(api: str, tmp_path: Path) -> None:
+def test_a_write_with_acks_0_by_a_consumer_closes_the_connection(api: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await declared(broker, Role.CONSUMER)
@@ -205,7 +208,7 @@ def test_a_write_without_an_answer_by_a_consumer_ends_the_connection(api: str, t
     serve(tmp_path, story)
 
 
-def test_requests_behind_a_declaration_on_the_same_wire_are_held_to_it(tmp_path: Path) -> None:
+def test_a_role_applies_to_requests_pipelined_after_its_declaration(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()

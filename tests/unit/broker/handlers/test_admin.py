@@ -1,4 +1,4 @@
-"""What administrators ask of a broker besides settings: growth, pages of topics, sizes, producers, the cluster."""
+"""Tests the administration APIs besides settings: partition growth, topic pages, log sizes, producers, cluster."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,11 @@ import pytest
 
 from builders.batches import batch, numbered_batch
 from builders.loops import for_each
-from builders.partitions import NODE_ID
+from builders.partitions import CLUSTER, HOST, NODE_ID
 from builders.requests import RawPeer
-from builders.served import CLUSTER, HOST, ServedBroker, produce, serve
-from millstream.broker.dispatch.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from builders.served import ServedBroker, produce, serve
+from millstream.broker.dispatch.authorized_operations import cluster_operations, topic_operations
+from millstream.model.authorization import FULL_ACCESS
 from millstream.model.errors import ErrorCode
 from millstream.seams.disk import Space
 from millstream.seams.local_disk import LocalDisk
@@ -34,7 +35,7 @@ def to(name: str, count: int, *nodes: list[int], assigned: bool = False) -> dict
 
 
 @for_each("version", range(4))
-def test_a_topic_grows_and_metadata_tells_it_at_once(version: int, tmp_path: Path) -> None:
+def test_new_partitions_appear_in_metadata_at_once(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=2)
         peer = await broker.peer()
@@ -67,7 +68,7 @@ def test_a_topic_grows_and_metadata_tells_it_at_once(version: int, tmp_path: Pat
         (to("events", 3, []), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_growth_that_cannot_be_is_refused_with_its_reason_and_the_rest_grows(
+def test_invalid_growth_is_refused_with_a_reason_and_other_topics_grow(
     topic: dict[str, Any], code: ErrorCode, validate_only: bool, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -83,7 +84,7 @@ def test_growth_that_cannot_be_is_refused_with_its_reason_and_the_rest_grows(
     serve(tmp_path, story)
 
 
-def test_a_topic_that_is_to_grow_twice_grows_not_at_all(tmp_path: Path) -> None:
+def test_a_topic_named_twice_does_not_grow(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         (row,) = await grow(await broker.peer(), to("events", 2), to("events", 3))
@@ -116,7 +117,7 @@ def test_topics_are_described_by_name(tmp_path: Path) -> None:
         events, bad, unknown = answer["topics"]
         assert [row["name"] for row in answer["topics"]] == ["events", "no spaces", "unknown"]
         assert (events["topic_id"], events["error_code"], events["is_internal"]) == (made.topic_id, 0, False)
-        assert events["topic_authorized_operations"] == TOPIC_OPERATIONS
+        assert events["topic_authorized_operations"] == topic_operations(FULL_ACCESS, "")
         assert events["partitions"][1] == {
             "error_code": 0,
             "partition_index": 1,
@@ -137,7 +138,7 @@ def test_topics_are_described_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [-1, 0, 1, 2, 3, 4, 7, 100])
 @pytest.mark.parametrize("named", [True, False])
-def test_pages_follow_one_another_without_gap_or_double(limit: int, named: bool, tmp_path: Path) -> None:
+def test_pages_list_each_partition_once(limit: int, named: bool, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topics = {"a": 3, "b": 1, "c": 2}
         for name, partitions in topics.items():
@@ -176,7 +177,7 @@ def test_no_page_is_larger_than_the_broker_allows(tmp_path: Path) -> None:
         (("z", 0), []),
     ],
 )
-def test_a_page_begins_at_its_cursor_whether_or_not_there_is_such_a_topic(
+def test_a_page_begins_at_its_cursor_also_when_its_topic_is_missing(
     cursor: tuple[str, int], found: list[tuple[str, int]], tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -187,7 +188,7 @@ def test_a_page_begins_at_its_cursor_whether_or_not_there_is_such_a_topic(
     serve(tmp_path, story)
 
 
-def test_a_cursor_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_cursor_is_refused(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         answer = await page(await broker.peer(), "events", "x", cursor=("events", -1))
@@ -200,7 +201,7 @@ def test_a_cursor_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
 
 
 @for_each("version", range(1, 6))
-def test_data_directories_are_described_with_their_logs_and_their_room(version: int, tmp_path: Path) -> None:
+def test_data_directories_are_described_with_their_logs_and_free_space(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=2)
         await broker.topic("bills")
@@ -224,7 +225,7 @@ def test_data_directories_are_described_with_their_logs_and_their_room(version: 
     serve(tmp_path, story)
 
 
-def test_only_the_logs_that_are_asked_for_are_told_and_unknown_ones_left_out(tmp_path: Path) -> None:
+def test_only_requested_logs_are_described_and_unknown_ones_left_out(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=3)
         await broker.topic("bills")
@@ -246,7 +247,7 @@ class SecretiveDisk(LocalDisk):
         raise OSError(5, "Input/output error", path)
 
 
-def test_a_volume_that_cannot_be_asked_is_told_with_an_error_and_its_logs(tmp_path: Path) -> None:
+def test_a_volume_without_space_information_has_an_error_and_its_logs(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         (directory,) = (await (await broker.peer()).ask("DescribeLogDirs", 4, {"topics": None}))["results"]
@@ -259,7 +260,7 @@ def test_a_volume_that_cannot_be_asked_is_told_with_an_error_and_its_logs(tmp_pa
 # Producers.
 
 
-def test_the_producers_of_a_partition_are_told_with_where_they_are(tmp_path: Path) -> None:
+def test_producers_of_a_partition_are_listed_with_their_last_sequence(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=2)
         peer = await broker.peer()
@@ -300,14 +301,16 @@ def test_the_producers_of_a_partition_are_told_with_where_they_are(tmp_path: Pat
 
 @for_each("version", range(3))
 @pytest.mark.parametrize("with_operations", [True, False])
-def test_the_cluster_is_this_broker(version: int, with_operations: bool, tmp_path: Path) -> None:
+def test_describe_cluster_lists_this_broker(version: int, with_operations: bool, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         fields = {"include_cluster_authorized_operations": with_operations}
         answer = await (await broker.peer()).ask("DescribeCluster", version, fields)
         (row,) = answer["brokers"]
-        assert (row["broker_id"], row["host"], row["port"]) == (NODE_ID, HOST, broker.identity.port)
+        assert (row["broker_id"], row["host"], row["port"]) == (NODE_ID, HOST, broker.port)
         assert (answer["error_code"], answer["cluster_id"], answer["controller_id"]) == (0, CLUSTER, NODE_ID)
-        assert answer["cluster_authorized_operations"] == (CLUSTER_OPERATIONS if with_operations else NO_OPERATIONS)
+        assert answer["cluster_authorized_operations"] == (
+            cluster_operations(FULL_ACCESS) if with_operations else NO_OPERATIONS
+        )
 
     serve(tmp_path, story)
 
@@ -322,9 +325,7 @@ def test_the_cluster_is_this_broker(version: int, with_operations: bool, tmp_pat
         (-1, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
     ],
 )
-def test_there_are_no_other_endpoints_than_the_brokers(
-    kind: int, code: ErrorCode, version: int, tmp_path: Path
-) -> None:
+def test_unknown_endpoint_types_are_refused(kind: int, code: ErrorCode, version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         answer = await (await broker.peer()).ask("DescribeCluster", version, {"endpoint_type": kind})
         assert (answer["error_code"], answer["brokers"]) == (code.number, [])

@@ -1,4 +1,4 @@
-"""Settings that are changed on the wire: as a whole or step by step, each topic by itself."""
+"""Tests AlterConfigs and IncrementalAlterConfigs: each topic changes separately."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ async def alter(peer: RawPeer, *resources: dict[str, Any], version: int = 1, val
 
 
 def settings_of(broker: ServedBroker, name: str = "events") -> dict[str, str]:
-    topic = broker.partitions.topic(name)
+    topic = broker.partitions.image.topic(name)
     assert topic is not None
     return dict(topic.settings)
 
@@ -78,7 +78,7 @@ def test_alter_configs_replaces_all_settings_of_a_topic(version: int, tmp_path: 
         ([], {"retention.ms": "60000", "cleanup.policy": "compact"}),
     ],
 )
-def test_incremental_alter_configs_changes_what_it_names(
+def test_incremental_alter_configs_changes_only_named_settings(
     steps: list[tuple[str, int, str | None]], left: dict[str, str], version: int, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -92,7 +92,7 @@ def test_incremental_alter_configs_changes_what_it_names(
     serve(tmp_path, story)
 
 
-def test_a_list_that_is_not_set_is_changed_from_its_default(tmp_path: Path) -> None:
+def test_append_and_subtract_start_from_the_default_of_an_unset_list_setting(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -123,7 +123,7 @@ BAD_STEPS = [
 
 @pytest.mark.parametrize("validate_only", [True, False])
 @pytest.mark.parametrize(("steps", "code"), BAD_STEPS)
-def test_a_bad_step_changes_nothing_of_its_topic_and_the_others_are_changed(
+def test_an_invalid_operation_refuses_all_changes_of_its_topic_only(
     steps: list[tuple[str, int, str | None]], code: ErrorCode, validate_only: bool, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -152,7 +152,9 @@ def test_a_bad_step_changes_nothing_of_its_topic_and_the_others_are_changed(
         ([("retention.ms", "1"), ("retention.ms", "1")], ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_settings_replace_nothing(settings: list[tuple[str, str | None]], code: ErrorCode, tmp_path: Path) -> None:
+def test_invalid_settings_change_nothing(
+    settings: list[tuple[str, str | None]], code: ErrorCode, tmp_path: Path
+) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(segment_ms="5000")
         (row,) = await alter(await broker.peer(), replacing("events", *settings))
@@ -180,11 +182,10 @@ def test_bad_settings_replace_nothing(settings: list[tuple[str, str | None]], co
         ((BROKER, "1"), ErrorCode.INVALID_REQUEST),
         ((BROKER, ""), ErrorCode.INVALID_REQUEST),
         ((LOGGER, "1"), ErrorCode.INVALID_REQUEST),
-        ((GROUP, "readers"), ErrorCode.INVALID_REQUEST),
         ((METRICS, "any"), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_nothing_but_topics_can_be_changed(
+def test_only_settings_of_topics_can_be_changed(
     resource: tuple[int, str], code: ErrorCode, incremental: bool, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -200,7 +201,32 @@ def test_nothing_but_topics_can_be_changed(
     serve(tmp_path, story)
 
 
-def test_a_resource_that_is_there_twice_is_not_changed_at_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("incremental", [True, False])
+@pytest.mark.parametrize(
+    ("setting", "value", "code"),
+    [
+        ("consumer.session.timeout.ms", "50000", ErrorCode.INVALID_REQUEST),
+        ("consumer.session.timeout.ms", "soon", ErrorCode.INVALID_CONFIG),
+        ("consumer.session.timeout.ms", "50s", ErrorCode.INVALID_CONFIG),
+        ("retention.ms", "50000", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_a_bad_group_setting_is_invalid_config(
+    setting: str, value: str, code: ErrorCode, incremental: bool, tmp_path: Path
+) -> None:
+    async def story(broker: ServedBroker) -> None:
+        if incremental:
+            wanted = step_by_step("readers", (setting, SET, value), kind=GROUP)
+        else:
+            wanted = replacing("readers", (setting, value), kind=GROUP)
+        (row,) = await alter(await broker.peer(), wanted)
+        assert row["error_code"] == code.number
+        assert setting in row["error_message"]
+
+    serve(tmp_path, story)
+
+
+def test_a_resource_named_twice_is_not_changed(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         rows = await alter(await broker.peer(), *[step_by_step("events", ("segment.ms", SET, "5"))] * 2)
@@ -219,7 +245,7 @@ def test_too_many_resources_in_one_request_are_refused(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_a_change_holds_from_the_next_message_on(tmp_path: Path) -> None:
+def test_a_changed_setting_applies_to_the_next_message(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()

@@ -1,4 +1,4 @@
-"""Settings on the wire: what has them, how they are described, and who may change them."""
+"""Tests DescribeConfigs and ListConfigResources."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ async def shown(peer: RawPeer, kind: int, name: str, **options: Any) -> dict[str
 
 
 @for_each("version", range(1, 5))
-def test_a_topic_is_described_with_every_setting_and_where_it_comes_from(version: int, tmp_path: Path) -> None:
+def test_a_topic_is_described_with_every_setting_and_its_source(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(retention_ms="60000")
         settings = await shown(await broker.peer(), TOPIC, "events", version=version, include_synonyms=True)
@@ -56,7 +56,7 @@ def test_a_topic_is_described_with_every_setting_and_where_it_comes_from(version
 
 
 @for_each("version", [3, 4])
-def test_types_are_told_always_and_documentation_when_asked_for(version: int, tmp_path: Path) -> None:
+def test_types_are_always_described_and_documentation_on_request(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -73,7 +73,7 @@ def test_types_are_told_always_and_documentation_when_asked_for(version: int, tm
     serve(tmp_path, story)
 
 
-def test_the_brokers_default_is_told_as_its_own(tmp_path: Path) -> None:
+def test_a_broker_default_is_described_with_the_broker_as_its_source(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(retention_bytes="5")
         peer = await broker.peer()
@@ -92,7 +92,7 @@ def test_the_brokers_default_is_told_as_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "told"), [(["retention.ms", "nope"], ["retention.ms"]), (["nope"], []), ([], [*TABLE])]
 )
-def test_only_the_settings_that_are_named_are_told(names: list[str], told: list[str], tmp_path: Path) -> None:
+def test_only_named_settings_are_described(names: list[str], told: list[str], tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         assert [*await shown(await broker.peer(), TOPIC, "events", names=names)] == told
@@ -100,7 +100,7 @@ def test_only_the_settings_that_are_named_are_told(names: list[str], told: list[
     serve(tmp_path, story)
 
 
-def test_this_broker_is_described_under_kafkas_names_and_cannot_be_changed(tmp_path: Path) -> None:
+def test_broker_settings_have_kafkas_names_and_are_read_only(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         settings = await shown(peer, BROKER, "1")
@@ -108,20 +108,20 @@ def test_this_broker_is_described_under_kafkas_names_and_cannot_be_changed(tmp_p
         values = {name: settings[name]["value"] for name in ("node.id", "log.dirs", "message.max.bytes")}
         assert values == {"node.id": "1", "log.dirs": "/data", "message.max.bytes": "1048588"}
         assert settings["log.dirs"]["config_source"] == 4
-        # What was changed for all brokers while they run: nothing.
+        # An empty name asks for settings that were altered for all brokers. There are none.
         assert await shown(peer, BROKER, "") == {}
 
     serve(tmp_path, story, at_start=AT_START)
 
 
-def test_loggers_groups_and_metrics_are_described_as_far_as_there_are_any(tmp_path: Path) -> None:
+def test_loggers_groups_and_client_metrics_are_described(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         loggers = await shown(peer, LOGGER, "1")
         assert [(name, row["config_source"]) for name, row in loggers.items()] == [("root", 6)]
         groups = await shown(peer, GROUP, "readers", include_documentation=True)
         assert {name: row["value"] for name, row in groups.items()} == {
-            "consumer.assignment.interval.ms": "1000",
+            "consumer.assignment.interval.ms": "200",
             "consumer.heartbeat.interval.ms": "7",
             "consumer.session.timeout.ms": "45000",
         }
@@ -152,7 +152,7 @@ UNKNOWN = [
     ("resource", "code"),
     [*UNKNOWN, ((TOPIC, "no spaces"), ErrorCode.INVALID_TOPIC), ((TOPIC, ""), ErrorCode.INVALID_TOPIC)],
 )
-def test_what_is_not_there_cannot_be_described(resource: tuple[int, str], code: ErrorCode, tmp_path: Path) -> None:
+def test_missing_resources_cannot_be_described(resource: tuple[int, str], code: ErrorCode, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         bad, good = await describe(await broker.peer(), resource, (TOPIC, "events"))
@@ -163,7 +163,7 @@ def test_what_is_not_there_cannot_be_described(resource: tuple[int, str], code: 
     serve(tmp_path, story)
 
 
-def test_many_topics_are_described_in_one_answer_and_each_once(tmp_path: Path) -> None:
+def test_many_topics_are_described_once_each_in_one_response(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         names = [f"topic-{number:03}" for number in range(120)]
         for name in names:
@@ -199,7 +199,7 @@ def test_resources_are_listed_by_kind(
     serve(tmp_path, story)
 
 
-def test_a_kind_that_does_not_exist_cannot_be_listed(tmp_path: Path) -> None:
+def test_an_unknown_resource_type_cannot_be_listed(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         answer = await (await broker.peer()).ask("ListConfigResources", 1, {"resource_types": [2, 3]})
         assert (answer["error_code"], answer["config_resources"]) == (ErrorCode.UNSUPPORTED_VERSION.number, [])

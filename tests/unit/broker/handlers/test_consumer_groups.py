@@ -1,12 +1,13 @@
-"""The new group protocol over the wire: members are told what to read by the broker."""
+"""Tests the new group protocol over the wire, in which the broker assigns the partitions."""
 
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from builders.loops import for_each
+from builders.partitions import HOST
 from builders.requests import RawPeer
-from builders.served import HOST, ServedBroker, serve
+from builders.served import ServedBroker, serve
 from millstream.model.errors import ErrorCode
 
 GROUP = "readers"
@@ -29,7 +30,7 @@ def assigned(answer: dict[str, Any]) -> dict[UUID, list[int]] | None:
 
 
 @for_each("version", [0, 1])
-def test_a_member_joins_and_is_told_what_to_read(version: int, tmp_path: Path) -> None:
+def test_a_member_joins_and_receives_its_assignment(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic(partitions=3)
         peer = await broker.peer()
@@ -48,7 +49,7 @@ def test_a_member_joins_and_is_told_what_to_read(version: int, tmp_path: Path) -
     serve(tmp_path, story)
 
 
-def test_without_an_id_of_its_own_nobody_joins_in_version_1(tmp_path: Path) -> None:
+def test_version_1_refuses_a_join_without_a_member_id(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         answer = await beat(await broker.peer(), 1, "")
@@ -58,7 +59,7 @@ def test_without_an_id_of_its_own_nobody_joins_in_version_1(tmp_path: Path) -> N
     serve(tmp_path, story)
 
 
-def test_an_expression_finds_topics_and_not_the_brokers_own(tmp_path: Path) -> None:
+def test_a_regular_expression_matches_topics_except_internal_ones(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic()
         peer = await broker.peer()
@@ -74,7 +75,7 @@ def test_an_expression_finds_topics_and_not_the_brokers_own(tmp_path: Path) -> N
     serve(tmp_path, story)
 
 
-def test_a_member_with_an_epoch_that_is_not_its_own_is_fenced(tmp_path: Path) -> None:
+def test_a_member_with_a_wrong_epoch_is_fenced(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -141,7 +142,7 @@ def test_a_group_is_described(version: int, tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_a_broker_without_its_topic_says_that_groups_are_not_available(tmp_path: Path) -> None:
+def test_groups_are_unavailable_without_the_internal_topic(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         await broker.groups.stop()

@@ -1,4 +1,4 @@
-"""DeleteRecords: the start moves, at once and for good, or the error says why not."""
+"""Tests DeleteRecords: the log start moves durably, or the error names the reason."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ async def delete(peer: RawPeer, version: int, topic: str, offset: int, partition
 
 
 @for_each("version", EVERY_VERSION)
-def test_records_before_an_offset_are_gone_and_the_new_start_is_told(version: int, tmp_path: Path) -> None:
+def test_records_before_an_offset_are_deleted_and_the_new_start_returned(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -52,7 +52,7 @@ def test_records_before_an_offset_are_gone_and_the_new_start_is_told(version: in
         ("__consumer_offsets", 0, 0, ErrorCode.INVALID_TOPIC),
     ],
 )
-def test_what_cannot_be_deleted_is_refused_by_name(
+def test_invalid_deletions_are_refused_with_their_error(
     topic: str, partition: int, offset: int, error: ErrorCode, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -66,7 +66,7 @@ def test_what_cannot_be_deleted_is_refused_by_name(
     serve(tmp_path, story)
 
 
-def test_records_go_from_a_topic_that_is_both_compacted_and_deleted_from(tmp_path: Path) -> None:
+def test_records_are_deleted_from_a_topic_with_policy_compact_and_delete(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(cleanup_policy="compact,delete")
         peer = await broker.peer()

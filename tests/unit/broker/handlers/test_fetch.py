@@ -1,4 +1,4 @@
-"""Fetch: what a reader gets, and when it is woken."""
+"""Tests Fetch: the returned data and the wake-up of waiting readers."""
 
 import asyncio
 import gc
@@ -9,38 +9,22 @@ from uuid import UUID
 import pytest
 
 from builders.batches import batch, numbered_batch
+from builders.held_disk import ColdDisk
 from builders.loops import for_each
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref, until
 from millstream.broker.dispatch.request import DeferredResponse
 from millstream.broker.fetch_pass import FetchPass
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import TopicId
 from millstream.records.batch import decode_batches
-from millstream.seams.local_disk import LocalDisk, LocalFile
+from millstream.seams.local_disk import LocalDisk
+from millstream.storage.log.log_reader import LogReader
 from millstream.storage.store import FlushPolicy
 from millstream.wire.fetch import FetchPartition
 
 EVERY_VERSION = range(4, 19)
 LONG_MS = 50_000
-
-
-class ColdFile(LocalFile):
-    """A file of which nothing is ever in the page cache."""
-
-    __slots__ = ()
-
-    def read_cached(self, size: int, position: int) -> bytes | None:
-        return None
-
-    def part(self, size: int, position: int) -> None:
-        return None
-
-
-class ColdDisk(LocalDisk):
-    def open(self, path: str, *, create: bool = False) -> LocalFile:
-        opened = super().open(path, create=create)
-        opened.__class__ = ColdFile
-        return opened
 
 
 def values(records: object) -> list[bytes | None]:
@@ -49,7 +33,7 @@ def values(records: object) -> list[bytes | None]:
 
 
 @for_each("version", EVERY_VERSION)
-def test_what_was_written_is_read_in_every_version(version: int, tmp_path: Path) -> None:
+def test_written_records_are_fetched_in_every_version(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = topic_ref(await broker.topic(), version)
         peer = await broker.peer()
@@ -89,7 +73,7 @@ def test_a_reader_at_the_end_is_woken_at_once_by_a_write(tmp_path: Path) -> None
     serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
 
 
-def test_a_reader_for_whom_reading_fails_unexpectedly_is_hung_up_on(
+def test_an_unexpected_read_failure_closes_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:
@@ -102,7 +86,7 @@ def test_a_reader_for_whom_reading_fails_unexpectedly_is_hung_up_on(
         partition = broker.partitions.get("events", 0)
         assert partition is not None
         await until(lambda: partition.waiting > 0)
-        monkeypatch.setattr(partition.log, "lend", broken)
+        monkeypatch.setattr(LogReader, "read", broken)
         await produce(writer, "events", batch(b"news"))
         with pytest.raises((EOFError, ConnectionError)):
             await waiting
@@ -111,7 +95,7 @@ def test_a_reader_for_whom_reading_fails_unexpectedly_is_hung_up_on(
     assert "a request failed unexpectedly; its connection is closed" in caplog.messages
 
 
-def test_a_wait_without_news_ends_with_nothing(tmp_path: Path) -> None:
+def test_a_wait_without_new_records_returns_an_empty_response(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         fetched = await fetch_one(await broker.peer(), "events", 0, max_wait_ms=10)
@@ -120,7 +104,7 @@ def test_a_wait_without_news_ends_with_nothing(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_min_bytes_are_gathered_before_the_answer(tmp_path: Path) -> None:
+def test_a_fetch_waits_for_min_bytes(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         reader, writer = await broker.peer(), await broker.peer()
@@ -133,7 +117,7 @@ def test_min_bytes_are_gathered_before_the_answer(tmp_path: Path) -> None:
 
 
 @for_each("version", [4, 11, 12, 13])
-def test_an_offset_before_the_log_is_out_of_range_at_once(version: int, tmp_path: Path) -> None:
+def test_an_offset_before_the_log_start_is_out_of_range_at_once(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = topic_ref(await broker.topic(), version)
         fetched = await fetch_one(await broker.peer(), topic, -5, version=version, max_wait_ms=LONG_MS)
@@ -142,7 +126,7 @@ def test_an_offset_before_the_log_is_out_of_range_at_once(version: int, tmp_path
     serve(tmp_path, story)
 
 
-def test_a_position_beyond_the_end_waits_until_it_is_reached(tmp_path: Path) -> None:
+def test_an_offset_after_the_log_end_waits_until_it_is_reached(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         reader, writer = await broker.peer(), await broker.peer()
@@ -156,7 +140,7 @@ def test_a_position_beyond_the_end_waits_until_it_is_reached(tmp_path: Path) -> 
     serve(tmp_path, story)
 
 
-def test_a_position_beyond_the_end_is_out_of_range_when_the_wait_is_over(tmp_path: Path) -> None:
+def test_an_offset_after_the_log_end_is_out_of_range_after_the_wait(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         fetched = await fetch_one(await broker.peer(), "events", 3, max_wait_ms=10)
@@ -170,11 +154,11 @@ def test_a_position_beyond_the_end_is_out_of_range_when_the_wait_is_over(tmp_pat
     ("topic", "version", "code"),
     [
         ("unknown", 12, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (UUID(int=9), 13, ErrorCode.UNKNOWN_TOPIC_ID),
+        (TopicId(UUID(int=9)), 13, ErrorCode.UNKNOWN_TOPIC_ID),
     ],
 )
-def test_what_is_not_there_is_told_without_waiting(
-    topic: str | UUID, version: int, code: ErrorCode, tmp_path: Path
+def test_missing_topics_and_partitions_are_reported_without_waiting(
+    topic: str | TopicId, version: int, code: ErrorCode, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
         fetched = await fetch_one(await broker.peer(), topic, 0, version=version, max_wait_ms=LONG_MS)
@@ -186,7 +170,7 @@ def test_what_is_not_there_is_told_without_waiting(
 @pytest.mark.parametrize(
     ("epoch", "code"), [(5, ErrorCode.UNKNOWN_LEADER_EPOCH), (-1, ErrorCode.NONE), (0, ErrorCode.NONE)]
 )
-def test_the_leader_epoch_a_reader_believes_in_is_checked(epoch: int, code: ErrorCode, tmp_path: Path) -> None:
+def test_the_leader_epoch_of_a_reader_is_checked(epoch: int, code: ErrorCode, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         wants = [("events", [FetchPartition(0, 0, 1000, leader_epoch=epoch)])]
@@ -196,7 +180,7 @@ def test_the_leader_epoch_a_reader_believes_in_is_checked(epoch: int, code: Erro
     serve(tmp_path, story)
 
 
-def test_an_answer_keeps_to_its_bytes_except_for_its_first_batch(tmp_path: Path) -> None:
+def test_a_response_exceeds_its_byte_limit_only_by_its_first_batch(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=3)
         peer = await broker.peer()
@@ -238,7 +222,7 @@ def test_deleting_a_topic_wakes_its_readers_with_an_error(tmp_path: Path) -> Non
     serve(tmp_path, story)
 
 
-def test_a_reader_that_goes_away_stops_waiting(tmp_path: Path) -> None:
+def test_a_disconnected_reader_stops_waiting(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         reader = await broker.peer()
@@ -271,7 +255,7 @@ def test_more_partitions_than_one_slice_are_read_and_waited_for(tmp_path: Path) 
     serve(tmp_path, story)
 
 
-def test_with_memory_full_of_unread_answers_no_more_data_is_read(tmp_path: Path) -> None:
+def test_no_data_is_read_while_unread_responses_fill_the_memory(tmp_path: Path) -> None:
     memory = MemoryLimits(outgoing_bytes_max=1_000_000)
 
     async def story(broker: ServedBroker) -> None:
@@ -287,7 +271,7 @@ def test_with_memory_full_of_unread_answers_no_more_data_is_read(tmp_path: Path)
 
 
 @pytest.mark.parametrize("partitions", [1, 1_001])
-def test_what_there_is_no_memory_for_is_answered_when_there_is(tmp_path: Path, partitions: int) -> None:
+def test_a_fetch_without_memory_is_answered_once_memory_is_free(tmp_path: Path, partitions: int) -> None:
     memory = MemoryLimits(outgoing_bytes_max=1_000_000)
 
     async def story(broker: ServedBroker) -> None:
@@ -305,7 +289,7 @@ def test_what_there_is_no_memory_for_is_answered_when_there_is(tmp_path: Path, p
     serve(tmp_path, story, memory=memory)
 
 
-def test_data_that_is_only_on_disk_is_read_beside_the_loop(tmp_path: Path) -> None:
+def test_data_from_disk_is_read_outside_the_event_loop(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=3)
         peer = await broker.peer()
@@ -322,7 +306,7 @@ def test_data_that_is_only_on_disk_is_read_beside_the_loop(tmp_path: Path) -> No
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """Nothing is freed but what nobody holds."""
+    """Disable garbage collection, so that only reference counts free objects."""
     gc.collect()
     gc.disable()
     yield
@@ -333,7 +317,7 @@ def uncollected() -> Iterator[None]:
 @pytest.mark.parametrize("disk", [LocalDisk(), ColdDisk()], ids=["in memory", "on disk"])
 @pytest.mark.parametrize("partitions", [1, 1_001])
 @pytest.mark.parametrize("is_written", [True, False])
-def test_nothing_is_left_of_a_wait_that_was_answered(
+def test_an_answered_fetch_leaves_no_objects_when_it_had_waited(
     disk: LocalDisk, partitions: int, is_written: bool, tmp_path: Path
 ) -> None:
     wants = [FetchPartition(number, 0, 1_000_000) for number in range(partitions)]

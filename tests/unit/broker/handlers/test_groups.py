@@ -1,4 +1,4 @@
-"""Classic groups over the wire: every version of every request, as clients send them."""
+"""Tests classic groups over the wire in every version of every request."""
 
 import asyncio
 from pathlib import Path
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from builders.loops import for_each
+from builders.partitions import HOST
 from builders.requests import RawPeer, request_frame
-from builders.served import HOST, LONG_S, ServedBroker, serve
+from builders.served import LONG_S, ServedBroker, serve
 from millstream.groups.runtime.coordinator import TOPIC
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode
@@ -20,7 +21,7 @@ GROUP = "readers"
 
 
 def known(api: str, version: int, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields that this version of a request has."""
+    """Return the fields that this version of a request has."""
     rows = {row.name for row in load(f"{api}Request").fields if version in row.versions}
     return {name: value for name, value in fields.items() if name in rows}
 
@@ -42,7 +43,7 @@ def joining(version: int, member_id: str = "", **other: Any) -> dict[str, Any]:
 
 
 async def join(peer: RawPeer, version: int, **other: Any) -> dict[str, Any]:
-    """Join, in two steps where the version has two."""
+    """Join a group, in two steps if the version requires a member id."""
     answer = await peer.ask("JoinGroup", version, joining(version, **other))
     if answer["error_code"] == ErrorCode.MEMBER_ID_REQUIRED.number:
         assert version >= 4
@@ -81,7 +82,7 @@ def test_a_member_joins_and_learns_that_it_leads(version: int, tmp_path: Path) -
 
 
 @for_each("version", range(10))
-def test_a_join_that_is_refused_says_so_in_its_own_shape(version: int, tmp_path: Path) -> None:
+def test_a_refused_join_has_the_format_of_its_version(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         answer = await peer.ask("JoinGroup", version, joining(version, session_timeout_ms=1))
@@ -94,7 +95,7 @@ def test_a_join_that_is_refused_says_so_in_its_own_shape(version: int, tmp_path:
 
 
 @for_each("version", range(6))
-def test_a_member_gets_what_its_leader_says(version: int, tmp_path: Path) -> None:
+def test_a_member_receives_the_assignment_of_the_group_leader(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         joined = await join(peer, 5)
@@ -120,7 +121,7 @@ def test_from_version_5_on_a_sync_must_name_the_protocol(missing: str, tmp_path:
 
 
 @for_each("version", range(5))
-def test_a_heartbeat_is_for_the_generation_of_the_group(version: int, tmp_path: Path) -> None:
+def test_a_heartbeat_must_name_the_generation_of_the_group(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         joined = await join(peer, 5)
@@ -140,7 +141,7 @@ def test_a_heartbeat_is_for_the_generation_of_the_group(version: int, tmp_path: 
 
 
 @for_each("version", range(6))
-def test_a_member_leaves(version: int, tmp_path: Path) -> None:
+def test_a_member_leaves_in_every_version(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         member_id = (await join(peer, 5))["member_id"]
@@ -170,7 +171,7 @@ def test_static_members_leave_by_their_instance_id(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_a_join_that_waits_holds_back_the_answers_behind_it_and_not_the_requests(tmp_path: Path) -> None:
+def test_a_waiting_join_delays_later_responses_but_not_their_requests(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic()
         first, second = await broker.peer(), await broker.peer()
@@ -178,7 +179,7 @@ def test_a_join_that_waits_holds_back_the_answers_behind_it_and_not_the_requests
         await sync(first, 3, leader)
         second.send(request_frame("JoinGroup", 3, joining(3), correlation_id=1))
         second.send(request_frame("Metadata", 9, {"topics": [{"name": topic.name}]}, correlation_id=2))
-        await told_to_join_again(first, leader)
+        await wait_for_rebalance(first, leader)
         assert not second.received
         await join(first, 3, member_id=leader["member_id"])
         frame = await second.frame()
@@ -191,8 +192,8 @@ def test_a_join_that_waits_holds_back_the_answers_behind_it_and_not_the_requests
     serve(tmp_path, story)
 
 
-async def told_to_join_again(peer: RawPeer, joined: dict[str, Any]) -> None:
-    """Wait until somebody else has begun to join the member's group."""
+async def wait_for_rebalance(peer: RawPeer, joined: dict[str, Any]) -> None:
+    """Wait until another member has started a rebalance of the group."""
     member = {"member_id": joined["member_id"], "generation_id": joined["generation_id"]}
     error = 0
     while error == 0:
@@ -200,13 +201,13 @@ async def told_to_join_again(peer: RawPeer, joined: dict[str, Any]) -> None:
     assert error == ErrorCode.REBALANCE_IN_PROGRESS.number
 
 
-def test_a_broker_that_stops_answers_those_who_wait(tmp_path: Path) -> None:
+def test_a_stopping_broker_answers_waiting_joins(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         first, second = await broker.peer(), await broker.peer()
         leader = await join(first, 3)
         await sync(first, 3, leader)
         waiting = asyncio.ensure_future(second.ask("JoinGroup", 3, joining(3)))
-        await told_to_join_again(first, leader)
+        await wait_for_rebalance(first, leader)
         stopping = asyncio.ensure_future(broker.listener.stop(LONG_S))
         assert (await waiting)["error_code"] == ErrorCode.NOT_COORDINATOR.number
         await stopping
@@ -248,7 +249,7 @@ def test_groups_are_listed(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         assert (await peer.ask("ListGroups", version))["groups"] == []
-        assert broker.partitions.topic(TOPIC) is None
+        assert broker.partitions.image.topic(TOPIC) is None
         await sync(peer, 3, await join(peer, 5))
         answer = await peer.ask("ListGroups", version)
         assert answer["error_code"] == 0
@@ -285,7 +286,7 @@ def test_groups_are_listed_by_state_and_type(filters: dict[str, list[str]], foun
 
 
 @for_each("version", range(3))
-def test_a_group_is_deleted_when_nobody_is_in_it(version: int, tmp_path: Path) -> None:
+def test_a_group_without_members_is_deleted(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         joined = await join(peer, 5)
@@ -307,14 +308,14 @@ def test_a_group_is_deleted_when_nobody_is_in_it(version: int, tmp_path: Path) -
 
 
 @for_each("version", range(7))
-def test_the_coordinator_of_a_group_is_found_and_the_topic_made(version: int, tmp_path: Path) -> None:
+def test_finding_a_coordinator_creates_the_internal_topic(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         asked = {"key": GROUP, "key_type": 0, "coordinator_keys": [GROUP, ""]}
         answer = await peer.ask("FindCoordinator", version, known("FindCoordinator", version, asked))
         rows = answer["coordinators"] if version >= 4 else [answer]
-        assert (rows[0]["error_code"], rows[0]["host"], rows[0]["port"]) == (0, HOST, broker.identity.port)
-        assert broker.partitions.topic(TOPIC) is not None
+        assert (rows[0]["error_code"], rows[0]["host"], rows[0]["port"]) == (0, HOST, broker.port)
+        assert broker.partitions.image.topic(TOPIC) is not None
         if version >= 4:
             assert [row["key"] for row in rows] == [GROUP, ""]
             assert rows[1]["error_code"] == ErrorCode.INVALID_GROUP_ID.number
@@ -328,7 +329,7 @@ def test_the_coordinator_of_a_group_is_found_and_the_topic_made(version: int, tm
     serve(tmp_path, story)
 
 
-def test_where_the_topic_cannot_be_made_there_is_no_coordinator(tmp_path: Path) -> None:
+def test_there_is_no_coordinator_when_the_topic_cannot_be_created(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         answer = await peer.ask("FindCoordinator", 3, {"key": GROUP, "key_type": 0})

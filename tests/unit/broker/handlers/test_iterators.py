@@ -1,4 +1,4 @@
-"""Iterators over plain sockets: a client that knows nothing but the wire gets all of them."""
+"""Tests iterators over plain sockets, with a client that uses only the wire protocol."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from builders.batches import batch
+from builders.partitions import HOST
 from builders.requests import RawPeer
 from builders.served import ServedBroker, produce, serve, until
 from millstream.broker.handlers import iterator_membership
-from millstream.broker.handlers.read_iterator import WAIT_S_MAX
+from millstream.broker.long_poll import WAIT_MS_MAX
 from millstream.broker.net.memory_limits import OUTGOING_BYTES_MAX
 from millstream.broker.signed_iterators import TOKEN_BYTES_MAX, IteratorSigner
 from millstream.groups.settings import GroupSettings
@@ -25,7 +26,7 @@ NOW: dict[str, Any] = {"max_wait_ms": 0}
 
 
 class Client:
-    """What a client would write in any language: requests by their schema, over a socket."""
+    """A minimal client of iterators: requests by their schema, over a socket."""
 
     def __init__(self, peer: RawPeer, name: str = "a", group: str = "g") -> None:
         self.peer = peer
@@ -54,7 +55,7 @@ class Client:
 
 
 def told(story: Callable[[ServedBroker, Client], Awaitable[None]], directory: Path, **settings: Any) -> None:
-    """A story with a client that has joined, and a topic."""
+    """Run a story with a client that has joined, and a topic."""
 
     async def whole(broker: ServedBroker) -> None:
         await broker.topic(partitions=2)
@@ -66,14 +67,14 @@ def told(story: Callable[[ServedBroker, Client], Awaitable[None]], directory: Pa
 
 
 def values(answer: Any) -> list[bytes | None]:
-    """The messages that are the iterator's."""
+    """Return the values of the messages within the iterator's range."""
     assert answer["error_code"] == 0, answer
     records = decode_batches(bytes(answer["records"]))
     return [each.value for each in records if answer["offset"] <= each.offset < answer["end_offset"]]
 
 
 async def put(broker: ServedBroker, *messages: bytes, partition: int = 0) -> None:
-    """All in one batch."""
+    """Write all values in one batch."""
     result = await produce(await broker.peer(), "events", batch(*messages), partition=partition)
     assert result.error == 0
 
@@ -87,7 +88,7 @@ def test_a_group_reads_a_partition_to_its_end_with_iterators(tmp_path: Path) -> 
         await put(broker, b"0", b"1", b"2")
         await put(broker, b"3", b"4")
         given = (await a.get(0, max_messages=2))["given"]
-        assert (given["host"], given["port"]) == (broker.identity.host, broker.identity.port)
+        assert (given["host"], given["port"]) == (HOST, broker.port)
         assert (given["topic"], given["partition"], given["offset"], given["max_messages"]) == ("events", 0, -2, 2)
         iterator = bytes(given["iterator"])
         seen: list[bytes | None] = []
@@ -104,7 +105,7 @@ def test_a_group_reads_a_partition_to_its_end_with_iterators(tmp_path: Path) -> 
     told(story, tmp_path)
 
 
-def test_the_server_gives_the_next_iterator_without_the_coordinator(tmp_path: Path) -> None:
+def test_the_server_signs_the_next_iterator_without_the_coordinator(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         await put(broker, *[b"%d" % number for number in range(10)])
         iterator = await a.iterator(0, max_messages=4)
@@ -119,7 +120,7 @@ def test_the_server_gives_the_next_iterator_without_the_coordinator(tmp_path: Pa
     told(story, tmp_path)
 
 
-def test_what_was_not_committed_comes_again_and_what_was_does_not(tmp_path: Path) -> None:
+def test_uncommitted_messages_are_read_again_and_committed_ones_are_not(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         await put(broker, b"0", b"1", b"2", b"3")
         answer = await a.read(await a.iterator(0))
@@ -131,7 +132,7 @@ def test_what_was_not_committed_comes_again_and_what_was_does_not(tmp_path: Path
     told(story, tmp_path)
 
 
-def test_batches_are_handed_out_as_they_are_stored(tmp_path: Path) -> None:
+def test_batches_are_returned_as_they_are_stored(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         await put(broker, BIG, BIG + b"1")
         await put(broker, b"2")
@@ -144,7 +145,7 @@ def test_batches_are_handed_out_as_they_are_stored(tmp_path: Path) -> None:
     told(story, tmp_path)
 
 
-def test_an_answer_has_as_many_bytes_as_were_asked_for_and_at_least_one_batch(tmp_path: Path) -> None:
+def test_a_response_has_at_most_max_bytes_but_at_least_one_batch(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         for number in range(5):
             await put(broker, BIG + b"%d" % number)
@@ -157,10 +158,10 @@ def test_an_answer_has_as_many_bytes_as_were_asked_for_and_at_least_one_batch(tm
     told(story, tmp_path)
 
 
-def test_an_iterator_waits_for_the_first_message_and_comes_back_with_it_at_once(tmp_path: Path) -> None:
+def test_a_waiting_iterator_read_returns_the_first_message_at_once(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         iterator = await a.iterator(0, start=-1)
-        waiting = asyncio.create_task(a.read(iterator, max_wait_ms=int(WAIT_S_MAX * 1000)))
+        waiting = asyncio.create_task(a.read(iterator, max_wait_ms=WAIT_MS_MAX))
         await until(lambda: broker.partitions.of("events")[0].waiting == 1)
         await put(broker, b"news")
         answer = await waiting
@@ -172,13 +173,13 @@ def test_an_iterator_waits_for_the_first_message_and_comes_back_with_it_at_once(
     told(story, tmp_path)
 
 
-def test_messages_that_there_is_no_memory_for_are_handed_out_when_there_is(tmp_path: Path) -> None:
+def test_messages_without_memory_are_returned_once_memory_is_free(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         await put(broker, b"0")
         iterator = await a.iterator(0)
         broker.memory.outgoing_bytes += OUTGOING_BYTES_MAX
         assert values(await a.read(iterator)) == []
-        waiting = asyncio.create_task(a.read(iterator, max_wait_ms=int(WAIT_S_MAX * 1000)))
+        waiting = asyncio.create_task(a.read(iterator, max_wait_ms=WAIT_MS_MAX))
         await until(lambda: broker.partitions.of("events")[0].waiting == 1)
         broker.memory.outgoing_bytes -= OUTGOING_BYTES_MAX
         assert values(await waiting) == [b"0"]
@@ -186,10 +187,10 @@ def test_messages_that_there_is_no_memory_for_are_handed_out_when_there_is(tmp_p
     told(story, tmp_path)
 
 
-def test_a_wait_ends_when_the_partition_goes_away(tmp_path: Path) -> None:
+def test_a_wait_ends_when_the_partition_is_deleted(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         iterator = await a.iterator(0)
-        waiting = asyncio.create_task(a.read(iterator, max_wait_ms=int(WAIT_S_MAX * 1000)))
+        waiting = asyncio.create_task(a.read(iterator, max_wait_ms=WAIT_MS_MAX))
         await until(lambda: broker.partitions.of("events")[0].waiting == 1)
         await broker.partitions.delete("events")
         assert error_of(await waiting) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -198,7 +199,20 @@ def test_a_wait_ends_when_the_partition_goes_away(tmp_path: Path) -> None:
     told(story, tmp_path)
 
 
-def test_a_group_that_was_overtaken_by_retention_goes_on_at_the_beginning_of_the_log(tmp_path: Path) -> None:
+def test_a_wait_for_memory_ends_when_the_partition_is_deleted(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker, a: Client) -> None:
+        await put(broker, b"0")
+        iterator = await a.iterator(0)
+        broker.memory.outgoing_bytes += OUTGOING_BYTES_MAX
+        waiting = asyncio.create_task(a.read(iterator, max_wait_ms=WAIT_MS_MAX))
+        await until(lambda: broker.partitions.of("events")[0].waiting == 1)
+        await broker.partitions.delete("events")
+        assert error_of(await waiting) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    told(story, tmp_path)
+
+
+def test_a_group_behind_the_log_start_continues_at_the_log_start(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         await put(broker, *[b"%d" % number for number in range(6)])
         answer = await a.read(await a.iterator(0))
@@ -211,12 +225,12 @@ def test_a_group_that_was_overtaken_by_retention_goes_on_at_the_beginning_of_the
     told(story, tmp_path)
 
 
-def test_a_position_beyond_the_end_of_the_log_waits_and_is_then_out_of_range(tmp_path: Path) -> None:
+def test_an_offset_after_the_log_end_waits_and_is_then_out_of_range(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
-        seal = broker.iterators.seal
+        seal = broker.iterators.signer
         far = seal.sign(replace(seal.open(await a.iterator(0)), offset=7))
         assert error_of(await a.read(far)) is ErrorCode.OFFSET_OUT_OF_RANGE
-        waiting = asyncio.create_task(a.read(far, max_wait_ms=int(WAIT_S_MAX * 1000)))
+        waiting = asyncio.create_task(a.read(far, max_wait_ms=WAIT_MS_MAX))
         await until(lambda: broker.partitions.of("events")[0].waiting == 1)
         await put(broker, *[b"%d" % number for number in range(8)])
         assert values(await waiting) == [b"7"]
@@ -245,7 +259,7 @@ def test_after_a_rebalance_an_old_iterator_returns_its_messages_but_no_next_one(
     told(story, tmp_path)
 
 
-def test_who_does_not_own_a_partition_is_told_so(tmp_path: Path) -> None:
+def test_a_client_that_does_not_own_the_partition_gets_not_owner(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         await a.iterator(0)
         await a.iterator(1)
@@ -273,7 +287,7 @@ def test_who_does_not_own_a_partition_is_told_so(tmp_path: Path) -> None:
         lambda token: IteratorSigner(b"another key").sign(IteratorSigner(b"only tests know this").open(token)),
     ],
 )
-def test_an_iterator_that_no_broker_signed_is_good_for_nothing(spoil: Callable[[bytes], bytes], tmp_path: Path) -> None:
+def test_an_unsigned_iterator_is_refused(spoil: Callable[[bytes], bytes], tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         await put(broker, b"0")
         forged = spoil(await a.iterator(0))
@@ -306,7 +320,7 @@ def test_an_iterator_of_another_client_or_group_commits_nothing(tmp_path: Path) 
     told(story, tmp_path)
 
 
-def test_an_iterator_past_its_time_is_told_so_and_issued_again(tmp_path: Path) -> None:
+def test_an_expired_iterator_is_refused_and_issued_again(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         token = await a.iterator(0)
         broker.clock.turn(IN_FLIGHT_MS)
@@ -319,7 +333,7 @@ def test_an_iterator_past_its_time_is_told_so_and_issued_again(tmp_path: Path) -
     told(story, tmp_path)
 
 
-def test_iters_gives_a_client_its_own_iterators_and_others_only_what_they_are(tmp_path: Path) -> None:
+def test_list_iterators_returns_signed_iterators_only_to_their_client(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         token = await a.iterator(1)
         own = await a.peer.ask("ListIterators", 0, {"group_id": "g", "client_id": "a"})
@@ -332,7 +346,7 @@ def test_iters_gives_a_client_its_own_iterators_and_others_only_what_they_are(tm
     told(story, tmp_path)
 
 
-def test_a_client_leaves_and_has_to_join_again(tmp_path: Path) -> None:
+def test_a_client_that_left_must_join_again(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         assert error_of(await a.peer.ask("IteratorLeave", 0, a.names)) is ErrorCode.NONE
         for answer in (await a.heartbeat(), await a.get(0), await a.peer.ask("IteratorLeave", 0, a.names)):
@@ -343,7 +357,7 @@ def test_a_client_leaves_and_has_to_join_again(tmp_path: Path) -> None:
     told(story, tmp_path)
 
 
-def test_what_iterators_commit_is_what_offset_fetch_tells(tmp_path: Path) -> None:
+def test_offset_fetch_returns_the_commits_of_iterators(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, a: Client) -> None:
         await put(broker, b"0", b"1")
         answer = await a.read(await a.iterator(0))
@@ -355,7 +369,7 @@ def test_what_iterators_commit_is_what_offset_fetch_tells(tmp_path: Path) -> Non
     told(story, tmp_path)
 
 
-def test_a_client_whose_answer_cannot_be_written_is_hung_up_on_and_waits_for_nothing(
+def test_a_response_that_cannot_be_encoded_closes_the_connection_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> bytes:

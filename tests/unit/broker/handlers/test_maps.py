@@ -1,13 +1,14 @@
-"""Service map and backup map: what runs where, who leads what, and that nobody follows where there is one broker."""
+"""Tests the service map and the backup map."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from builders.partitions import NODE_ID
-from builders.served import CLUSTER, HOST, ServedBroker, produce, serve
+from builders.partitions import CLUSTER, HOST, NODE_ID
+from builders.served import ServedBroker, produce, serve
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import BrokerId
 from millstream.model.services import NO_PORT, Service
 
 MAPS = ("ServiceMap", "BackupMap")
@@ -17,18 +18,18 @@ def places(answer: dict[str, Any]) -> list[tuple[str, int]]:
     return [(topic["name"], row["partition"]) for topic in answer["topics"] for row in topic["partitions"]]
 
 
-def test_services_are_told_as_they_come() -> None:
-    services = [Service("operator", NODE_ID, HOST, 9644, "metrics")]
+def test_the_service_map_lists_services_that_start_later() -> None:
+    services = [Service("operator", BrokerId(NODE_ID), HOST, 9644, "metrics")]
 
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         answer = await peer.ask("ServiceMap", 0, {"topics": []})
         assert (answer["cluster_id"], answer["controller_id"], answer["topics"]) == (CLUSTER, NODE_ID, [])
         assert [(row["kind"], row["port"]) for row in answer["services"]] == [
-            ("kafka", broker.identity.port),
+            ("kafka", broker.port),
             ("operator", 9644),
         ]
-        services.append(Service("pipeline", -1, "spark", NO_PORT, "archive of orders"))
+        services.append(Service("pipeline", BrokerId(-1), "spark", NO_PORT, "archive of orders"))
         answer = await peer.ask("ServiceMap", 0, {"topics": []})
         assert answer["services"][-1] == {
             "kind": "pipeline",
@@ -41,7 +42,7 @@ def test_services_are_told_as_they_come() -> None:
     serve(Path("/nowhere"), story, services=services)
 
 
-def test_leaders_are_told_and_a_single_broker_says_that_it_has_no_backups(tmp_path: Path) -> None:
+def test_maps_list_leaders_and_a_single_broker_has_no_backups(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=2)
         peer = await broker.peer()
@@ -64,7 +65,7 @@ def test_leaders_are_told_and_a_single_broker_says_that_it_has_no_backups(tmp_pa
 
 @pytest.mark.parametrize("api", MAPS)
 @pytest.mark.parametrize("partitions_max", [1, 3, 4, 100, -1])
-def test_many_partitions_come_page_by_page(api: str, partitions_max: int, tmp_path: Path) -> None:
+def test_many_partitions_are_listed_page_by_page(api: str, partitions_max: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         for name, partitions in (("a", 3), ("b", 1), ("c", 5)):
             await broker.topic(name, partitions)
@@ -85,7 +86,7 @@ def test_many_partitions_come_page_by_page(api: str, partitions_max: int, tmp_pa
 
 
 @pytest.mark.parametrize("api", MAPS)
-def test_topics_that_are_not_there_and_impossible_cursors_are_refused(api: str, tmp_path: Path) -> None:
+def test_missing_topics_and_invalid_cursors_are_refused(api: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()

@@ -1,4 +1,4 @@
-"""Message ids over the wire: what is known is stored once, whoever sends it, and its first place is told."""
+"""Tests message ids over the wire: a known id is stored once, and every writer gets its first offset."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,8 +13,9 @@ from builders.partitions import read_all
 from builders.requests import RawPeer, request_frame
 from builders.served import ServedBroker, produce, puts, serve, until
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import Offset
 from millstream.model.message_id import EPOCH_MAX, MadeId
-from millstream.partition.partition import Partition
+from millstream.partition.leadership import Leadership
 from millstream.records.header import MADE_IDS, OWN_IDS, read_header
 from millstream.storage.store import FlushPolicy
 from millstream.wire.framing import read_response_header
@@ -43,7 +44,7 @@ async def retry(peer: RawPeer, made: MadeId, value: bytes = b"again") -> Produce
     return await put_ids(peer, made.encode(), values=[value])
 
 
-def only_partition(broker: ServedBroker) -> Partition:
+def only_partition(broker: ServedBroker) -> Leadership:
     return broker.partitions.of("events")[0]
 
 
@@ -52,7 +53,7 @@ async def values(broker: ServedBroker) -> list[bytes | None]:
 
 
 @both_policies
-def test_an_id_is_stored_once_and_its_first_place_told_to_everybody(policy: FlushPolicy, tmp_path: Path) -> None:
+def test_an_id_is_stored_once_and_every_writer_gets_its_first_offset(policy: FlushPolicy, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         first, other = await broker.peer(), await broker.peer()
@@ -68,9 +69,7 @@ def test_an_id_is_stored_once_and_its_first_place_told_to_everybody(policy: Flus
 
 
 @both_policies
-def test_of_many_writers_with_the_same_id_at_once_one_stores_and_all_are_told_the_same_place(
-    policy: FlushPolicy, tmp_path: Path
-) -> None:
+def test_concurrent_writers_with_one_id_store_it_once_and_get_one_offset(policy: FlushPolicy, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peers = [await broker.peer() for _ in range(8)]
@@ -82,7 +81,7 @@ def test_of_many_writers_with_the_same_id_at_once_one_stores_and_all_are_told_th
     serve(tmp_path, story, policy=policy)
 
 
-def test_a_first_place_is_told_when_that_copy_is_durable_and_not_before(tmp_path: Path) -> None:
+def test_a_duplicate_is_answered_once_the_first_copy_is_durable(tmp_path: Path) -> None:
     disk = HeldDisk()
 
     async def story(broker: ServedBroker) -> None:
@@ -115,11 +114,11 @@ def test_a_first_place_is_told_when_that_copy_is_durable_and_not_before(tmp_path
         ([b""], [b""], "empty"),
         ([b"x" * 256], [b"x" * 256], "256 bytes"),
         ([b"~mine"], [b"~mine"], "begin with ~"),
-        ([b"~1.0.0.0.0", b"a"], [b"~1.0.0.0.0", b"a"], "a batch of its own"),
+        ([b"~1.0.0.0.0", b"a"], [b"~1.0.0.0.0", b"a"], "the only message of its batch"),
         ([b"~1.0.5.0.0"], [b"~1.0.5.0.0"], "partition 5"),
     ],
 )
-def test_ids_that_cannot_be_stored_are_refused_and_nothing_is(
+def test_invalid_ids_are_refused_and_nothing_is_stored(
     ids: list[bytes], in_records: list[bytes], problem: str, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -132,7 +131,7 @@ def test_ids_that_cannot_be_stored_are_refused_and_nothing_is(
     serve(tmp_path, story)
 
 
-def test_ids_beside_records_that_say_none_or_two_are_refused(tmp_path: Path) -> None:
+def test_ids_of_records_with_no_or_two_id_headers_are_refused(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -148,13 +147,13 @@ def test_ids_beside_records_that_say_none_or_two_are_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("bit", [MADE_IDS, OWN_IDS])
-def test_who_writes_without_puts_cannot_mark_a_batch_as_having_ids(bit: int, tmp_path: Path) -> None:
+def test_produce_refuses_a_batch_with_the_attribute_for_ids(bit: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
         stored = await put_ids(peer, b"a") if bit == OWN_IDS else await put_numbered(peer, 0, b"a")
         assert stored.error == 0
-        found = only_partition(broker).read(0, 10_000)
+        found = only_partition(broker).reader.read(Offset(0), max_bytes=10_000)
         assert found is not None
         marked = found[0]
         assert isinstance(marked, bytes)
@@ -167,7 +166,7 @@ def test_who_writes_without_puts_cannot_mark_a_batch_as_having_ids(bit: int, tmp
 
 @both_policies
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_retry_of_a_made_id_is_told_where_the_message_is(place: int, policy: FlushPolicy, tmp_path: Path) -> None:
+def test_a_retry_under_a_made_id_gets_the_stored_offset(place: int, policy: FlushPolicy, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -176,13 +175,13 @@ def test_a_retry_of_a_made_id_is_told_where_the_message_is(place: int, policy: F
         result = await retry(await broker.peer(), MadeId(7, 0, 0, 0, place))
         assert (result.error, result.known) == (DUPLICATE, [(0, place)])
         assert await values(broker) == [b"a", b"b", b"c", b"d"]
-        # Nothing was fenced: the producer goes on.
+        # Nothing was fenced, so the producer can continue.
         assert (await put_numbered(peer, 4, b"e")).base_offset == 4
 
     serve(tmp_path, story, policy=policy)
 
 
-def test_a_retry_of_a_message_that_its_batch_never_had_is_refused(tmp_path: Path) -> None:
+def test_a_retry_of_a_message_that_its_batch_lacks_is_refused(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -194,7 +193,7 @@ def test_a_retry_of_a_message_that_its_batch_never_had_is_refused(tmp_path: Path
 
 @both_policies
 @pytest.mark.parametrize("known", [True, False])
-def test_a_retry_of_what_never_came_is_stored_and_the_attempt_can_come_no_more(
+def test_a_retry_of_a_lost_batch_is_stored_and_fences_the_first_attempt(
     known: bool, policy: FlushPolicy, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -214,13 +213,13 @@ def test_a_retry_of_what_never_came_is_stored_and_the_attempt_can_come_no_more(
     serve(tmp_path, story, policy=policy)
 
 
-def test_a_fence_holds_when_the_producer_is_forgotten(tmp_path: Path) -> None:
+def test_a_first_attempt_stays_fenced_after_its_producer_is_forgotten(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
         await put_numbered(peer, 0, b"stored")
         await retry(peer, MadeId(8, 0, 0, 0, 0), b"retried")
-        only_partition(broker)._producers.clear()
+        only_partition(broker).replica.producers.clear()
         assert (await put_numbered(peer, 0, b"retried", producer_id=8)).error == FENCED
         again = await put_numbered(peer, 0, b"stored")
         assert (again.error, again.base_offset) == (0, 0)
@@ -229,7 +228,7 @@ def test_a_fence_holds_when_the_producer_is_forgotten(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_the_last_epoch_is_kept_for_fencing(tmp_path: Path) -> None:
+def test_the_last_epoch_is_reserved_for_fencing(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -242,20 +241,22 @@ def test_the_last_epoch_is_kept_for_fencing(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_a_batch_without_ids_and_without_a_producer_is_stored_as_it_is(tmp_path: Path) -> None:
+def test_a_batch_without_ids_and_producer_is_stored_unchanged(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
         for _ in range(2):
             assert (await puts(peer, "events", batch(b"v"))).error == 0
-        assert only_partition(broker).ids is None
+        assert only_partition(broker).replica.ids is None
         assert len(await values(broker)) == 2
 
     serve(tmp_path, story)
 
 
 @pytest.mark.parametrize("settings", [{"cleanup_policy": "compact"}, {"compression_type": "zstd"}])
-def test_topics_that_open_their_batches_keep_ids_too(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_message_ids_are_deduplicated_in_compacted_and_recompressed_topics(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(**settings)
         peer = await broker.peer()
@@ -271,17 +272,17 @@ def test_topics_that_open_their_batches_keep_ids_too(settings: dict[str, Any], t
     serve(tmp_path, story)
 
 
-def test_batches_of_one_producer_are_stored_in_order_while_the_index_is_asked_about_the_first(tmp_path: Path) -> None:
+def test_pipelined_batches_of_a_producer_stay_in_order_during_an_id_index_search(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
         await put_numbered(peer, 0, b"first")
         await put_ids(peer, b"a")
         partition = only_partition(broker)
-        await partition.save_ids()
-        partition._producers.clear()
-        assert partition.ids is not None
-        partition.ids.runs[0].filter = None  # As after a start: the filter is not read yet, so a worker is asked.
+        await partition.replica.save_ids()
+        partition.replica.producers.clear()
+        assert partition.replica.ids is not None
+        partition.replica.ids.runs[0].filter = None  # As after a start, so that a worker searches the run.
         for number in range(5):
             records = batch(b"%d" % number, producer_id=9, producer_epoch=0, base_sequence=number)
             body = write_puts_request([("events", [(0, 0, records, None)])], acks=-1, timeout_ms=30_000)

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete in every version: what is committed is found again, word for word."""
+"""Tests OffsetCommit, OffsetFetch and OffsetDelete in every version."""
 
 from pathlib import Path
 from typing import Any
@@ -8,16 +8,17 @@ from builders.loops import for_each
 from builders.served import ServedBroker, produce, serve, topic_ref
 from millstream.catalog.catalog import Topic
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import TopicId
 from millstream.model.names import NO_TOPIC_ID
 from millstream.storage.store import FlushPolicy
 
 GROUP = "readers"
-UNKNOWN_ID = UUID(int=7)
+UNKNOWN_ID = TopicId(UUID(int=7))
 IDS_FROM, MANY_FROM = 10, 8
 
 
 def named(topic: Topic | str, version: int) -> dict[str, Any]:
-    """A topic as this version names it; a text is the name of one that is not there."""
+    """Return a topic in the form of this version. A string names a topic that does not exist."""
     if version >= IDS_FROM:
         return {"topic_id": topic.topic_id if isinstance(topic, Topic) else UNKNOWN_ID}
     return {"name": topic.name if isinstance(topic, Topic) else topic}
@@ -60,7 +61,7 @@ def errors(answer: dict[str, Any]) -> list[list[int]]:
 
 
 @for_each("version", range(2, 11))
-def test_what_is_committed_is_fetched_again(version: int, tmp_path: Path) -> None:
+def test_committed_offsets_are_fetched_in_every_version(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic(partitions=3)
         peer = await broker.peer()
@@ -86,7 +87,7 @@ def test_what_is_committed_is_fetched_again(version: int, tmp_path: Path) -> Non
 
 
 @for_each("version", range(2, 11))
-def test_only_partitions_that_are_there_can_be_committed(version: int, tmp_path: Path) -> None:
+def test_offsets_of_missing_partitions_cannot_be_committed(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic(partitions=1)
         peer = await broker.peer()
@@ -101,7 +102,7 @@ def test_only_partitions_that_are_there_can_be_committed(version: int, tmp_path:
 
 
 @for_each("version", range(2, 11))
-def test_a_member_that_is_none_commits_nothing(version: int, tmp_path: Path) -> None:
+def test_an_unknown_member_cannot_commit(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic(partitions=2)
         peer = await broker.peer()
@@ -112,7 +113,7 @@ def test_a_member_that_is_none_commits_nothing(version: int, tmp_path: Path) -> 
     serve(tmp_path, story)
 
 
-def test_a_note_that_is_too_long_is_refused_and_none_is_an_empty_one(tmp_path: Path) -> None:
+def test_too_long_metadata_is_refused_and_null_metadata_is_empty(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic()
         peer = await broker.peer()
@@ -125,7 +126,7 @@ def test_a_note_that_is_too_long_is_refused_and_none_is_an_empty_one(tmp_path: P
     serve(tmp_path, story)
 
 
-def test_an_id_that_nobody_has_is_told_partition_by_partition(tmp_path: Path) -> None:
+def test_an_unknown_topic_id_is_an_error_of_each_partition(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic()
         peer = await broker.peer()
@@ -137,7 +138,7 @@ def test_an_id_that_nobody_has_is_told_partition_by_partition(tmp_path: Path) ->
     serve(tmp_path, story)
 
 
-def test_a_topic_made_anew_has_other_commits(tmp_path: Path) -> None:
+def test_a_recreated_topic_has_no_committed_offsets(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic()
         peer = await broker.peer()
@@ -151,7 +152,7 @@ def test_a_topic_made_anew_has_other_commits(tmp_path: Path) -> None:
 
 
 @for_each("version", [8, 9, 10])
-def test_several_groups_are_asked_at_once(version: int, tmp_path: Path) -> None:
+def test_offsets_of_several_groups_are_fetched_in_one_request(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         topic = await broker.topic()
         peer = await broker.peer()
@@ -173,7 +174,7 @@ def test_a_commit_is_acknowledged_when_it_is_flushed(tmp_path: Path) -> None:
         for offset in range(20):
             assert errors(await peer.ask("OffsetCommit", 8, committing(8, {0: offset}, topic))) == [[0]]
         logs = [partition.log for partition in broker.partitions.of("__consumer_offsets")]
-        assert sum(log.durable_offset for log in logs) == 20
+        assert sum(log.flushed_offset for log in logs) == 20
 
     serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
 
@@ -198,10 +199,10 @@ def test_single_offsets_are_deleted(tmp_path: Path) -> None:
 
 
 @for_each("version", range(3, 14))
-def test_nobody_writes_to_the_internal_topic_or_alters_it(version: int, tmp_path: Path) -> None:
+def test_clients_cannot_write_alter_or_delete_the_internal_topic(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.groups.ensure()
-        topic = broker.partitions.topic("__consumer_offsets")
+        topic = broker.partitions.image.topic("__consumer_offsets")
         assert topic is not None
         peer = await broker.peer()
         result = await produce(peer, topic_ref(topic, version), version=version)

@@ -1,4 +1,4 @@
-"""OffsetFetch: nobody has committed anything, and every version says so in its own shape."""
+"""Tests OffsetFetch for groups without committed offsets, in the format of every version."""
 
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def test_no_partition_has_a_committed_offset(version: int, tmp_path: Path) -> No
 
 
 @for_each("version", range(2, 11))
-def test_asked_for_all_topics_a_group_has_none(version: int, tmp_path: Path) -> None:
+def test_a_group_without_commits_has_no_topics(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         answer = await (await broker.peer()).ask("OffsetFetch", version, asking(version, None))
@@ -63,7 +63,7 @@ def test_asked_for_all_topics_a_group_has_none(version: int, tmp_path: Path) -> 
     serve(tmp_path, story)
 
 
-def test_who_names_more_partitions_than_anybody_needs_is_cut_off(tmp_path: Path) -> None:
+def test_a_request_with_too_many_partitions_closes_the_connection(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         peer.send(request_frame("OffsetFetch", 7, asking(7, {"events": list(range(ELEMENTS_MAX))})))

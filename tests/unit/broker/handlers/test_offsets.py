@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: where things are."""
+"""Tests ListOffsets and OffsetForLeaderEpoch."""
 
 import asyncio
 from pathlib import Path
@@ -13,10 +13,11 @@ from builders.requests import request_frame
 from builders.served import ServedBroker, produce, serve
 from millstream.broker.dispatch.request import BrokerRequest, Work
 from millstream.broker.handlers.list_offsets import TIMES_AT_ONCE_MAX, ListOffsetsHandler
+from millstream.catalog.cluster_image import ClusterImage
 from millstream.model.errors import ErrorCode
 from millstream.model.limits import PARTITIONS_PER_TOPIC_MAX
+from millstream.partition.leadership import Leadership
 from millstream.partition.offset_lookup import FoundOffset
-from millstream.partition.partition import Partition
 from millstream.wire.fetch import FetchPartition
 from millstream.wire.fetch_client import write_fetch_request
 from millstream.wire.messages import read_response, write_request
@@ -49,7 +50,7 @@ SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 
 @for_each("version", range(1, 12))
-def test_offsets_are_found_by_time_and_by_the_times_that_are_none(version: int, tmp_path: Path) -> None:
+def test_offsets_are_found_by_timestamp_and_special_timestamp(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await three_messages(broker)
         known = {time: place for time, place in FOUND.items() if version >= SINCE_VERSION.get(time, 0)}
@@ -66,7 +67,7 @@ def test_offsets_are_found_by_time_and_by_the_times_that_are_none(version: int, 
 @pytest.mark.parametrize(
     ("time", "version"), [(-77, 11), *((time, since - 1) for time, since in SINCE_VERSION.items())]
 )
-def test_a_time_that_is_none_and_unknown_in_a_version_is_refused(time: int, version: int, tmp_path: Path) -> None:
+def test_a_special_timestamp_unknown_in_a_version_is_refused(time: int, version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await three_messages(broker)
         peer = await broker.peer()
@@ -86,7 +87,7 @@ def test_a_time_that_is_none_and_unknown_in_a_version_is_refused(time: int, vers
         ("events", 0, 7, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_what_is_not_there_and_epochs_from_the_future_are_told(
+def test_missing_partitions_and_future_epochs_are_refused(
     api: str, topic: str, partition: int, epoch: int, code: ErrorCode, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -105,7 +106,7 @@ def test_what_is_not_there_and_epochs_from_the_future_are_told(
 
 
 @for_each("version", range(2, 5))
-def test_the_end_of_an_epoch_is_told(version: int, tmp_path: Path) -> None:
+def test_the_end_offset_of_an_epoch_is_returned(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await three_messages(broker)
         rows = [{"partition": 0, "leader_epoch": epoch} for epoch in (0, 5)]
@@ -130,7 +131,7 @@ def test_more_partitions_than_one_slice_are_answered_in_order(tmp_path: Path) ->
 
 
 class SlowTimes:
-    """Stands in for partitions: a time is found when the test says so, and what is under way is counted."""
+    """Partitions whose timestamp lookups finish when the test allows it. Counts the running lookups."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
@@ -138,14 +139,18 @@ class SlowTimes:
         self.under_way = 0
         self.most = 0
 
-    def get(self, topic: str, number: int) -> Partition:
-        return cast(Partition, self)
+    @property
+    def image(self) -> ClusterImage:
+        raise AssertionError("every partition is found here")
 
-    def get_by_id(self, topic_id: UUID, number: int) -> Partition:
-        return cast(Partition, self)
+    def get(self, topic: str, number: int) -> Leadership:
+        return cast(Leadership, self)
+
+    def get_by_id(self, topic_id: UUID, number: int) -> Leadership:
+        return cast(Leadership, self)
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Every epoch will do."""
+        """Accept every epoch."""
 
     async def offset_for_time(self, timestamp_ms: int) -> FoundOffset:
         if timestamp_ms == LATEST:
@@ -160,7 +165,7 @@ class SlowTimes:
 
 def start(handler: ListOffsetsHandler, *times: int) -> tuple[asyncio.Task[Any], Work]:
     body = write_request("ListOffsets", 6, asking(*({"partition_index": 0, "timestamp": each} for each in times)))
-    work = handler(BrokerRequest(6, 1, memoryview(body), 0))
+    work = handler(BrokerRequest(6, correlation_id=1, frame=memoryview(body), body=0))
     assert isinstance(work, Work)
     return asyncio.ensure_future(work.run), work
 
@@ -170,7 +175,7 @@ async def turns(count: int = 50) -> None:
         await asyncio.sleep(0)
 
 
-def test_few_times_are_looked_up_at_once_in_the_order_they_came_and_ends_are_told_meanwhile() -> None:
+def test_few_timestamp_lookups_run_at_once_and_do_not_delay_log_ends() -> None:
     async def test() -> None:
         partitions = SlowTimes()
         handler = ListOffsetsHandler(partitions)
@@ -189,7 +194,7 @@ def test_few_times_are_looked_up_at_once_in_the_order_they_came_and_ends_are_tol
     asyncio.run(test())
 
 
-def test_a_time_that_is_asked_for_again_and_again_is_looked_up_once() -> None:
+def test_a_repeated_timestamp_is_looked_up_once() -> None:
     async def test() -> None:
         partitions = SlowTimes()
         partitions.go_on.set()
@@ -201,7 +206,7 @@ def test_a_time_that_is_asked_for_again_and_again_is_looked_up_once() -> None:
     asyncio.run(test())
 
 
-def test_nothing_more_is_looked_up_for_a_peer_that_has_gone() -> None:
+def test_lookups_end_when_the_peer_disconnects() -> None:
     async def test() -> None:
         partitions = SlowTimes()
         task, work = start(ListOffsetsHandler(partitions), *range(100))
@@ -216,7 +221,7 @@ def test_nothing_more_is_looked_up_for_a_peer_that_has_gone() -> None:
 
 
 def many_partitions(api: str, count: int) -> bytes:
-    """A request for so many partitions of one topic."""
+    """Build a request that names this many partitions of one topic."""
     if api == "Fetch":
         wants = [("events", [FetchPartition(number, 0, 1) for number in range(count)])]
         return request_frame(api, 12, body=[write_fetch_request(12, wants, max_wait_ms=0)])
@@ -228,7 +233,7 @@ def many_partitions(api: str, count: int) -> bytes:
 
 
 @pytest.mark.parametrize("api", ["Fetch", "ListOffsets", "OffsetForLeaderEpoch"])
-def test_all_partitions_of_the_largest_topic_may_be_asked_for_at_once_and_not_many_more(
+def test_a_request_may_name_all_partitions_of_the_largest_topic(
     api: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -240,4 +245,4 @@ def test_all_partitions_of_the_largest_topic_may_be_asked_for_at_once_and_not_ma
         await peer.lost()
 
     serve(tmp_path, story)
-    assert "elements that this message may have" in str([vars(record) for record in caplog.records])
+    assert "the message has more than" in str([vars(record) for record in caplog.records])

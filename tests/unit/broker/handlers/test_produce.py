@@ -1,4 +1,4 @@
-"""Produce: what is acknowledged, when, and with which error otherwise."""
+"""Tests Produce: acknowledgements, their timing and errors."""
 
 import asyncio
 from pathlib import Path
@@ -13,12 +13,14 @@ from builders.loops import for_each
 from builders.partitions import read_all
 from builders.requests import request_frame
 from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref, until
-from millstream.broker.append_requests import AppendDeadlines, PendingAppend
+from millstream.broker.append_response import AppendResponse
 from millstream.broker.dispatch.request import DeferredResponse
 from millstream.broker.handlers import produce as produce_handler
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 from millstream.partition.append_result import AppendResult
-from millstream.storage.flush.flush_round import FlushRound
+from millstream.partition.pending_appends import AppendDeadlines
+from millstream.partition.watermark import Acknowledgement
 from millstream.storage.store import FlushPolicy
 from millstream.wire.framing import read_correlation_id
 from millstream.wire.produce import ProduceResult, parse_produce_response, write_produce_request, write_produce_response
@@ -62,18 +64,22 @@ def test_requests_of_one_connection_are_appended_while_the_first_waits_for_its_f
     serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
 
 
-def test_flushes_that_are_over_before_anybody_waits_are_waited_for_no_longer(tmp_path: Path) -> None:
+def test_a_flush_that_is_already_done_is_not_awaited(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         partition = broker.partitions.get("events", 0)
         assert partition is not None
-        waiting, results = PendingAppend(write_produce_response, 9, AppendDeadlines()), list[ProduceResult]()
-        waiting.results.append(("events", results))
+        response = AppendResponse(write_produce_response, 9, AppendDeadlines(), broker.partitions)
+        results = list[ProduceResult]()
+        response.results.append(("events", results))
         for error in (None, MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR), None):
-            flush = FlushRound()
-            flush.settle(error)
-            waiting.add(results, partition, AppendResult(0, 0, flush, False), -1)
-        later = waiting.result(-1, 60_000)
+            acknowledgement = Acknowledgement(0)
+            if error is None:
+                acknowledgement.wake()
+            else:
+                acknowledgement.fail(error)
+            response.add(results, 0, AppendResult(0, 0, acknowledgement))
+        later = response.result(-1, timeout_ms=60_000)
         assert isinstance(later, DeferredResponse)
         assert later.is_done
         assert [result.error for result in results] == [0, ErrorCode.KAFKA_STORAGE_ERROR.number, 0]
@@ -91,7 +97,7 @@ def test_flushes_that_are_over_before_anybody_waits_are_waited_for_no_longer(tmp
         ("not a name", 0, ErrorCode.INVALID_TOPIC),
     ],
 )
-def test_a_partition_that_is_not_there_is_named(
+def test_a_missing_partition_is_named_in_the_error(
     topic: str, partition: int, code: ErrorCode, version: int, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -103,16 +109,16 @@ def test_a_partition_that_is_not_there_is_named(
     serve(tmp_path, story)
 
 
-def test_an_unknown_topic_id_is_told_as_such(tmp_path: Path) -> None:
+def test_an_unknown_topic_id_has_its_own_error(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
-        result = await produce(await broker.peer(), UUID(int=5), version=13)
+        result = await produce(await broker.peer(), TopicId(UUID(int=5)), version=13)
         assert result.error == ErrorCode.UNKNOWN_TOPIC_ID.number
 
     serve(tmp_path, story)
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 5])
-def test_acks_that_mean_nothing_are_refused_and_nothing_is_stored(acks: int, tmp_path: Path) -> None:
+def test_invalid_acks_are_refused_and_nothing_is_stored(acks: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -129,13 +135,13 @@ def test_acks_0_is_never_answered(policy: FlushPolicy, tmp_path: Path) -> None:
         peer = await broker.peer()
         body = write_produce_request(9, [("events", [(0, batch())])], acks=0, timeout_ms=1000)
         peer.send(request_frame("Produce", 9, correlation_id=77, body=body))
-        # The answer to the next request is the first thing that comes.
+        # The first received frame is the response to the next request.
         assert (await produce(peer, "events", acks=1)).base_offset == 1
 
     serve(tmp_path, story, policy=policy)
 
 
-def test_acks_0_that_fails_ends_the_connection_so_that_the_client_looks_again(tmp_path: Path) -> None:
+def test_a_failed_write_with_acks_0_closes_the_connection(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         peer = await broker.peer()
         body = write_produce_request(9, [("unknown", [(0, batch())])], acks=0, timeout_ms=1000)
@@ -154,7 +160,7 @@ def test_acks_0_that_fails_ends_the_connection_so_that_the_client_looks_again(tm
         (b"", ErrorCode.INVALID_RECORD),
     ],
 )
-def test_bad_batches_are_refused_with_a_text_and_good_ones_beside_them_stored(
+def test_invalid_batches_are_refused_with_a_text_and_others_are_stored(
     records: bytes, code: ErrorCode, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -169,7 +175,7 @@ def test_bad_batches_are_refused_with_a_text_and_good_ones_beside_them_stored(
     serve(tmp_path, story)
 
 
-def test_a_flush_that_does_not_come_in_time_ends_in_outcome_unknown(tmp_path: Path) -> None:
+def test_a_flush_timeout_leaves_the_outcome_unknown(tmp_path: Path) -> None:
     disk = HeldDisk()
 
     async def story(broker: ServedBroker) -> None:
@@ -186,7 +192,7 @@ def test_a_flush_that_does_not_come_in_time_ends_in_outcome_unknown(tmp_path: Pa
             assert (await fetch_one(peer, "events", 0)).high_watermark == 0
         finally:
             disk.may_flush.set()
-        # Both writes stand, and the connection goes on.
+        # Both writes are stored, and the connection continues.
         assert (await patient).error == 0
         assert (await produce(peer, "events")).base_offset == 2
 
@@ -215,7 +221,7 @@ def test_requests_are_answered_in_order_when_only_the_first_waits_for_its_flush(
     serve(tmp_path, story, policy=FlushPolicy.ALWAYS, disk=disk)
 
 
-def test_a_retry_of_an_idempotent_producer_is_answered_with_the_first_place(tmp_path: Path) -> None:
+def test_a_retry_of_an_idempotent_producer_gets_the_first_offset(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -228,7 +234,7 @@ def test_a_retry_of_an_idempotent_producer_is_answered_with_the_first_place(tmp_
 
 
 @pytest.mark.parametrize("asked", [{"transactional_id": ""}, {"producer_id": 5}, {"producer_epoch": 5}])
-def test_an_id_for_an_empty_name_or_half_a_producer_is_refused(asked: dict[str, Any], tmp_path: Path) -> None:
+def test_init_producer_id_refuses_an_empty_name_and_half_a_producer(asked: dict[str, Any], tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         answer = await (await broker.peer()).ask("InitProducerId", 4, {"transactional_id": None} | asked)
         assert (answer["error_code"], answer["producer_id"]) == (ErrorCode.INVALID_REQUEST.number, -1)
@@ -236,7 +242,7 @@ def test_an_id_for_an_empty_name_or_half_a_producer_is_refused(asked: dict[str, 
     serve(tmp_path, story)
 
 
-def test_a_write_within_a_transaction_is_refused_for_now(tmp_path: Path) -> None:
+def test_a_transactional_write_is_refused(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -260,7 +266,7 @@ def test_many_connections_share_flushes_and_all_are_answered(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["flushed", "timed out"])
-def test_a_writer_whose_answer_cannot_be_written_is_hung_up_on_and_the_others_are_answered(
+def test_a_response_that_cannot_be_encoded_closes_only_its_connection(
     late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = iter((False, True, True))

@@ -1,4 +1,4 @@
-"""Puts: Produce with a hash that decides the partition."""
+"""Tests Puts: writes by key hash, and their results."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def test_batches_are_stored_in_order_and_their_offsets_answered(policy: FlushPol
 
 
 @pytest.mark.parametrize("hashed", [0, 1, 5, 6, 7, -1, -7, 2**63 - 1, -(2**63)])
-def test_a_hash_decides_the_partition_whatever_its_sign(hashed: int, tmp_path: Path) -> None:
+def test_a_positive_or_negative_hash_selects_the_partition(hashed: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=7)
         result = await puts(await broker.peer(), "events", partition=BY_HASH, hashed=hashed)
@@ -43,7 +43,7 @@ def test_a_hash_decides_the_partition_whatever_its_sign(hashed: int, tmp_path: P
     serve(tmp_path, story)
 
 
-def test_one_request_serves_many_topics_and_partitions_and_each_has_its_own_outcome(tmp_path: Path) -> None:
+def test_each_partition_of_a_request_has_its_own_result(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic("one", partitions=2)
         await broker.topic("two")
@@ -65,7 +65,7 @@ def test_one_request_serves_many_topics_and_partitions_and_each_has_its_own_outc
 
 
 @pytest.mark.parametrize("acks", [-2, 2])
-def test_acks_that_mean_nothing_are_refused_and_nothing_is_stored(acks: int, tmp_path: Path) -> None:
+def test_invalid_acks_are_refused_and_nothing_is_stored(acks: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         result = await puts(await broker.peer(), "events", acks=acks)
@@ -75,7 +75,7 @@ def test_acks_that_mean_nothing_are_refused_and_nothing_is_stored(acks: int, tmp
     serve(tmp_path, story)
 
 
-def test_acks_0_is_never_answered_and_hangs_up_when_it_fails(tmp_path: Path) -> None:
+def test_acks_0_has_no_response_and_a_failure_closes_the_connection(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         peer = await broker.peer()
@@ -89,7 +89,7 @@ def test_acks_0_is_never_answered_and_hangs_up_when_it_fails(tmp_path: Path) -> 
     serve(tmp_path, story)
 
 
-def test_batches_of_puts_and_of_produce_that_must_be_opened_are_stored_in_the_order_they_came(tmp_path: Path) -> None:
+def test_decoded_batches_of_puts_and_produce_are_stored_in_order(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(cleanup_policy="compact")
         peer = await broker.peer()

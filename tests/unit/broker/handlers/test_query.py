@@ -1,4 +1,4 @@
-"""Query: SQL over the catalog's tables, asked over the wire."""
+"""Tests Query: SQL on the catalog's tables over the wire."""
 
 import asyncio
 import json
@@ -9,6 +9,7 @@ from millstream.broker.dispatch.request import BrokerRequest, Work
 from millstream.broker.handlers.query import QueryHandler
 from millstream.catalog.sqlite import SqliteCatalog
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import BrokerId
 from millstream.seams.clock import SystemClock
 from millstream.seams.entropy import SystemEntropy
 from millstream.seams.workers import ThreadWorkers
@@ -17,21 +18,21 @@ from millstream.wire.schema_readers import Fields
 
 
 async def answered(handler: QueryHandler, **fields: object) -> Fields:
-    work = handler(BrokerRequest(0, 1, memoryview(write_request("Query", 0, fields)), 0))
+    work = handler(BrokerRequest(0, correlation_id=1, frame=memoryview(write_request("Query", 0, fields)), body=0))
     assert isinstance(work, Work)
     answer = await work.run
     assert isinstance(answer, bytes)
     return read_response("Query", 0, memoryview(answer), 0)
 
 
-def test_rows_are_given_as_json_with_the_names_of_their_columns(tmp_path: Path) -> None:
+def test_rows_are_returned_as_json_with_column_names(tmp_path: Path) -> None:
     async def story() -> None:
         workers = ThreadWorkers(2, "catalog")
         catalog = SqliteCatalog(tmp_path / "catalog.db", workers=workers, clock=SystemClock(), entropy=SystemEntropy())
         try:
             await catalog.open()
             for name in ("orders", "visits"):
-                await catalog.create_topic(name, 1, {}, [[1]])
+                await catalog.create_topic(name, 1, {}, [[BrokerId(1)]])
             handler = QueryHandler(catalog)
             answer = await answered(handler, sql="SELECT name, partitions FROM topics ORDER BY name")
             assert (answer["error_code"], answer["error_message"], answer["truncated"]) == (0, None, False)
@@ -51,7 +52,7 @@ def test_rows_are_given_as_json_with_the_names_of_their_columns(tmp_path: Path) 
     asyncio.run(story())
 
 
-def test_a_catalog_without_tables_says_so(tmp_path: Path) -> None:
+def test_a_catalog_without_sql_tables_refuses_queries(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         answer = await (await broker.peer()).ask("Query", 0, {"sql": "SELECT 1"})
         assert answer["error_code"] == ErrorCode.INVALID_REQUEST.number

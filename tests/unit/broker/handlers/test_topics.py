@@ -1,4 +1,4 @@
-"""CreateTopics and DeleteTopics: each topic by itself, every error with its reason."""
+"""Tests CreateTopics and DeleteTopics: each topic succeeds or fails separately."""
 
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,11 @@ async def create(peer: RawPeer, *topics: dict[str, Any], version: int = 7, **mor
 
 
 @for_each("version", range(2, 8))
-def test_a_topic_is_made_as_asked(version: int, tmp_path: Path) -> None:
+def test_a_topic_is_created_with_the_requested_layout(version: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         settings = [{"name": "retention.ms", "value": "60000"}]
         (row,) = await create(await broker.peer(), wanted(partitions=3, configs=settings), version=version)
-        made = broker.partitions.topic("events")
+        made = broker.partitions.image.topic("events")
         assert made is not None
         assert (row["error_code"], row["error_message"]) == (0, None)
         assert (made.partitions, made.settings) == (3, {"retention.ms": "60000"})
@@ -43,7 +43,7 @@ def test_a_topic_is_made_as_asked(version: int, tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_minus_one_stands_for_the_brokers_defaults(tmp_path: Path) -> None:
+def test_minus_one_selects_the_brokers_defaults(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         (row,) = await create(await broker.peer(), wanted(partitions=-1, replication_factor=-1))
         assert (row["error_code"], row["num_partitions"], row["replication_factor"]) == (0, 4, 1)
@@ -51,7 +51,7 @@ def test_minus_one_stands_for_the_brokers_defaults(tmp_path: Path) -> None:
     serve(tmp_path, story, default_partitions=4)
 
 
-def test_partitions_may_be_assigned_by_hand_to_the_only_broker(tmp_path: Path) -> None:
+def test_replicas_may_be_assigned_to_the_only_broker(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         hands = [{"partition_index": number, "broker_ids": [1]} for number in (1, 0)]
         (row,) = await create(await broker.peer(), wanted(partitions=-1, replication_factor=-1, assignments=hands))
@@ -86,7 +86,7 @@ def assigned(*rows: tuple[int, list[int]]) -> list[dict[str, Any]]:
     ],
 )
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_what_cannot_be_made_is_refused_with_its_reason_and_the_rest_is_made(
+def test_invalid_topics_are_refused_with_a_reason_and_others_created(
     topic: dict[str, Any], code: ErrorCode, says: str, validate_only: bool, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -97,17 +97,17 @@ def test_what_cannot_be_made_is_refused_with_its_reason_and_the_rest_is_made(
         assert bad["error_code"] == code.number
         assert says in bad["error_message"]
         assert good["error_code"] == 0
-        assert (broker.partitions.topic("good") is None) == validate_only
-        assert (broker.partitions.topic(topic["name"]) is not None) == (topic["name"] == "taken")
+        assert (broker.partitions.image.topic("good") is None) == validate_only
+        assert (broker.partitions.image.topic(topic["name"]) is not None) == (topic["name"] == "taken")
 
     serve(tmp_path, story)
 
 
-def test_a_topic_that_is_there_twice_is_made_not_at_all(tmp_path: Path) -> None:
+def test_a_topic_named_twice_is_not_created(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         (row,) = await create(await broker.peer(), wanted(), wanted())
         assert row["error_code"] == ErrorCode.INVALID_REQUEST.number
-        assert broker.partitions.topics() == []
+        assert broker.partitions.image.names == ()
 
     serve(tmp_path, story)
 
@@ -122,12 +122,12 @@ def test_topics_are_deleted_by_name(version: int, tmp_path: Path) -> None:
         gone, unknown = (await peer.ask("DeleteTopics", version, fields))["responses"]
         assert (gone["name"], gone["error_code"]) == ("events", 0)
         assert unknown["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number
-        assert broker.partitions.topics() == []
+        assert broker.partitions.image.names == ()
 
     serve(tmp_path, story)
 
 
-def test_a_topic_that_is_to_be_deleted_twice_or_has_no_name_is_not(tmp_path: Path) -> None:
+def test_a_topic_named_twice_or_without_a_name_is_not_deleted(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         made = await broker.topic()
         peer = await broker.peer()
@@ -135,7 +135,7 @@ def test_a_topic_that_is_to_be_deleted_twice_or_has_no_name_is_not(tmp_path: Pat
         fields = {"topics": [{"name": "events"}, {"name": "events"}, by_id, by_id, {"name": None}]}
         rows = (await peer.ask("DeleteTopics", 6, fields))["responses"]
         assert [row["error_code"] for row in rows] == [ErrorCode.INVALID_REQUEST.number] * 3
-        assert broker.partitions.topic("events") == made
+        assert broker.partitions.image.topic("events") == made
 
     serve(tmp_path, story)
 

@@ -1,4 +1,4 @@
-"""Connections: order, pipelining, back-pressure, and what becomes of peers that misbehave; in simulated time."""
+"""Tests connections in simulated time: order, pipelining, backpressure and misbehaving peers."""
 
 import asyncio
 import logging
@@ -10,12 +10,15 @@ import pytest
 
 from builders.partitions import InlineWorkers
 from builders.requests import RawPeer, framed, in_simulation, request_frame
-from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow, DispatchTable
+from millstream.broker.dispatch.dispatch_table import ApiRow, DispatchTable
 from millstream.broker.dispatch.request import BrokerRequest, DeferredResponse, Handler, Result, Work
-from millstream.broker.net.connection import FRAME_SILENCE_S, PENDING_MAX
+from millstream.broker.dispatch.response_queue import PENDING_MAX
+from millstream.broker.net.connection import FRAME_SILENCE_S
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
+from millstream.model.authorization import ALLOW_ALL
+from millstream.model.rights import Right
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.local_file_part import LocalPart
 from millstream.seams.network import Listening
@@ -28,7 +31,7 @@ LIMIT_BYTES = 300_000
 
 
 class Scene:
-    """A listener with three made-up APIs, which borrow the numbers of real ones."""
+    """A listener with three fictitious APIs, which use the keys of real ones."""
 
     def __init__(self, network: SimulatedNetwork, memory: MemoryLimits | None = None) -> None:
         self.network = network
@@ -36,12 +39,15 @@ class Scene:
         self.laters: list[DeferredResponse] = []
         self.answer: Callable[[BrokerRequest], Result] = lambda request: bytes(request.frame[request.body :])
         rows = [
-            ApiRow(0, "Produce", 3, 13, ApiRight.NONE, self.handle, bytes_max=100 * 1024 * 1024),
-            ApiRow(1, "Fetch", 4, 18, ApiRight.NONE, self.later, bytes_max=LIMIT_BYTES),
-            ApiRow(18, "ApiVersions", 0, 4, ApiRight.NONE, self.handle, refusal=b"refused"),
+            ApiRow(0, "Produce", 3, 13, Right.NOTHING, self.handle, bytes_max=100 * 1024 * 1024),
+            ApiRow(1, "Fetch", 4, 18, Right.NOTHING, self.later, bytes_max=LIMIT_BYTES),
+            ApiRow(18, "ApiVersions", 0, 4, Right.NOTHING, self.handle, refusal=b"refused"),
         ]
         self.listener = Listener(
-            DispatchTable(rows), SimulatedClock(asyncio.get_running_loop()), memory or MemoryLimits(), InlineWorkers()
+            DispatchTable(rows, ALLOW_ALL),
+            SimulatedClock(asyncio.get_running_loop()),
+            memory or MemoryLimits(),
+            InlineWorkers(),
         )
         self.listening: Listening | None = None
 
@@ -90,7 +96,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 20_000, 40_000, 70_000, 200_000, 3_000_000])
-def test_frames_of_every_size_arrive_whole_and_in_order(size: int) -> None:
+def test_frames_of_every_size_arrive_completely_and_in_order(size: int) -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
         bodies = [bytes([number]) * size for number in range(6)]
@@ -117,7 +123,7 @@ def test_a_frame_may_arrive_byte_by_byte() -> None:
     scene(test)
 
 
-def test_answers_keep_the_order_of_requests_whichever_is_ready_first() -> None:
+def test_responses_keep_the_order_of_requests() -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
         peer.send(wait_for_it(1), echo(2), wait_for_it(3), echo(4))
@@ -135,7 +141,7 @@ def test_answers_keep_the_order_of_requests_whichever_is_ready_first() -> None:
     scene(test)
 
 
-def test_work_that_must_be_awaited_keeps_its_place() -> None:
+def test_awaited_work_keeps_the_order_of_responses() -> None:
     async def slowly() -> bytes:
         await asyncio.sleep(5)
         return b"slow"
@@ -150,7 +156,7 @@ def test_work_that_must_be_awaited_keeps_its_place() -> None:
     scene(test)
 
 
-def test_a_request_without_answer_leaves_no_gap() -> None:
+def test_a_request_without_a_response_does_not_delay_later_ones() -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
         stage.answer = lambda request: None if request.correlation_id == 2 else b"x"
@@ -160,7 +166,7 @@ def test_a_request_without_answer_leaves_no_gap() -> None:
     scene(test)
 
 
-def test_only_so_many_requests_are_under_way_and_the_rest_waits_its_turn() -> None:
+def test_the_number_of_pending_requests_is_limited() -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
         count = 3 * PENDING_MAX
@@ -175,7 +181,7 @@ def test_only_so_many_requests_are_under_way_and_the_rest_waits_its_turn() -> No
     scene(test)
 
 
-def test_an_unknown_version_is_answered_where_the_protocol_knows_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_version_is_answered_if_the_protocol_allows_it(caplog: pytest.LogCaptureFixture) -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
         peer.send(framed(b"\x00\x12\x00\x63\x00\x00\x00\x09\xff\xff"))
@@ -188,7 +194,7 @@ def test_an_unknown_version_is_answered_where_the_protocol_knows_an_answer(caplo
     assert warnings(caplog) == []
 
 
-def test_a_refusal_that_waited_for_its_turn_gives_its_memory_back_once() -> None:
+def test_a_delayed_refusal_releases_its_memory_once() -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
         peer.send(wait_for_it(1), framed(b"\x00\x12\x00\x63\x00\x00\x00\x02\xff\xff"))
@@ -196,7 +202,7 @@ def test_a_refusal_that_waited_for_its_turn_gives_its_memory_back_once() -> None
         stage.laters[0].finish(b"done")
         assert await correlation_ids(peer, 2) == [1, 2]
         assert stage.listener.memory.incoming_bytes == 0
-        # Larger than all memory for its size, so it comes in only if nothing else is thought to be there.
+        # Larger than the pool, so it is admitted only if the pool counts no other frame.
         request = echo(3, bytes(500))
         peer.send(request[:100])
         await asyncio.sleep(1)
@@ -229,9 +235,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_bytes_end_their_connection_with_one_line_and_cost_others_nothing(
-    kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_garbage_closes_its_connection_with_one_log_line(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     async def test(stage: Scene) -> None:
         good = await stage.peer("good")
         for _ in range(20):
@@ -249,7 +253,7 @@ def test_hostile_bytes_end_their_connection_with_one_line_and_cost_others_nothin
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_nothing_behind_hostile_bytes_is_carried_out(kind: str) -> None:
+def test_requests_after_garbage_are_not_executed(kind: str) -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
         peer.send(echo(1, b"before"), HOSTILE[kind], echo(2, b"behind") * 3)
@@ -260,7 +264,7 @@ def test_nothing_behind_hostile_bytes_is_carried_out(kind: str) -> None:
     scene(test)
 
 
-def test_a_body_that_is_not_understood_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_body_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
         stage.answer = failing(MalformedMessageError("nonsense"))
@@ -273,7 +277,7 @@ def test_a_body_that_is_not_understood_ends_its_connection(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("in_work", [False, True])
-def test_a_handler_that_fails_ends_its_connection_only(in_work: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_handler_closes_only_its_connection(in_work: bool, caplog: pytest.LogCaptureFixture) -> None:
     async def fail() -> bytes:
         raise ZeroDivisionError
 
@@ -292,7 +296,7 @@ def test_a_handler_that_fails_ends_its_connection_only(in_work: bool, caplog: py
 
 
 @pytest.mark.parametrize("start", [b"\0", SIZE.pack(1000), SIZE.pack(1000) + b"half", echo(1, bytes(50_000))[:40_000]])
-def test_a_peer_that_stops_within_a_frame_is_cut_off(start: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_that_stops_within_a_frame_is_disconnected(start: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
         peer.send(start)
@@ -305,7 +309,7 @@ def test_a_peer_that_stops_within_a_frame_is_cut_off(start: bytes, caplog: pytes
     assert warnings(caplog) == ["connection cut off: half a frame"]
 
 
-def test_a_slow_sender_is_not_cut_off_and_idle_peers_neither(caplog: pytest.LogCaptureFixture) -> None:
+def test_slow_senders_and_idle_peers_stay_connected(caplog: pytest.LogCaptureFixture) -> None:
     async def test(stage: Scene) -> None:
         slow, idle = await stage.peer(), await stage.peer()
         for byte in echo(1, b"patience"):
@@ -319,7 +323,7 @@ def test_a_slow_sender_is_not_cut_off_and_idle_peers_neither(caplog: pytest.LogC
     assert warnings(caplog) == []
 
 
-def test_a_reader_that_takes_nothing_stops_being_served_and_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reader_that_takes_no_data_is_paused_and_then_disconnected(caplog: pytest.LogCaptureFixture) -> None:
     async def test(stage: Scene) -> None:
         peer, other = await stage.peer(), await stage.peer()
         stage.answer = lambda request: [bytes(100_000)]
@@ -341,7 +345,7 @@ def test_a_reader_that_takes_nothing_stops_being_served_and_is_cut_off(caplog: p
     assert warnings(caplog) == ["connection cut off: slow reader"]
 
 
-def test_a_reader_that_takes_a_little_now_and_then_stays(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_reader_stays_connected(caplog: pytest.LogCaptureFixture) -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
         stage.answer = lambda request: [bytes(4_000_000)]
@@ -360,7 +364,7 @@ def test_a_reader_that_takes_a_little_now_and_then_stays(caplog: pytest.LogCaptu
     assert warnings(caplog) == []
 
 
-def test_announcing_large_frames_costs_nothing() -> None:
+def test_announced_large_frames_allocate_no_memory() -> None:
     async def test(stage: Scene) -> None:
         peers = [await stage.peer() for _ in range(50)]
         for peer in peers:
@@ -371,7 +375,7 @@ def test_announcing_large_frames_costs_nothing() -> None:
     scene(test)
 
 
-def test_memory_for_frames_is_bounded_and_who_waits_gets_its_turn(caplog: pytest.LogCaptureFixture) -> None:
+def test_memory_for_frames_is_bounded_and_waiting_frames_are_served(caplog: pytest.LogCaptureFixture) -> None:
     memory = MemoryLimits(incoming_bytes_max=8_000_000)
     most = 0
 
@@ -396,7 +400,7 @@ def test_memory_for_frames_is_bounded_and_who_waits_gets_its_turn(caplog: pytest
     assert warnings(caplog) == []
 
 
-def test_unfinished_frames_that_hold_all_memory_are_ended_for_those_who_wait(caplog: pytest.LogCaptureFixture) -> None:
+def test_incomplete_frames_that_block_the_memory_are_disconnected(caplog: pytest.LogCaptureFixture) -> None:
     memory = MemoryLimits(incoming_bytes_max=1_000_000)
 
     async def test(stage: Scene) -> None:
@@ -413,7 +417,7 @@ def test_unfinished_frames_that_hold_all_memory_are_ended_for_those_who_wait(cap
     assert warnings(caplog)[0] == "connection cut off: memory"
 
 
-def test_a_peer_that_goes_away_gives_back_everything() -> None:
+def test_a_disconnected_peer_releases_all_memory() -> None:
     async def test(stage: Scene) -> None:
         peer = await stage.peer()
         peer.send(wait_for_it(1), echo(2, bytes(1000)), echo(3, bytes(100_000))[:50_000])
@@ -429,7 +433,7 @@ def test_a_peer_that_goes_away_gives_back_everything() -> None:
     scene(test)
 
 
-def test_stopping_answers_what_is_under_way_and_takes_no_more() -> None:
+def test_stopping_answers_pending_requests_and_accepts_no_more() -> None:
     async def test(stage: Scene) -> None:
         peer, idle = await stage.peer(), await stage.peer()
         peer.send(wait_for_it(1), echo(2))
@@ -459,12 +463,12 @@ def test_stopping_does_not_wait_longer_than_its_grace() -> None:
     scene(test)
 
 
-def test_an_answer_in_a_file_takes_no_memory_while_it_waits_for_its_turn(tmp_path: Path) -> None:
+def test_a_delayed_file_response_takes_no_memory(tmp_path: Path) -> None:
     file = LocalDisk().open(str(tmp_path / "file"), create=True)
     file.write(bytes(100_000), 0)
 
     async def test(stage: Scene) -> None:
-        stage.answer = lambda request: [b"head", LocalPart(file, 0, 100_000)]
+        stage.answer = lambda request: [b"head", LocalPart(file, position=0, size=100_000)]
         peer = await stage.peer()
         peer.send(wait_for_it(1), echo(2))
         await asyncio.sleep(0.1)

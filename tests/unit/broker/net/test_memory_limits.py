@@ -1,4 +1,4 @@
-"""Memory for frames: who holds it, who waits for it, and that large frames cost small ones nothing."""
+"""Tests the memory for frames: admission, waiting, and that large frames do not affect small ones."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,12 +8,14 @@ import pytest
 
 from builders.partitions import InlineWorkers
 from builders.requests import RawPeer, in_simulation, request_frame
-from millstream.broker.dispatch.dispatch_table import ApiRight, ApiRow, DispatchTable
+from millstream.broker.dispatch.dispatch_table import ApiRow, DispatchTable
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.net.frame_progress import STALL_S
 from millstream.broker.net.listener import Listener
 from millstream.broker.net.memory_limits import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, MemoryLimits
+from millstream.model.authorization import ALLOW_ALL
 from millstream.model.limits import REQUEST_BYTES_MAX
+from millstream.model.rights import Right
 from millstream.testing.simulated.clock import SimulatedClock
 from millstream.testing.simulated.network import SimulatedNetwork
 from millstream.wire.framing import SIZE, read_correlation_id
@@ -27,13 +29,13 @@ GIANT_BYTES = MEDIUM_FRAME_BYTES_MAX + 1_000_000
 class Stage:
     def __init__(self, network: SimulatedNetwork) -> None:
         self.network = network
-        self.memory = MemoryLimits(MEMORY_BYTES)
+        self.memory = MemoryLimits(incoming_bytes_max=MEMORY_BYTES)
         rows = [
-            ApiRow(0, "Produce", 3, 13, ApiRight.NONE, self.size_of, bytes_max=REQUEST_BYTES_MAX),
-            ApiRow(1, "Fetch", 4, 18, ApiRight.NONE, self.size_of, bytes_max=LIMIT_BYTES),
+            ApiRow(0, "Produce", 3, 13, Right.NOTHING, self.size_of, bytes_max=REQUEST_BYTES_MAX),
+            ApiRow(1, "Fetch", 4, 18, Right.NOTHING, self.size_of, bytes_max=LIMIT_BYTES),
         ]
         self.listener = Listener(
-            DispatchTable(rows), SimulatedClock(asyncio.get_running_loop()), self.memory, InlineWorkers()
+            DispatchTable(rows, ALLOW_ALL), SimulatedClock(asyncio.get_running_loop()), self.memory, InlineWorkers()
         )
 
     def size_of(self, request: BrokerRequest) -> Result:
@@ -64,7 +66,7 @@ async def is_answered(peer: RawPeer, size: int) -> None:
 
 
 async def begin_giants(stage: Stage, count: int) -> list[RawPeer]:
-    """Peers that send nearly all of a giant and then stop, more of them than there is memory for."""
+    """Connect more peers than the memory allows, each of which sends most of a huge frame and then stops."""
     giants = [await stage.peer() for _ in range(count)]
     for giant in giants:
         giant.send(message(GIANT_BYTES)[:-10])
@@ -74,7 +76,7 @@ async def begin_giants(stage: Stage, count: int) -> list[RawPeer]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_giants_that_stop_half_way_hold_up_no_request_of_a_usual_size(size: int) -> None:
+def test_incomplete_huge_frames_do_not_delay_usual_requests(size: int) -> None:
     async def test(stage: Stage) -> None:
         good = await stage.peer()
         giants = await begin_giants(stage, 12)
@@ -87,7 +89,7 @@ def test_giants_that_stop_half_way_hold_up_no_request_of_a_usual_size(size: int)
     on_stage(test)
 
 
-def test_pipelined_requests_are_all_answered_while_giants_wait() -> None:
+def test_pipelined_requests_are_answered_while_huge_frames_wait() -> None:
     async def test(stage: Stage) -> None:
         await begin_giants(stage, 12)
         good = await stage.peer()
@@ -98,7 +100,7 @@ def test_pipelined_requests_are_all_answered_while_giants_wait() -> None:
     on_stage(test)
 
 
-def test_giants_that_come_slowly_give_way_to_one_that_comes_quickly() -> None:
+def test_slow_huge_frames_are_disconnected_for_a_fast_one() -> None:
     async def drip(peer: RawPeer) -> None:
         while not peer.is_lost:
             peer.send(b"\0")
@@ -121,7 +123,7 @@ def test_giants_that_come_slowly_give_way_to_one_that_comes_quickly() -> None:
     on_stage(test)
 
 
-def test_all_that_stopped_are_ended_at_once_when_their_memory_is_needed() -> None:
+def test_all_stalled_frames_are_disconnected_when_memory_is_needed() -> None:
     async def test(stage: Stage) -> None:
         hogs = [await stage.peer() for _ in range(20)]
         for hog in hogs:
@@ -141,7 +143,7 @@ def test_all_that_stopped_are_ended_at_once_when_their_memory_is_needed() -> Non
 
 
 @pytest.mark.parametrize("pieces", [(6,), (4, 6), (3, 5, 6), (4, 5, 6)])
-def test_a_request_larger_than_its_kind_may_be_is_ended_when_its_kind_is_known(pieces: tuple[int, ...]) -> None:
+def test_a_request_above_its_apis_limit_is_refused_once_its_key_arrives(pieces: tuple[int, ...]) -> None:
     async def test(stage: Stage) -> None:
         start = SIZE.pack(REQUEST_BYTES_MAX) + b"\0\1"
         peer = await stage.peer()
@@ -157,7 +159,7 @@ def test_a_request_larger_than_its_kind_may_be_is_ended_when_its_kind_is_known(p
     on_stage(test)
 
 
-def test_a_size_that_comes_in_pieces_after_a_large_frame_is_read_right() -> None:
+def test_a_size_in_pieces_after_a_large_frame_is_read_correctly() -> None:
     async def test(stage: Stage) -> None:
         peer, other = await stage.peer(), await stage.peer()
         await is_answered(peer, 200_000)
@@ -171,7 +173,7 @@ def test_a_size_that_comes_in_pieces_after_a_large_frame_is_read_right() -> None
     on_stage(test)
 
 
-def test_a_frame_larger_than_all_memory_gets_its_turn_alone() -> None:
+def test_a_frame_larger_than_the_pool_is_admitted_alone() -> None:
     async def test(stage: Stage) -> None:
         peers = [await stage.peer() for _ in range(3)]
         for peer in peers:

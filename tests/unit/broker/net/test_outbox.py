@@ -1,4 +1,4 @@
-"""Answers reach the peer whole and in their order, whichever way the socket takes them."""
+"""Tests that responses arrive completely and in order, by every path through socket and transport."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ TIMEOUT_S = 30
 
 
 def numbered(size: int) -> bytes:
-    """Bytes of which none can change places with another unnoticed."""
+    """Return bytes in which every swapped pair is detected."""
     return b"".join(number.to_bytes(4, "big") for number in range(size // 4 + 1))[:size]
 
 
@@ -37,7 +37,9 @@ class Sending(asyncio.Protocol):
         self.over = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._outbox.open(cast("asyncio.Transport", transport))  # uvloop's are not of asyncio's class
+        self._outbox.open(
+            cast("asyncio.Transport", transport)
+        )  # uvloop's transports do not inherit from asyncio.Transport
 
     def pause_writing(self) -> None:
         self._outbox.pause()
@@ -51,7 +53,7 @@ class Sending(asyncio.Protocol):
 
 
 class ColdPart(LocalPart):
-    """A part that was in memory when it was asked for, and never again."""
+    """A file part that is cached at the first check and never again."""
 
     __slots__ = ()
 
@@ -59,11 +61,11 @@ class ColdPart(LocalPart):
         return False
 
     def behind(self, size: int) -> "ColdPart":
-        return ColdPart(self._file, self._position + size, self._size - size)
+        return ColdPart(self._file, position=self._position + size, size=self._size - size)
 
 
 class LostPart(ColdPart):
-    """A part that left memory before its turn came: to send it would be to wait for the disk."""
+    """A file part that leaves the page cache before it is sent. Sending it would block on the disk."""
 
     __slots__ = ()
 
@@ -72,16 +74,16 @@ class LostPart(ColdPart):
 
 
 class TightPart(LocalPart):
-    """A part of which the socket does not take the end."""
+    """A file part whose last bytes the socket does not take."""
 
     __slots__ = ()
 
     def send(self, head: bytes, socket_fd: int) -> int:
-        return LocalPart(self._file, self._position, self._size - 100).send(head, socket_fd)
+        return LocalPart(self._file, position=self._position, size=self._size - 100).send(head, socket_fd)
 
 
 class InFile(bytes):
-    """A piece of an answer that lies in a file."""
+    """A piece of a response that is stored in a file."""
 
     part: type[LocalPart] = LocalPart
 
@@ -99,14 +101,14 @@ class InTightFile(InFile):
 
 
 def stored(answers: Sequence[Sequence[Buffer]], path: Path) -> tuple[LocalFile, list[list[Piece]]]:
-    """The answers, with those pieces in a file that belong there."""
+    """Return the responses with their file pieces stored in files."""
     file, size, found = LocalDisk().open(str(path), create=True), 0, []
     for answer in answers:
         pieces: list[Piece] = []
         for piece in answer:
             if isinstance(piece, InFile):
                 file.write(piece, size)
-                pieces.append(piece.part(file, size, len(piece)))
+                pieces.append(piece.part(file, position=size, size=len(piece)))
                 size += len(piece)
             else:
                 pieces.append(piece)
@@ -148,7 +150,9 @@ def send(outbox: Outbox, answers: Sequence[Sequence[Piece]]) -> None:
         pytest.param([[b"head", InTightFile(numbered(70_000))]], id="all but the end of a file"),
     ],
 )
-def test_answers_arrive_whole_and_in_order(runner: asyncio.Runner, answers: list[list[Buffer]], tmp_path: Path) -> None:
+def test_responses_arrive_completely_and_in_order(
+    runner: asyncio.Runner, answers: list[list[Buffer]], tmp_path: Path
+) -> None:
     memory = MemoryLimits()
 
     async def scene() -> None:
@@ -171,7 +175,7 @@ def test_answers_arrive_whole_and_in_order(runner: asyncio.Runner, answers: list
     assert memory.outgoing_bytes == 0
 
 
-def test_what_a_slow_peer_leaves_in_a_file_takes_no_memory(runner: asyncio.Runner, tmp_path: Path) -> None:
+def test_unsent_file_parts_of_a_slow_peer_take_no_memory(runner: asyncio.Runner, tmp_path: Path) -> None:
     memory = MemoryLimits()
 
     async def scene() -> None:
@@ -192,7 +196,7 @@ def test_what_a_slow_peer_leaves_in_a_file_takes_no_memory(runner: asyncio.Runne
 
 
 @pytest.mark.parametrize("piece", [InFile, InColdFile])
-def test_a_file_that_is_cut_off_under_way_ends_the_connection(
+def test_a_file_truncated_while_it_is_sent_closes_the_connection(
     runner: asyncio.Runner, piece: type[InFile], tmp_path: Path
 ) -> None:
     async def scene() -> None:
@@ -212,7 +216,7 @@ def test_a_file_that_is_cut_off_under_way_ends_the_connection(
 
 
 @pytest.mark.parametrize("piece", [bytes, InFile])
-def test_a_large_answer_to_a_peer_that_has_gone_ends_the_connection(
+def test_a_large_response_to_a_disconnected_peer_closes_the_connection(
     runner: asyncio.Runner, piece: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     async def scene() -> None:

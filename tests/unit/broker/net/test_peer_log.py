@@ -1,4 +1,4 @@
-"""What is said about misbehaving peers: once for each, and never a flood."""
+"""Tests the log lines about misbehaving peers: each event once, and never too many."""
 
 import logging
 
@@ -12,7 +12,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_each_peer_and_reason_is_said_once_a_minute_with_how_often_it_was_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_peer_and_event_is_logged_once_a_minute_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     log = PeerLog(clock)
     for _ in range(10):
@@ -22,10 +22,10 @@ def test_each_peer_and_reason_is_said_once_a_minute_with_how_often_it_was_not(ca
     assert lines(caplog) == ["bad frame", "bad frame", "slow reader"]
     clock.advance_ms(int(QUIET_S * 1000))
     log.note("one", "bad frame", "why")
-    assert caplog.records[-1].__dict__["times_since_last_said"] == 9
+    assert caplog.records[-1].__dict__["times_since_last_log"] == 9
 
 
-def test_a_flood_of_peers_is_no_flood_of_lines_or_memory(caplog: pytest.LogCaptureFixture) -> None:
+def test_many_misbehaving_peers_cause_few_log_lines_and_little_memory(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     log = PeerLog(clock)
     for number in range(3 * PEERS_MAX):

@@ -1,4 +1,4 @@
-"""Many subscribers, slow ones among them, in simulated time: everybody gets a turn, and nobody costs without bound."""
+"""Tests many subscribers in simulated time, slow ones among them: each gets turns, and each has bounded costs."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,12 +10,12 @@ import pytest
 from builders.batches import numbered_batch
 from builders.requests import RawPeer
 from builders.sdk.subscriber import Subscriber, wanted
-from builders.served import HOST, ServedBroker, produce, serve_in_simulation
+from builders.served import ServedBroker, produce, serve_in_simulation
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.outbox import HIGH_WATER_BYTES, READER_SILENCE_S
-from millstream.broker.push import subscription
+from millstream.broker.push.partition_push import PartitionPush
 from millstream.broker.push.round_robin import ROUND_BYTES, TURNS_MAX, RoundRobin
-from millstream.broker.push.subscription import BITE_BYTES, PushSubscription
+from millstream.broker.push.subscription import TURN_BYTES, PushSubscription
 from millstream.testing.simulated.network import SimulatedNetwork
 
 LOTS = {"window_messages": 10_000_000, "window_bytes": 256 * 1024 * 1024}
@@ -24,18 +24,18 @@ BATCH_BYTES = 50_000
 
 
 async def subscriber(broker: ServedBroker, network: SimulatedNetwork, host: str = "reader") -> Subscriber:
-    return Subscriber(await RawPeer.connect(network.host(host), HOST, broker.identity.port))
+    return Subscriber(await RawPeer.connect(network.host(host), broker.host, broker.port))
 
 
 async def filled(broker: ServedBroker, network: SimulatedNetwork, batches: int = BATCHES) -> None:
     await broker.topic()
-    writer = await RawPeer.connect(network.host("writer"), HOST, broker.identity.port)
+    writer = await RawPeer.connect(network.host("writer"), broker.host, broker.port)
     for number in range(batches):
         await produce(writer, "events", numbered_batch(10, first=10 * number, size_bytes=BATCH_BYTES // 10))
 
 
 class Turner:
-    """One that wants so many turns of so many bytes."""
+    """A schedulable that wants a number of turns, each of some bytes."""
 
     def __init__(self, name: int, turns: int, size_bytes: int, taken: list[int]) -> None:
         self.name = name
@@ -57,8 +57,8 @@ class Turner:
         self.failed = error
 
 
-@pytest.mark.parametrize("size_bytes", [0, 1_000, BITE_BYTES, 10 * ROUND_BYTES])
-def test_between_two_turns_of_one_everybody_else_has_one(size_bytes: int) -> None:
+@pytest.mark.parametrize("size_bytes", [0, 1_000, TURN_BYTES, 10 * ROUND_BYTES])
+def test_every_waiting_subscription_has_a_turn_between_two_of_another(size_bytes: int) -> None:
     taken: list[int] = []
     looks: list[int] = []
 
@@ -78,7 +78,7 @@ def test_between_two_turns_of_one_everybody_else_has_one(size_bytes: int) -> Non
     assert most <= (min(TURNS_MAX, -(-ROUND_BYTES // size_bytes)) if size_bytes else TURNS_MAX)
 
 
-def test_a_turn_that_fails_fails_alone() -> None:
+def test_an_exception_in_a_turn_ends_only_its_subscription() -> None:
     taken: list[int] = []
 
     def broken() -> int:
@@ -99,7 +99,7 @@ def test_a_turn_that_fails_fails_alone() -> None:
     assert [isinstance(taker.failed, RuntimeError) for taker in takers] == [False, True, False]
 
 
-def test_subscribers_of_one_topic_are_served_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subscribers_of_one_topic_are_served_equally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[PushSubscription] = []
     take_turn = PushSubscription.take_turn
 
@@ -124,7 +124,7 @@ def test_subscribers_of_one_topic_are_served_alike(tmp_path: Path, monkeypatch: 
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_one_that_reads_slowly_holds_up_nobody_and_holds_little_memory(tmp_path: Path) -> None:
+def test_a_slow_subscriber_delays_nobody_and_takes_little_memory(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, network: SimulatedNetwork) -> None:
         await filled(broker, network)
         slow = await subscriber(broker, network, "slow")
@@ -136,14 +136,14 @@ def test_one_that_reads_slowly_holds_up_nobody_and_holds_little_memory(tmp_path:
         while len(reader.values) < 10 * BATCHES:
             await reader.delivery()
             peak = max(peak, broker.memory.outgoing_bytes)
-        assert peak <= 2 * (BITE_BYTES + HIGH_WATER_BYTES + BATCH_BYTES)
+        assert peak <= 2 * (TURN_BYTES + HIGH_WATER_BYTES + BATCH_BYTES)
         slow.peer.transport.resume_reading()
         assert await lazy.receive(10 * BATCHES) == reader.values
 
     serve_in_simulation(tmp_path, story)
 
 
-def test_one_that_reads_nothing_is_hung_up_on_in_the_end(tmp_path: Path) -> None:
+def test_a_subscriber_that_reads_nothing_is_disconnected(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, network: SimulatedNetwork) -> None:
         await filled(broker, network)
         client = await subscriber(broker, network)
@@ -157,7 +157,7 @@ def test_one_that_reads_nothing_is_hung_up_on_in_the_end(tmp_path: Path) -> None
     serve_in_simulation(tmp_path, story)
 
 
-def test_one_that_commits_nothing_is_sent_its_window_and_stays(tmp_path: Path) -> None:
+def test_a_subscriber_that_commits_nothing_receives_one_window(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, network: SimulatedNetwork) -> None:
         await filled(broker, network)
         client = await subscriber(broker, network)
@@ -172,7 +172,7 @@ def test_one_that_commits_nothing_is_sent_its_window_and_stays(tmp_path: Path) -
     serve_in_simulation(tmp_path, story)
 
 
-def test_others_are_answered_while_much_is_pushed(tmp_path: Path) -> None:
+def test_other_requests_are_answered_during_heavy_push(tmp_path: Path) -> None:
     async def story(broker: ServedBroker, network: SimulatedNetwork) -> None:
         network.conditions.latency_s = network.conditions.jitter_s = 0.0
         await filled(broker, network)
@@ -190,7 +190,7 @@ def test_others_are_answered_while_much_is_pushed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("leave", [lambda network, _: network.cut("reader"), lambda _, peer: peer.transport.abort()])
-def test_a_connection_that_is_cut_in_the_middle_leaves_nothing(
+def test_a_connection_closed_during_a_push_leaves_nothing(
     leave: Callable[[SimulatedNetwork, RawPeer], object], tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker, network: SimulatedNetwork) -> None:
@@ -209,7 +209,7 @@ def test_a_connection_that_is_cut_in_the_middle_leaves_nothing(
     serve_in_simulation(tmp_path, story)
 
 
-def test_without_memory_deliveries_wait_until_there_is_some(tmp_path: Path) -> None:
+def test_deliveries_wait_while_there_is_no_memory(tmp_path: Path) -> None:
     memory = MemoryLimits(outgoing_bytes_max=1_000_000)
 
     async def story(broker: ServedBroker, network: SimulatedNetwork) -> None:
@@ -225,7 +225,7 @@ def test_without_memory_deliveries_wait_until_there_is_some(tmp_path: Path) -> N
     serve_in_simulation(tmp_path, story, memory)
 
 
-def test_a_failure_that_nobody_expected_ends_that_connection_only(
+def test_an_unexpected_failure_closes_only_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(broker: ServedBroker, network: SimulatedNetwork) -> None:
@@ -236,7 +236,7 @@ def test_a_failure_that_nobody_expected_ends_that_connection_only(
             raise RuntimeError("a bug")
 
         with monkeypatch.context() as patched:
-            patched.setattr(subscription, "read_stretch", broken)
+            patched.setattr(PartitionPush, "read", broken)
             client.send("Subscribe", {"topics": wanted({"events": {0: 0}})})
             await client.peer.lost()
         reader = await other.subscribe({"events": {0: 0}})

@@ -1,4 +1,4 @@
-"""Push subscriptions over plain sockets: what is sent, when, and what ends it."""
+"""Tests push subscriptions over plain sockets."""
 
 import asyncio
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from builders.batches import batch, numbered_batch
+from builders.held_disk import ColdDisk
 from builders.sdk.subscriber import Subscribed, Subscriber, wanted
 from builders.served import ServedBroker, produce, serve, until
 from millstream.broker.net.outbox import Outbox
@@ -14,7 +15,7 @@ from millstream.broker.push import subscriptions
 from millstream.broker.push.subscriptions import PARTITIONS_MAX
 from millstream.model.errors import ErrorCode
 from millstream.model.roles import Role
-from millstream.seams.local_disk import LocalDisk, LocalFile
+from millstream.seams.local_disk import LocalDisk
 from millstream.storage.store import FlushPolicy
 
 END, BEGINNING, GROUP = -1, -2, -3
@@ -25,13 +26,13 @@ async def subscriber(broker: ServedBroker) -> Subscriber:
 
 
 async def quiet(client: Subscriber) -> None:
-    """Nothing more is on its way: what is asked now is answered, and whatever could be pushed has had its turn."""
+    """Wait until nothing more can be pushed: a request is answered and every subscription has had its turn."""
     for _ in range(3):
         await client.ask("Info", {})
 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.OS, FlushPolicy.ALWAYS])
-def test_what_is_there_comes_at_once_and_what_is_written_later_by_itself(policy: FlushPolicy, tmp_path: Path) -> None:
+def test_stored_messages_are_sent_at_once_and_later_ones_when_written(policy: FlushPolicy, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         writer, client = await broker.peer(), await subscriber(broker)
@@ -46,7 +47,7 @@ def test_what_is_there_comes_at_once_and_what_is_written_later_by_itself(policy:
     serve(tmp_path, story, policy=policy)
 
 
-def test_no_more_than_the_window_comes_until_the_share_is_committed(tmp_path: Path) -> None:
+def test_deliveries_pause_at_a_full_window_until_share_percent_of_it_is_committed(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         writer, client = await broker.peer(), await subscriber(broker)
@@ -65,7 +66,7 @@ def test_no_more_than_the_window_comes_until_the_share_is_committed(tmp_path: Pa
     serve(tmp_path, story)
 
 
-def test_the_window_bounds_bytes_too_and_a_larger_batch_goes_alone(tmp_path: Path) -> None:
+def test_the_window_limits_bytes_and_a_larger_batch_is_sent_alone(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         writer, client = await broker.peer(), await subscriber(broker)
@@ -87,7 +88,7 @@ def test_the_window_bounds_bytes_too_and_a_larger_batch_goes_alone(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("at", "begins"), [(0, 2), (END, 10), (BEGINNING, 2), (10, 10), (15, 15)])
-def test_a_subscription_begins_where_it_is_told(at: int, begins: int, tmp_path: Path) -> None:
+def test_a_subscription_begins_at_its_start_position(at: int, begins: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         writer, client = await broker.peer(), await subscriber(broker)
@@ -141,7 +142,7 @@ def test_other_requests_are_answered_in_their_order_between_deliveries(tmp_path:
     serve(tmp_path, story)
 
 
-def test_nothing_comes_after_unsubscribing(tmp_path: Path) -> None:
+def test_nothing_is_sent_after_unsubscribe(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         writer, client = await broker.peer(), await subscriber(broker)
@@ -162,7 +163,7 @@ def test_nothing_comes_after_unsubscribing(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_a_deleted_topic_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_deleted_topic_is_reported_and_other_topics_continue(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic("kept")
         await broker.topic("gone")
@@ -187,7 +188,7 @@ def test_a_deleted_topic_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_of_a_topic_that_is_named_with_its_id_comes_what_it_has_and_nothing_of_another(tmp_path: Path) -> None:
+def test_a_topic_id_selects_that_topic_and_not_a_recreated_one(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         old = await broker.topic()
         other = await broker.topic("other")
@@ -209,9 +210,7 @@ def test_of_a_topic_that_is_named_with_its_id_comes_what_it_has_and_nothing_of_a
 
 
 @pytest.mark.parametrize("group_id", [None, "readers"])
-def test_what_was_sent_of_a_deleted_topic_does_not_fill_the_window_for_ever(
-    group_id: str | None, tmp_path: Path
-) -> None:
+def test_messages_of_a_deleted_topic_free_the_window(group_id: str | None, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic("kept")
         await broker.topic("gone")
@@ -233,7 +232,7 @@ def test_what_was_sent_of_a_deleted_topic_does_not_fill_the_window_for_ever(
 @pytest.mark.parametrize(
     ("otherwise", "ended"), [(BEGINNING, False), (END, False), (GROUP, True)], ids=["beginning", "end", "nowhere"]
 )
-def test_retention_that_passes_a_reader_moves_it_or_ends_it(otherwise: int, ended: bool, tmp_path: Path) -> None:
+def test_a_position_deleted_by_retention_moves_or_ends_the_feed(otherwise: int, ended: bool, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         writer, client = await broker.peer(), await subscriber(broker)
@@ -257,7 +256,7 @@ def test_retention_that_passes_a_reader_moves_it_or_ends_it(otherwise: int, ende
     serve(tmp_path, story)
 
 
-def test_a_group_keeps_the_place_and_gives_it_back(tmp_path: Path) -> None:
+def test_a_subscription_resumes_at_the_groups_committed_offset(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=2)
         writer, client = await broker.peer(), await subscriber(broker)
@@ -279,7 +278,7 @@ def test_a_group_keeps_the_place_and_gives_it_back(tmp_path: Path) -> None:
     serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
 
 
-def test_a_commit_that_is_refused_makes_no_room(tmp_path: Path) -> None:
+def test_a_refused_commit_frees_no_window(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         writer, client = await broker.peer(), await subscriber(broker)
@@ -317,7 +316,9 @@ def test_a_commit_that_is_refused_makes_no_room(tmp_path: Path) -> None:
         ({"topics": wanted({"a/b": {0: 0}})}, ErrorCode.INVALID_TOPIC),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(fields: dict[str, Any], error: ErrorCode, tmp_path: Path) -> None:
+def test_invalid_subscriptions_are_refused_with_a_reason(
+    fields: dict[str, Any], error: ErrorCode, tmp_path: Path
+) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         client = await subscriber(broker)
@@ -346,7 +347,7 @@ def test_a_connection_has_a_bounded_number_of_subscriptions(tmp_path: Path, monk
     serve(tmp_path, story)
 
 
-def test_a_connection_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_closed_connection_leaves_no_subscription(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=3)
         client = await subscriber(broker)
@@ -360,7 +361,7 @@ def test_a_connection_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_a_broker_that_stops_says_so(tmp_path: Path) -> None:
+def test_a_stopping_broker_ends_subscriptions_with_an_error(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         client = await subscriber(broker)
@@ -374,7 +375,7 @@ def test_a_broker_that_stops_says_so(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_a_reader_that_closes_its_end_while_it_is_sent_something_is_told_that_and_not_that_the_broker_stops(
+def test_a_half_closed_subscriber_gets_network_exception_and_not_shutting_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -386,32 +387,13 @@ def test_a_reader_that_closes_its_end_while_it_is_sent_something_is_told_that_an
             client.peer.transport.write_eof()
             frame = await reader.delivery()
         assert ErrorCode.of(frame["error_code"]) is ErrorCode.NETWORK_EXCEPTION
-        assert frame["error_message"] == "the connection was closed at the reader's end"
+        assert frame["error_message"] == "the client has closed its side of the connection"
 
     serve(tmp_path, story)
 
 
-class ColdFile(LocalFile):
-    """A file of which nothing is ever in the page cache."""
-
-    __slots__ = ()
-
-    def read_cached(self, size: int, position: int) -> bytes | None:
-        return None
-
-    def part(self, size: int, position: int) -> None:
-        return None
-
-
-class ColdDisk(LocalDisk):
-    def open(self, path: str, *, create: bool = False) -> LocalFile:
-        opened = super().open(path, create=create)
-        opened.__class__ = ColdFile
-        return opened
-
-
 @pytest.mark.parametrize("disk", [LocalDisk(), ColdDisk()], ids=["cached", "cold"])
-def test_large_deliveries_from_a_real_disk_arrive_whole(disk: LocalDisk, tmp_path: Path) -> None:
+def test_large_deliveries_from_a_real_disk_arrive_completely(disk: LocalDisk, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic(partitions=2)
         writer, client = await broker.peer(), await subscriber(broker)
@@ -428,7 +410,7 @@ def test_large_deliveries_from_a_real_disk_arrive_whole(disk: LocalDisk, tmp_pat
     serve(tmp_path, story, disk=disk)
 
 
-def test_a_producer_may_not_subscribe(tmp_path: Path) -> None:
+def test_a_producer_cannot_subscribe(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         client = await subscriber(broker)
@@ -440,7 +422,7 @@ def test_a_producer_may_not_subscribe(tmp_path: Path) -> None:
     serve(tmp_path, story)
 
 
-def test_a_connection_with_a_subscription_does_not_become_a_producers(tmp_path: Path) -> None:
+def test_a_connection_with_a_subscription_cannot_become_a_producer(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
         client = await subscriber(broker)

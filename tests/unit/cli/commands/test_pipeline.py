@@ -1,4 +1,4 @@
-"""`millstream pipeline` as far as it can be seen without Spark."""
+"""Tests the parts of `millstream pipeline` that do not start Spark."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ from millstream.spark.pipelines.templates import TEMPLATES
 def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MILLSTREAM_CLIENT_CONFIG", "/nowhere/at/all")
-    monkeypatch.setenv("MILLSTREAM_BOOTSTRAP", "127.0.0.1:1")  # The command sets it; afterwards it is as it was.
+    monkeypatch.setenv("MILLSTREAM_BOOTSTRAP", "127.0.0.1:1")  # The command sets it; the fixture restores it.
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -34,14 +34,14 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_every_template_is_listed_with_what_it_is_for() -> None:
+def test_every_template_is_listed_with_its_purpose() -> None:
     _, output, _ = run("init", "--list")
     assert all(each.name in output and each.purpose in output for each in TEMPLATES)
     assert json.loads(run("init", "--list", "--json")[1])[0]["template"] == TEMPLATES[0].name
 
 
 @pytest.mark.parametrize("template", [each.name for each in TEMPLATES])
-def test_a_template_becomes_files_with_name_and_topic(template: str) -> None:
+def test_init_writes_files_with_the_name_and_the_topic(template: str) -> None:
     code, output, _ = run("init", "shop-one", "-t", template, "--topic", "sales")
     assert code == 0
     made = [path for path in Path().rglob("*") if path.is_file()]
@@ -60,7 +60,7 @@ def test_a_template_becomes_files_with_name_and_topic(template: str) -> None:
 
 
 @pytest.mark.parametrize("template", [each.name for each in TEMPLATES])
-def test_names_that_stand_in_the_templates_are_taken_as_any_other(template: str) -> None:
+def test_init_accepts_names_that_occur_in_the_templates(template: str) -> None:
     topic = "my_pipeline.orders.STORAGE"
     assert run("init", "plain", "-t", template, "--topic", topic)[0] == 0
     plain = {path: path.read_text() for path in Path().rglob("*") if path.is_file()}
@@ -75,14 +75,17 @@ def test_names_that_stand_in_the_templates_are_taken_as_any_other(template: str)
     [
         ((), "give a name for the pipeline, or --list"),
         (("shop", "--list"), "give a name for the pipeline, or --list"),
-        (("shop", "-t", "none"), "there is no template 'none'; there are transform, count"),
-        *((("--", name), "expected a name of letters") for name in ("../shop", "é", "-x", "1x", "x" * 101, "x\n")),
-        (("orders",), "'orders': the topic that is read is called so"),
-        (("shop", "--topic", "shop"), "'shop': the topic that is read is called so"),
+        (("shop", "-t", "none"), "unknown template 'none' (accepted: transform, count"),
+        *(
+            (("--", name), "expected a name of 1 to 100 letters")
+            for name in ("../shop", "é", "-x", "1x", "x" * 101, "x\n")
+        ),
+        (("orders",), "'orders': the topic that the pipeline reads has this name"),
+        (("shop", "--topic", "shop"), "'shop': the topic that the pipeline reads has this name"),
         (("shop", "--topic", "a b"), "a b"),
     ],
 )
-def test_what_cannot_be_made_is_said(arguments: tuple[str, ...], text: str) -> None:
+def test_init_refuses_invalid_arguments(arguments: tuple[str, ...], text: str) -> None:
     code, _, errors = run("init", *arguments)
     assert code != 0
     assert text in errors
@@ -93,16 +96,16 @@ def test_what_cannot_be_made_is_said(arguments: tuple[str, ...], text: str) -> N
     ("name", "source", "arguments", "code", "text"),
     [
         ("none.py", None, (), 2, "none.py: No such file or directory"),
-        ("a.txt", "", (), 2, "a.txt: expected a file of Python (.py) or of SQL (.sql)"),
+        ("a.txt", "", (), 2, "a.txt: expected a Python file (.py) or a SQL file (.sql)"),
         ("a.py", "def f(:", (), 1, "a.py, line 1: invalid syntax: def f(:"),
-        ("a.sql", "SELECT 1", ("x",), 2, "arguments are for files of Python"),
+        ("a.sql", "SELECT 1", ("x",), 2, "only Python files take arguments"),
         ("a.py", "", ("--conf", "x"), 2, "--conf 'x': expected NAME=VALUE"),
-        ("a.py", "", ("-b", "bad:host:x"), 2, "'bad:host:x' is no broker address; give host:port"),
+        ("a.py", "", ("-b", "bad:host:x"), 2, "'bad:host:x' is not a broker address (expected host:port)"),
         (".", None, (), 2, "there is no spark-pipeline.yml"),
-        ("spark-pipeline.yml", "", ("--master", "spark://host:7077"), 2, "a project runs on this machine"),
+        ("spark-pipeline.yml", "", ("--master", "spark://host:7077"), 2, "cannot run a project"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_spark_is_started(
+def test_run_reports_mistakes_before_spark_starts(
     name: str, source: str | None, arguments: tuple[str, ...], code: int, text: str
 ) -> None:
     if source is not None:
@@ -111,7 +114,7 @@ def test_what_cannot_be_run_is_said_before_spark_is_started(
     assert (found, text in errors) == (code, True), errors
 
 
-def test_a_log_that_cannot_be_written_is_named() -> None:
+def test_a_log_file_that_cannot_be_written_is_reported() -> None:
     Path("a.py").write_text("")
     words = [sys.executable, "-m", "millstream.cli", "pipeline", "run", "a.py", "--log", "none/spark.log"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -125,7 +128,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_spark")
-def test_options_of_a_file_stand_behind_two_dashes_and_the_help_says_so() -> None:
+def test_arguments_after_two_dashes_are_passed_to_the_file() -> None:
     Path("a.py").write_text("import sys\nprint(sys.argv[1:])")
     assert run("run", "a.py", "--once", "--", "--day", "3", "--once")[:2] == (0, "['--day', '3', '--once']\n")
     assert run("run", "a.py", "--day", "3")[0] == 2
@@ -133,7 +136,7 @@ def test_options_of_a_file_stand_behind_two_dashes_and_the_help_says_so() -> Non
 
 
 @pytest.mark.usefixtures("without_spark")
-def test_with_once_streams_read_what_is_there() -> None:
+def test_run_with_once_makes_streams_read_only_available_data() -> None:
     Path("a.py").write_text(
         "from pyspark.sql.streaming.readwriter import DataStreamWriter\n"
         "class Stream(DataStreamWriter):\n"
@@ -154,14 +157,14 @@ def test_with_once_streams_read_what_is_there() -> None:
         (QueryState("loud", rows=1, batches=2, is_over=True, failure="x"), "loud: failed, 1 row in 2 batches\n"),
     ],
 )
-def test_the_end_of_a_query_is_told_once(state: QueryState, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_of_a_query_is_printed_once(state: QueryState, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     view = PipelineView(as_json=False, every_s=1_000)
     view.show([state])
     view.show([state])
     assert capsys.readouterr().err == line
 
 
-def test_an_archive_tells_how_far_it_is_to_no_terminal_too_from_its_first_batch_on(
+def test_archive_prints_its_progress_without_a_terminal_from_the_first_batch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pipeline_archive, "_PROGRESS_S", 0.0)
@@ -172,7 +175,7 @@ def test_an_archive_tells_how_far_it_is_to_no_terminal_too_from_its_first_batch_
     assert capsys.readouterr().err == "archive of orders: 0 rows, 0 rows/s, lag 40\n"
 
 
-def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_spark_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "find_spec", lambda name: None)
     code, _, errors = run("run", "a.py")
     assert code == 8
@@ -180,9 +183,11 @@ def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("name", ["a.py", "spark-pipeline.yml"])
-def test_without_java_it_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_java_names_the_package_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # Other tests in this process may have one.
+    monkeypatch.setattr(
+        SparkContext, "_active_spark_context", None
+    )  # Other tests in this process may have started one.
     Path(name).write_text("")
     code, _, errors = run("run", name)
     assert code == 8

@@ -1,4 +1,4 @@
-"""A log on paper: what a line says, and that nothing is lost by it."""
+"""Tests the lines of a dump: their fields, and that their escapes can be reversed."""
 
 import json
 import re
@@ -29,7 +29,7 @@ _ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|.)")
 
 
 def unescaped(text: str) -> bytes | None:
-    """The way back, as a reader of the line would write it."""
+    """Reverses the escapes, as a program that reads the line would."""
     if text == r"\N":
         return None
 
@@ -49,7 +49,7 @@ def line_of(record: Record, header: BatchHeader = PLAIN) -> list[str]:
     return _FIELD.findall(line)
 
 
-def test_a_line_has_the_eight_fields_of_the_readable_log() -> None:
+def test_a_record_line_has_eight_fields() -> None:
     record = Record(17, 1_738_324_800_123, b"customer-17", b"one message", ())
     assert record_line(WHERE, PLAIN, record) == (
         "[2025-01-31] [12:00:00.123Z] [orders] [3] [17] [customer-17] [one message] [put]\n"
@@ -69,12 +69,12 @@ def test_a_line_has_the_eight_fields_of_the_readable_log() -> None:
         ("\u200b".encode(), r"\xe2\x80\x8b"),
     ],
 )
-def test_bytes_are_escaped_where_a_line_could_not_show_them(data: bytes | None, text: str) -> None:
+def test_bytes_that_a_line_cannot_show_are_escaped(data: bytes | None, text: str) -> None:
     assert escaped(data) == text
 
 
 @given(key=st.none() | st.binary(), value=st.none() | st.binary() | st.text().map(str.encode))
-def test_key_and_value_can_be_taken_back_from_the_line(key: bytes | None, value: bytes | None) -> None:
+def test_key_and_value_can_be_restored_from_the_line(key: bytes | None, value: bytes | None) -> None:
     fields = line_of(Record(0, 0, key, value, ()))
     assert len(fields) == 8
     assert (unescaped(fields[5]), unescaped(fields[6])) == (key, value)
@@ -93,18 +93,18 @@ def test_key_and_value_can_be_taken_back_from_the_line(key: bytes | None, value:
         (CONTROL, None, None, "control"),
     ],
 )
-def test_the_action_says_what_a_record_does(
+def test_a_line_shows_put_delete_or_the_control_type_as_its_action(
     header: BatchHeader, key: bytes | None, value: bytes | None, action: str
 ) -> None:
     assert line_of(Record(0, 0, key, value, ()), header)[7] == action
 
 
 @pytest.mark.parametrize("timestamp_ms", [-1, 2**63 - 1, -(2**63), 10**15])
-def test_a_time_that_no_calendar_has_is_a_number(timestamp_ms: int) -> None:
+def test_a_timestamp_beyond_the_calendar_is_shown_as_a_number(timestamp_ms: int) -> None:
     assert date_and_time(timestamp_ms) == ("-", f"@{timestamp_ms}")
 
 
-def test_json_has_the_headers_too() -> None:
+def test_json_output_includes_the_headers() -> None:
     record = Record(1, 2, None, b"\xff", (("h", b"x"),))
     assert json.loads(record_json(WHERE, PLAIN, record)) == {
         "topic": "orders",
@@ -118,11 +118,11 @@ def test_json_has_the_headers_too() -> None:
     }
 
 
-def test_a_batch_with_a_compression_that_does_not_exist_is_described_all_the_same() -> None:
+def test_an_unknown_compression_of_a_batch_is_shown_as_a_number() -> None:
     assert "compression=7 " in batch_line(WHERE, PLAIN._replace(attributes=7))
 
 
-def test_a_batch_is_described_by_its_header_alone() -> None:
+def test_a_batch_line_shows_the_fields_of_its_header() -> None:
     batch = encode_batch([b"a", b"b"], timestamps=[5, 9], compression="zstd", producer_id=7, producer_epoch=1)
     line = batch_line(WHERE, read_header(batch))
     assert line.startswith("topic=orders partition=3 base_offset=0 last_offset=1 records=2 ")

@@ -1,4 +1,4 @@
-"""A broker's files, looked at without the broker: whole, with holes, torn, damaged."""
+"""Tests the offline dump of a broker's files: intact, with gaps, torn and damaged."""
 
 import json
 import shutil
@@ -19,12 +19,13 @@ from millstream.cli.dump.account import BatchPrinter, DumpAccount, PrintRange
 from millstream.cli.dump.lines import DumpPartition
 from millstream.cli.dump.offline import LogFiles, examine, find_logs
 from millstream.cli.failures import EXIT_DAMAGED
+from millstream.model.ids import Offset
 from millstream.records.batch import encode_batch, seal
 from millstream.records.header import HEADER_BYTES, read_header, stamp
 from millstream.seams.local_disk import LocalDisk
 from millstream.storage import sealed_file
 from millstream.storage.cleaning import segment_exchange
-from millstream.storage.log.log import LogSettings
+from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.log.segment import SegmentState
 from millstream.storage.log.sparse_index import SparseIndex
 
@@ -33,7 +34,7 @@ SMALL = LogSettings(segment_bytes=2000, segment_ms=-1, retention_ms=-1, index_in
 VALUES = [b"value %d" % number for number in range(200)]
 TOPIC_ID = "00000000000000000000000000000001"
 NAME = "00000000-0000-0000-0000-000000000001"
-"""What a topic is called where no catalog tells its name."""
+"""Name that is shown for the topic without a catalog: its id."""
 
 
 @pytest.fixture(autouse=True)
@@ -54,12 +55,12 @@ def stamped(data: bytes | bytearray, offset: int) -> bytearray:
 
 
 def three_batches() -> list[bytearray]:
-    """Offsets 0 to 5, two records each."""
+    """Returns batches with the offsets 0 to 5, two records each."""
     return [stamped(batch(b"%d" % n, b"%d" % (n + 1), keys=[b"k", b"l"]), n) for n in (0, 2, 4)]
 
 
 def empty_batch(offset: int, count: int) -> bytearray:
-    """What the cleaner leaves of a batch of which nothing is left."""
+    """Returns a batch without records, as the cleaner leaves it when it removes all of them."""
     header = read_header(stamped(batch(b"x"), offset))
     return seal(bytearray(HEADER_BYTES), header._replace(last_offset_delta=count - 1, record_count=0))
 
@@ -78,7 +79,7 @@ def examined(path: Path) -> DumpAccount:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory of a store that was closed cleanly: one log, several segments with their indexes."""
+    """Returns the data directory of a cleanly closed store, with one log of several segments and their indexes."""
     path = tmp_path_factory.mktemp("data")
 
     async def fill() -> None:
@@ -101,17 +102,17 @@ def segments_of(data: Path) -> list[Path]:
     return sorted((data / f"{TOPIC_ID}-0").glob("*.log"))
 
 
-def test_what_a_store_wrote_is_whole(data: Path) -> None:
+def test_a_cleanly_closed_store_has_no_problems(data: Path) -> None:
     assert len(segments_of(data)) > 3
     assert list((data / f"{TOPIC_ID}-0").glob("*.index"))
     code, lines, errors = dump("--offline", data, "--verify")
     assert (code, errors) == (0, "")
     (line,) = lines
     assert line.startswith("00000000-0000-0000-0000-000000000001-0: offsets 0 to 199, 200 batches, 200 records")
-    assert line.endswith(f"{len(segments_of(data))} segments: nothing wrong")
+    assert line.endswith(f"{len(segments_of(data))} segments: no problems")
 
 
-def test_nothing_is_touched(data: Path) -> None:
+def test_an_offline_dump_changes_no_file(data: Path) -> None:
     def state() -> dict[str, tuple[bytes | None, int]]:
         return {
             str(path): (path.read_bytes() if path.is_file() else None, path.stat().st_mtime_ns)
@@ -124,7 +125,7 @@ def test_nothing_is_touched(data: Path) -> None:
     assert state() == before
 
 
-def test_a_part_can_be_asked_for(data: Path) -> None:
+def test_an_offline_dump_prints_the_requested_range(data: Path) -> None:
     directory = data / f"{TOPIC_ID}-0"
     for path, start in ((data, 0), (directory, 0), (segments_of(data)[1], int(segments_of(data)[1].stem))):
         _, lines, _ = dump("--offline", path)
@@ -141,7 +142,7 @@ def test_a_part_can_be_asked_for(data: Path) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--verify",), ("--batches",), ("--json",)])
 @pytest.mark.parametrize("at", ["data directory", "partition", "segment"])
-def test_a_topic_or_partition_that_is_not_there_is_an_error(data: Path, at: str, flags: tuple[str, ...]) -> None:
+def test_a_missing_topic_or_partition_is_an_error(data: Path, at: str, flags: tuple[str, ...]) -> None:
     directory = data / f"{TOPIC_ID}-0"
     path = {"data directory": data, "partition": directory, "segment": segments_of(data)[0]}[at]
     near = NAME[:-1] + "2"
@@ -156,15 +157,15 @@ def test_a_topic_or_partition_that_is_not_there_is_an_error(data: Path, at: str,
         assert named in errors
 
 
-def test_a_topic_of_which_only_the_checkpoint_knows_is_lost_and_not_unknown(data: Path, tmp_path: Path) -> None:
+def test_a_topic_that_only_the_checkpoint_lists_is_reported_as_damaged(data: Path, tmp_path: Path) -> None:
     copy = copy_of(data, tmp_path / "copy")
     shutil.rmtree(copy / f"{TOPIC_ID}-0")
     code, _, errors = dump(NAME, "--offline", copy, "--verify")
     assert code == EXIT_DAMAGED
-    assert "bytes were flushed, 0 are there" in errors
+    assert "bytes were flushed, but only 0 exist" in errors
 
 
-def test_holes_and_empty_batches_of_a_compacted_log_are_no_damage(tmp_path: Path) -> None:
+def test_gaps_and_empty_batches_of_a_compacted_log_are_no_problem(tmp_path: Path) -> None:
     kept = stamped(encode_batch([b"a", b"b"], timestamps=0, offset_deltas=[1, 4]), 0)
     path = write(tmp_path / f"{TOPIC_ID}-0", 0, [kept, empty_batch(5, 10), stamped(batch(b"c"), 15)])
     account = examined(path)
@@ -176,11 +177,11 @@ def test_holes_and_empty_batches_of_a_compacted_log_are_no_damage(tmp_path: Path
     assert "base_offset=5 last_offset=14 records=0" in lines[1]
 
 
-def test_a_byte_that_was_turned_anywhere_is_found_and_the_other_batches_are_printed(tmp_path: Path) -> None:
+def test_any_corrupt_byte_is_reported_and_the_other_batches_are_printed(tmp_path: Path) -> None:
     batches = three_batches()
     whole = b"".join(batches)
     second = len(batches[0])
-    unchecked = range(second + 12, second + 16)  # The leader epoch lies outside of the checksum, and may be anything.
+    unchecked = range(second + 12, second + 16)  # The checksum does not cover the leader epoch.
     for position in range(second, second + len(batches[1])):
         damaged = bytearray(whole)
         damaged[position] ^= 0x10
@@ -191,12 +192,12 @@ def test_a_byte_that_was_turned_anywhere_is_found_and_the_other_batches_are_prin
         offsets = {line.split("] [")[4] for line in lines}
         if account.problems:
             assert offsets >= {"0", "1", "4", "5"}, position
-            # An offset that is wrong is still the offset of a whole batch: only the check for gaps sees it.
+            # A batch with a wrong offset is intact otherwise: only the check for gaps finds it.
             assert code == EXIT_DAMAGED
             assert str(path) in errors
 
 
-def test_an_end_that_was_torn_anywhere_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_torn_tail_is_reported_with_its_position(tmp_path: Path) -> None:
     batches = three_batches()
     whole = b"".join(batches)
     last = len(batches[0]) + len(batches[1])
@@ -205,27 +206,27 @@ def test_an_end_that_was_torn_anywhere_is_told_with_its_place(tmp_path: Path) ->
         account = examined(path.parent)
         (problem,) = account.problems
         assert problem.place == f"{path}, byte {last}", end
-        assert "a broker's start" in problem.text
+        assert "torn tail" in problem.text
         assert (account.batches, account.next_offset) == (2, 4)
 
 
-def test_zeros_behind_the_end_are_told(tmp_path: Path) -> None:
+def test_zeros_after_the_last_batch_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / f"{TOPIC_ID}-0", 0, [*three_batches(), bytes(500)])
     (problem,) = examined(path).problems
-    assert "no whole batch begins here, where offset 6 is due; no whole batch follows, 500 bytes" in problem.text
+    assert "no valid batch, expected offset 6; no valid batch follows, 500 bytes skipped" in problem.text
 
 
-def test_rubbish_between_batches_is_passed_over(tmp_path: Path) -> None:
+def test_garbage_between_batches_is_reported_and_skipped(tmp_path: Path) -> None:
     first, second, third = three_batches()
     path = write(tmp_path / f"{TOPIC_ID}-0", 0, [first, b"\x07" * 100, second, third])
     account = examined(path)
     (problem,) = account.problems
-    assert f"the next whole batch begins at byte {len(first) + 100}, 100 bytes are passed over" in problem.text
+    assert f"the next valid batch begins at byte {len(first) + 100}, 100 bytes skipped" in problem.text
     assert account.batches == 3
 
 
 @given(rubbish=st.binary(max_size=300), cut=st.integers(0, 300))
-def test_no_input_is_too_damaged_to_be_looked_at(
+def test_examine_accepts_any_bytes_in_a_segment_and_raises_nothing(
     tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, cut: int
 ) -> None:
     path = write(tmp_path_factory.mktemp("rubbish"), 0, [b"".join(three_batches())[:cut], rubbish])
@@ -236,19 +237,19 @@ def test_no_input_is_too_damaged_to_be_looked_at(
     assert account.problems or account.size_bytes == path.stat().st_size
 
 
-def test_a_segment_that_is_missing_is_told(data: Path, tmp_path: Path) -> None:
+def test_a_missing_segment_is_reported(data: Path, tmp_path: Path) -> None:
     copy = copy_of(data, tmp_path / "copy")
     gone = segments_of(copy)[1]
     following = segments_of(copy)[2]
     gone.unlink()
     code, _, errors = dump("--offline", copy / f"{TOPIC_ID}-0", "--verify")
     assert code == EXIT_DAMAGED
-    assert f"{following}: it begins at offset {int(following.stem)}, {int(gone.stem)} is due" in errors
+    assert f"{following}: segment begins at offset {int(following.stem)}, expected {int(gone.stem)}" in errors
     assert f"{int(gone.stem)} to {int(following.stem) - 1} are missing" in errors
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_flushed_bytes_that_are_gone_are_told_though_what_is_left_is_whole(
+def test_a_truncated_segment_with_whole_batches_is_reported_as_missing_bytes(
     data: Path, tmp_path: Path, last: bool
 ) -> None:
     copy = copy_of(data, tmp_path / "copy")
@@ -259,12 +260,14 @@ def test_flushed_bytes_that_are_gone_are_told_though_what_is_left_is_whole(
     code, lines, errors = dump("--offline", copy, "--verify", "--json")
     assert code == EXIT_DAMAGED
     (document,) = map(json.loads, lines)
-    assert {"place": str(victim), "text": f"{flushed} bytes were flushed, {first} are there"} in document["problems"]
+    assert {"place": str(victim), "text": f"{flushed} bytes were flushed, but only {first} exist"} in document[
+        "problems"
+    ]
     assert errors == ""
 
 
 @pytest.mark.parametrize("damage", ["turned", "lying", "of another"])
-def test_an_index_that_contradicts_its_segment_is_told(data: Path, tmp_path: Path, damage: str) -> None:
+def test_an_index_that_contradicts_its_segment_is_reported(data: Path, tmp_path: Path, damage: str) -> None:
     copy = copy_of(data, tmp_path / "copy")
     path = next((copy / f"{TOPIC_ID}-0").glob("*.index"))
     base = int(path.stem)
@@ -273,24 +276,24 @@ def test_an_index_that_contradicts_its_segment_is_told(data: Path, tmp_path: Pat
         written[-1] ^= 1
         path.write_bytes(written)
     else:
-        index = SparseIndex(base if damage == "lying" else base + 1, 0, 1)
-        index.add(base, 0, -1)
-        index.add(base + 5, 17, 1_000)
+        index = SparseIndex(Offset(base if damage == "lying" else base + 1), start=0, interval_bytes=1)
+        index.add(base, position=0, time_before=-1)
+        index.add(base + 5, position=17, time_before=1_000)
         encoded = index.encode(10**9)
         assert encoded
         path.write_bytes(encoded)
     code, _, errors = dump("--offline", copy, "--verify")
     assert code == EXIT_DAMAGED
     if damage == "lying":
-        assert f"{path}: it has offset {base + 5} at byte 17, where no whole batch begins" in errors
-        assert f"{path}: it speaks of 1000000000 bytes" in errors
+        assert f"{path}: index has offset {base + 5} at byte 17, but no batch begins there" in errors
+        assert f"{path}: index covers 1000000000 bytes" in errors
     else:
-        assert f"{path}: it is damaged, or another segment's" in errors
-    assert dump("--offline", copy)[0] == 0, "without --verify the index is nobody's business"
+        assert f"{path}: index is damaged or belongs to another segment" in errors
+    assert dump("--offline", copy)[0] == 0, "without --verify the index is not read"
 
 
 @pytest.mark.parametrize("step", ["decided", "renamed", "done"])
-def test_segments_that_the_cleaner_exchanges_are_seen_as_it_decided(tmp_path: Path, step: str) -> None:
+def test_dump_counts_a_segment_exchange_as_complete_once_it_is_recorded(tmp_path: Path, step: str) -> None:
     directory = tmp_path / f"{TOPIC_ID}-0"
     write(directory, 0, three_batches())
     old = write(directory, 6, [stamped(batch(b"6", keys=[b"k"]), 6)])
@@ -302,7 +305,7 @@ def test_segments_that_the_cleaner_exchanges_are_seen_as_it_decided(tmp_path: Pa
         write(directory, 0, three_batches())
     if step == "done":
         old.unlink()
-    state = SegmentState(0, 7, size, 1_000, 6, 0)
+    state = SegmentState(Offset(0), Offset(7), size, 1_000, Offset(6), 0)
     sealed_file.write(
         LocalDisk(), f"{directory}/{segment_exchange.FILE_NAME}", segment_exchange.KIND, struct.pack("<qqqqqq", *state)
     )
@@ -312,15 +315,15 @@ def test_segments_that_the_cleaner_exchanges_are_seen_as_it_decided(tmp_path: Pa
     assert last.exists()
 
 
-def test_a_checkpoint_that_is_damaged_is_told(data: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported(data: Path, tmp_path: Path) -> None:
     copy = copy_of(data, tmp_path / "copy")
     (copy / "checkpoint").write_bytes(b"rubbish")
     code, _, errors = dump("--offline", copy, "--verify")
     assert code == EXIT_DAMAGED
-    assert f"{copy / 'checkpoint'}: it is damaged" in errors
+    assert f"{copy / 'checkpoint'}: checkpoint is damaged" in errors
 
 
-def test_a_header_alone_is_printed_without_opening_the_batch(tmp_path: Path) -> None:
+def test_batch_headers_are_printed_without_decoding_the_records(tmp_path: Path) -> None:
     damaged = three_batches()
     damaged[1][-1] ^= 1
     path = write(tmp_path / f"{TOPIC_ID}-0", 0, damaged)
@@ -335,14 +338,14 @@ def test_a_header_alone_is_printed_without_opening_the_batch(tmp_path: Path) -> 
     ("directory", "where"),
     [("orders-7", DumpPartition("orders", 7)), ("a-b-0", DumpPartition("a-b", 0)), ("copy", DumpPartition("copy", 0))],
 )
-def test_directories_that_other_brokers_named_are_understood(
+def test_partition_directories_named_by_other_brokers_are_recognised(
     tmp_path: Path, directory: str, where: DumpPartition
 ) -> None:
     path = write(tmp_path / directory, 0, three_batches())
     assert examined(path).where == examined(path.parent).where == where
 
 
-def test_what_is_no_data_directory_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_logs_is_refused(tmp_path: Path) -> None:
     code, _, errors = dump("--offline", tmp_path)
     assert code == 2
-    assert "no data directory" in errors
+    assert "is not a data directory" in errors

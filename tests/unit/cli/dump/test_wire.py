@@ -1,4 +1,4 @@
-"""A log as a broker hands it out; against a broker in memory, in simulated time."""
+"""Tests the dump of a log over the wire, against an in-memory broker in simulated time."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def control_batch(offset: int) -> bytes:
         ("100", None, None, []),
     ],
 )
-def test_a_part_is_printed(
+def test_a_dump_prints_the_requested_range(
     start: str, end: str | None, count: int | None, offsets: list[int], capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     async def body(scene: Scene) -> None:
@@ -62,7 +62,9 @@ def test_a_part_is_printed(
     assert [int(line.split("] [")[4]) for line in lines] == offsets
 
 
-def test_tombstones_and_marks_are_printed_with_what_they_do(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_tombstones_and_control_records_are_printed_with_their_action(
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
     async def body(scene: Scene) -> None:
         await fill(scene)
         scene.cluster.topics["t"][0].batches.append(control_batch(6))
@@ -73,7 +75,7 @@ def test_tombstones_and_marks_are_printed_with_what_they_do(capsysbinary: pytest
     assert [line.rsplit(" ", 1)[1] for line in lines] == ["[put]", "[delete]", "[commit]"]
 
 
-def test_batches_are_printed_unopened(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_batch_headers_are_printed_one_per_line(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     async def body(scene: Scene) -> None:
         await fill(scene)
         await dump(scene, start="3", batches=True)
@@ -83,7 +85,7 @@ def test_batches_are_printed_unopened(capsysbinary: pytest.CaptureFixture[bytes]
     assert [line.split()[2] for line in lines] == ["base_offset=2", "base_offset=4"]
 
 
-def test_a_damaged_batch_is_told_and_the_others_are_printed(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_a_damaged_batch_is_reported_and_the_others_are_printed(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     accounts: list[DumpAccount] = []
 
     async def body(scene: Scene) -> None:
@@ -102,7 +104,7 @@ def test_a_damaged_batch_is_told_and_the_others_are_printed(capsysbinary: pytest
     assert (accounts[1].batches, accounts[1].records, accounts[1].next_offset) == (2, 4, 6)
 
 
-def test_what_is_no_batch_at_all_ends_the_reading_with_an_account() -> None:
+def test_a_response_without_a_valid_batch_ends_the_dump_with_a_problem() -> None:
     async def body(scene: Scene) -> None:
         await fill(scene)
         scene.cluster.topics["t"][0].read = lambda offset: b"\x07" * 200  # type: ignore[method-assign]
@@ -113,15 +115,15 @@ def test_what_is_no_batch_at_all_ends_the_reading_with_an_account() -> None:
     play(body)
 
 
-def test_every_partition_has_an_account() -> None:
+def test_verify_reports_every_partition() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 3)
         await scene.client().put("t", [b"a"], partition=1)
         accounts = await dump(scene, verify=True)
         assert [account.line() for account in accounts] == [
-            "t-0: no messages, 0 batches, 0 records, 0 B: nothing wrong",
-            "t-1: offsets 0 to 0, 1 batch, 1 record, 69 B: nothing wrong",
-            "t-2: no messages, 0 batches, 0 records, 0 B: nothing wrong",
+            "t-0: no messages, 0 batches, 0 records, 0 B: no problems",
+            "t-1: offsets 0 to 0, 1 batch, 1 record, 69 B: no problems",
+            "t-2: no messages, 0 batches, 0 records, 0 B: no problems",
         ]
 
     play(body)

@@ -1,4 +1,4 @@
-"""What is given to `put`, and the messages it becomes."""
+"""Tests how the input of `put` is read and parsed to messages."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -41,18 +41,18 @@ def reader(*pieces: bytes) -> Callable[[int], bytes]:
         ([], []),
     ],
 )
-def test_lines_are_taken_as_they_come(pieces: list[bytes], lines: list[bytes]) -> None:
+def test_lines_are_split_across_reads(pieces: list[bytes], lines: list[bytes]) -> None:
     portions = list(lines_as_they_come("here", reader(*pieces)))
     assert [line for portion, _ in portions for line in portion] == lines
     assert sum(size for _, size in portions) == sum(map(len, pieces))
 
 
-def test_a_line_is_handed_on_before_the_next_is_there() -> None:
+def test_a_line_is_yielded_before_the_next_one_is_read() -> None:
     pieces = iter([b"first\n"])
     assert next(lines_as_they_come("here", lambda size: next(pieces))) == ([b"first"], 6)
 
 
-def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
+def test_an_endless_line_is_refused_before_it_fills_the_memory() -> None:
     with pytest.raises(MillstreamError) as caught:
         list(lines_as_they_come("here", lambda size: bytes(size)))
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
@@ -70,7 +70,7 @@ def test_files_are_read_one_after_the_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["missing", "directory"])
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, what: str) -> None:
+def test_a_file_that_cannot_be_read_is_reported_by_name(tmp_path: Path, what: str) -> None:
     path = str(tmp_path / "missing") if what == "missing" else str(tmp_path)
     with pytest.raises(MillstreamError) as caught:
         list(messages_of([path], plain, whole=False))
@@ -78,14 +78,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, what: str) -> None:
     assert path in caught.value.detail
 
 
-def test_the_origin_of_a_message_is_known_after_portions_were_put_together() -> None:
+def test_merged_chunks_keep_the_source_and_line_of_each_message() -> None:
     whole = MessageChunk()
     whole.add(MessageChunk([MessageToPut(b"a"), MessageToPut(b"b")], [(0, "one", 7)]))
     whole.add(MessageChunk([MessageToPut(b"c"), MessageToPut(b"d")], [(0, "two", 1)]))
     assert [whole.origin(index) for index in range(4)] == [("one", 7), ("one", 8), ("two", 1), ("two", 2)]
 
 
-def test_what_was_read_ahead_comes_in_order_and_whole() -> None:
+def test_read_ahead_yields_all_messages_in_order() -> None:
     lines = [b"%d" % number for number in range(1000)]
 
     def portions() -> Iterator[MessageChunk]:
@@ -95,7 +95,7 @@ def test_what_was_read_ahead_comes_in_order_and_whole() -> None:
     assert [message.value for portion in ReadAhead(portions()) for message in portion.messages] == lines
 
 
-def test_a_bad_line_is_told_after_the_good_ones_before_it() -> None:
+def test_an_invalid_line_raises_after_the_valid_lines_before_it() -> None:
     ahead = ReadAhead(given_messages([b"good", b"fine", b"bad", b"never"], plain))
     portions = iter(ahead)
     assert next(portions).messages == [MessageToPut(b"good"), MessageToPut(b"fine")]
@@ -103,7 +103,7 @@ def test_a_bad_line_is_told_after_the_good_ones_before_it() -> None:
         next(portions)
 
 
-def test_what_is_read_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_chunks_read_ahead_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_input, "AHEAD", 4)
     monkeypatch.setattr(message_input, "SEND_BYTES", 3)
     made: list[int] = []
@@ -120,7 +120,7 @@ def test_what_is_read_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(len(portion.messages) for portion in ahead) + len(first.messages) == 100
 
 
-def test_reading_ahead_ends_when_nobody_wants_more() -> None:
+def test_read_ahead_can_be_closed_during_a_blocking_read() -> None:
     read, write = os.pipe()
     with os.fdopen(write, "wb") as out, os.fdopen(read, "rb") as into:
         out.write(b"a\n")
@@ -151,7 +151,7 @@ def test_reading_ahead_ends_when_nobody_wants_more() -> None:
         ('{"topic": "t", "offset": 5, "action": "delete", "value": null}', MessageToPut(None)),
     ],
 )
-def test_a_json_line_is_a_message(line: str, message: MessageToPut) -> None:
+def test_a_json_line_is_parsed_to_a_message(line: str, message: MessageToPut) -> None:
     assert parse_line(line.encode()) == message
 
 
@@ -161,12 +161,12 @@ def test_a_json_line_is_a_message(line: str, message: MessageToPut) -> None:
         ("", "malformed|truncated"),
         ("xx", "malformed"),
         ("[1]", "Expected `object`"),
-        ("{}", 'no "value"'),
-        ('{"key": "k"}', 'no "value"'),
+        ("{}", 'missing "value"'),
+        ('{"key": "k"}', 'missing "value"'),
         ('{"value": 1}', r"\$\.value"),
         ('{"vaule": "v"}', "vaule"),
-        ('{"value": "v", "value_base64": ""}', "one of them"),
-        ('{"value_base64": "?"}', "no base64"),
+        ('{"value": "v", "value_base64": ""}', "expected only one"),
+        ('{"value_base64": "?"}', "not valid base64"),
         ('{"value": "v", "partition": -1}', r"\$\.partition"),
         ('{"value": "v", "timestamp": 9223372036854775808}', r"\$\.timestamp"),
         ('{"value": "v", "timestamp": "now"}', r"\$\.timestamp"),
@@ -175,6 +175,6 @@ def test_a_json_line_is_a_message(line: str, message: MessageToPut) -> None:
         ('{"value": "\\ud800"}', "truncated|malformed"),
     ],
 )
-def test_a_json_line_that_is_no_message_is_refused_with_the_reason(line: str, problem: str) -> None:
+def test_an_invalid_json_line_is_refused_with_the_reason(line: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         parse_line(line.encode())

@@ -1,19 +1,19 @@
-"""Which part of a topic is read, and when reading ends; against a broker in memory, in simulated time."""
+"""Tests which part of a topic is read and when a read ends, against an in-memory broker in simulated time."""
 
 import asyncio
 from collections.abc import Sequence
 
 import pytest
 
-from builders.sdk.scripted_broker import Scene, play
-from millstream.cli.messages.topic_reads import Select, TopicRead
+from builders.sdk.scripted_broker import PartitionLog, Scene, play
+from millstream.cli.messages.topic_reads import LOOK_AGAIN_S, Select, TopicRead
 from millstream.cli.positions import parse_position
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.record import Record
 
 
 class Page:
-    """Collects what is read."""
+    """Collects the messages that are read."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, Record]] = []
@@ -44,7 +44,7 @@ async def read(
 
 
 async def fill(scene: Scene) -> None:
-    """Six messages, `0` to `5`, a second apart from the epoch on, in batches of two."""
+    """Writes six messages, `0` to `5`, with timestamps of 0 s to 5 s, in batches of two."""
     client = scene.client()
     for number in (0, 2, 4):
         values = [b"%d" % number, b"%d" % (number + 1)]
@@ -68,7 +68,7 @@ async def fill(scene: Scene) -> None:
         ("5", "100", "5"),
     ],
 )
-def test_a_part_is_read_from_and_up_to_a_place(start: str, end: str | None, expected: str) -> None:
+def test_a_range_between_two_positions_is_read(start: str, end: str | None, expected: str) -> None:
     async def body(scene: Scene) -> None:
         await fill(scene)
         page = Page()
@@ -79,7 +79,7 @@ def test_a_part_is_read_from_and_up_to_a_place(start: str, end: str | None, expe
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, "0"), (3, "012"), (6, "012345"), (99, "012345")])
-def test_reading_ends_after_so_many_messages(count: int, expected: str) -> None:
+def test_a_read_ends_after_the_requested_number_of_messages(count: int, expected: str) -> None:
     async def body(scene: Scene) -> None:
         await fill(scene)
         page = Page()
@@ -89,7 +89,7 @@ def test_reading_ends_after_so_many_messages(count: int, expected: str) -> None:
     play(body)
 
 
-def test_without_following_it_ends_where_the_topic_ended_when_it_began() -> None:
+def test_a_read_without_follow_ignores_messages_written_meanwhile() -> None:
     async def body(scene: Scene) -> None:
         await fill(scene)
         client = scene.client()
@@ -109,7 +109,7 @@ def test_without_following_it_ends_where_the_topic_ended_when_it_began() -> None
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_following_goes_on_until_the_count_is_reached(partitions: int) -> None:
+def test_follow_ends_when_the_requested_number_of_messages_is_read(partitions: int) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", partitions)
         page = Page()
@@ -125,7 +125,28 @@ def test_following_goes_on_until_the_count_is_reached(partitions: int) -> None:
     play(body)
 
 
-def test_following_ends_at_an_offset_once_it_is_reached() -> None:
+@pytest.mark.parametrize(("partition", "expected"), [(None, "012"), (0, "0")])
+def test_follow_reads_added_partitions_from_their_beginning(partition: int | None, expected: str) -> None:
+    async def body(scene: Scene) -> None:
+        logs = scene.cluster.topic("t")
+        page = Page()
+        reading = asyncio.ensure_future(read(scene, page, "latest", follow=True, partition=partition))
+        await asyncio.sleep(1)
+        client = scene.client()
+        await client.put("t", [b"0"])
+        logs.append(PartitionLog())
+        await asyncio.sleep(LOOK_AGAIN_S)
+        await scene.client().put("t", [b"1"], partition=1)
+        await asyncio.sleep(2 * LOOK_AGAIN_S)
+        await scene.client().put("t", [b"2"], partition=1)
+        await asyncio.sleep(1)
+        assert page.text == expected
+        reading.cancel()
+
+    play(body)
+
+
+def test_follow_ends_when_the_end_offset_is_reached() -> None:
     async def body(scene: Scene) -> None:
         await fill(scene)
         page = Page()
@@ -156,7 +177,7 @@ def test_partitions_are_read_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_a_failure_of_one_partition_ends_the_reading(follow: bool) -> None:
+def test_a_failure_of_one_partition_ends_the_read(follow: bool) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 3)[1].start = 5
         await scene.client().put("t", [b"a"], partition=1)
@@ -167,17 +188,17 @@ def test_a_failure_of_one_partition_ends_the_reading(follow: bool) -> None:
     play(body)
 
 
-def test_a_place_before_the_beginning_is_an_error_that_says_where_it_begins() -> None:
+def test_an_offset_before_the_log_start_is_an_error_with_the_first_offset() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t")[0].start = 5
         await scene.client().put("t", [b"a"])
-        with pytest.raises(MillstreamError, match="has offset 5"):
+        with pytest.raises(MillstreamError, match="starts at offset 5"):
             await read(scene, Page(), "2")
 
     play(body)
 
 
-def test_only_what_is_selected_is_read_and_counted() -> None:
+def test_only_selected_messages_are_passed_on_and_counted() -> None:
     async def body(scene: Scene) -> None:
         await fill(scene)
         page = Page()
@@ -187,7 +208,7 @@ def test_only_what_is_selected_is_read_and_counted() -> None:
     play(body)
 
 
-def test_several_partitions_are_read_in_one_go() -> None:
+def test_requested_partitions_are_read_once_in_the_given_order() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 4)
         client = scene.client()

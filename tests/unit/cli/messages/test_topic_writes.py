@@ -1,4 +1,4 @@
-"""Messages on their way to partitions, and the account of what was stored; against a broker in memory."""
+"""Tests how messages are sent, and the summary of what was stored, against an in-memory broker."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +36,7 @@ def account(stored: StoredSummary, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_messages_go_to_the_partitions_they_name_and_come_back_in_order() -> None:
+def test_messages_go_to_their_partitions_and_outcomes_keep_the_order() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 3)
         messages = [MessageToPut(b"%d" % number, partition=number % 3) for number in range(6)]
@@ -46,7 +46,7 @@ def test_messages_go_to_the_partitions_they_name_and_come_back_in_order() -> Non
     play(body)
 
 
-def test_times_keys_and_headers_are_sent_where_they_are_given() -> None:
+def test_timestamps_keys_and_headers_are_sent_if_given() -> None:
     async def body(scene: Scene) -> None:
         await sent(scene, [MessageToPut(None, b"k", (("h", b"1"),), 0, 17), MessageToPut(b"v", partition=0)])
         first, second = scene.cluster.topics["t"][0].records
@@ -57,7 +57,7 @@ def test_times_keys_and_headers_are_sent_where_they_are_given() -> None:
     play(body)
 
 
-def test_of_a_portion_that_is_refused_in_part_the_first_message_is_named() -> None:
+def test_a_partly_refused_chunk_raises_with_the_line_of_the_first_failure() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 2)
         await sent(scene, [MessageToPut(b"warm", partition=0)])
@@ -65,7 +65,7 @@ def test_of_a_portion_that_is_refused_in_part_the_first_message_is_named() -> No
         portion = MessageChunk([MessageToPut(b"a", partition=0), MessageToPut(b"b", partition=1)], [(0, "here", 7)])
         outcomes = await sent(scene, portion.messages)
         stored = StoredSummary("t", as_json=False, answered=True)
-        with pytest.raises(MillstreamError, match="the first it concerns is line 7 of here") as caught:
+        with pytest.raises(MillstreamError, match="the first failed message is line 7 of here") as caught:
             take_account(outcomes, portion, stored)
         assert caught.value.code is ErrorCode.INVALID_RECORD
         assert stored.so_far == "1 message was stored"
@@ -73,14 +73,14 @@ def test_of_a_portion_that_is_refused_in_part_the_first_message_is_named() -> No
     play(body)
 
 
-def test_nothing_goes_to_a_partition_behind_a_message_that_was_refused_there() -> None:
+def test_no_message_is_stored_after_a_refused_one_of_its_partition() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 2)
         too_large = Refuse(ErrorCode.MESSAGE_TOO_LARGE)
         scene.cluster.then("Produce", too_large, Late(0), too_large, too_large)
         portion = MessageChunk([MessageToPut(b"%d" % number, partition=0) for number in range(4)], [(0, "here", 1)])
         stored = StoredSummary("t", as_json=False, answered=True)
-        with pytest.raises(MillstreamError, match="the first it concerns is line 3 of here") as caught:
+        with pytest.raises(MillstreamError, match="the first failed message is line 3 of here") as caught:
             take_account(await sent(scene, portion.messages, in_order=True), portion, stored)
         assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
         assert scene.cluster.topics["t"][0].values == [b"0", b"1"]
@@ -88,15 +88,15 @@ def test_nothing_goes_to_a_partition_behind_a_message_that_was_refused_there() -
     play(body)
 
 
-def test_where_the_outcome_of_some_messages_is_unknown_that_is_what_is_told() -> None:
+def test_an_unknown_outcome_is_raised_when_another_message_was_refused() -> None:
     refused = MillstreamError(ErrorCode.INVALID_RECORD, "refused")
     lost = OutcomeUnknownError(TopicPartition("t", 1), refused, unanswered=True)
     portion = MessageChunk([MessageToPut(b"a"), MessageToPut(b"b"), MessageToPut(b"c")], [(0, "here", 1)])
-    with pytest.raises(OutcomeUnknownError, match=r"the first it concerns is line 2 of here$"):
+    with pytest.raises(OutcomeUnknownError, match=r"the first failed message is line 2 of here$"):
         take_account([place(0, 0), refused, lost], portion, StoredSummary("t", as_json=False, answered=True))
 
 
-def test_an_unknown_partition_is_an_error_of_its_own() -> None:
+def test_an_unknown_partition_is_an_error() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 2)
         (outcome,) = await sent(scene, [MessageToPut(b"a", partition=9)])
@@ -106,10 +106,10 @@ def test_an_unknown_partition_is_an_error_of_its_own() -> None:
     play(body)
 
 
-def test_a_header_with_an_id_is_the_id_that_the_message_is_stored_under() -> None:
+def test_an_id_header_becomes_the_message_id() -> None:
     async def body(scene: Scene) -> None:
         (outcome,) = await sent(scene, [MessageToPut(b"a", headers=((ID_HEADER, b"order-1"), ("h", b"1")))])
-        assert isinstance(outcome, MillstreamError)  # These brokers keep no ids, and say so.
+        assert isinstance(outcome, MillstreamError)  # The scripted broker does not support message ids.
         assert outcome.code is ErrorCode.UNSUPPORTED_VERSION
         with pytest.raises(MillstreamError, match="it is empty"):
             await sent(scene, [MessageToPut(b"a", headers=((ID_HEADER, None),))])
@@ -117,7 +117,7 @@ def test_a_header_with_an_id_is_the_id_that_the_message_is_stored_under() -> Non
     play(body)
 
 
-def test_what_nobody_answers_for_was_read_by_the_broker_when_the_producer_is_closed() -> None:
+def test_messages_with_acks_0_have_arrived_when_the_producer_is_closed() -> None:
     async def body(scene: Scene) -> None:
         messages = [MessageToPut(b"%d" % number, partition=0) for number in range(5)]
         assert await sent(scene, messages, acks=0) == places(*[-1] * 5)
@@ -141,7 +141,7 @@ def test_what_nobody_answers_for_was_read_by_the_broker_when_the_producer_is_clo
         ([place(number, 0) for number in range(9)], "Stored 9 messages in t, in 9 partitions.\n"),
     ],
 )
-def test_the_account_says_how_many_and_where(
+def test_the_summary_shows_the_number_and_the_offsets(
     found: list[PutResult], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored = StoredSummary("t", as_json=False, answered=True)
@@ -149,7 +149,7 @@ def test_the_account_says_how_many_and_where(
     assert account(stored, capsys) == said
 
 
-def test_nobody_says_stored_of_what_nobody_answered_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_with_acks_0_says_sent_and_not_stored(capsys: pytest.CaptureFixture[str]) -> None:
     stored = StoredSummary("t", as_json=False, answered=False)
     assert stored.so_far == "nothing was sent"
     stored.add(places(-1, -1))
@@ -157,8 +157,8 @@ def test_nobody_says_stored_of_what_nobody_answered_for(capsys: pytest.CaptureFi
     assert account(stored, capsys) == "Sent 2 messages to t.\n"
 
 
-def test_programs_get_each_place_as_it_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_shows_each_offset_as_soon_as_it_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     stored = StoredSummary("t", as_json=True, answered=True)
     stored.add(places(5))
-    assert capsys.readouterr().out == '{"topic": "t", "partition": 0, "offset": 5}\n'
+    assert capsys.readouterr().out == '{"topic": "t", "partition": 0, "offset": 5, "duplicate": false}\n'
     assert account(stored, capsys) == ""

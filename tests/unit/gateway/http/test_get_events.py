@@ -1,4 +1,4 @@
-"""GET /events: places, waits, forms of the answer, live tails."""
+"""Tests GET /events: positions, waits, formats and live tails."""
 
 import asyncio
 import gzip
@@ -20,7 +20,7 @@ def values(answer: Any) -> list[str]:
     return [event["value"] for event in answer.json["events"]]
 
 
-def test_reading_goes_on_from_the_place_of_the_last_answer() -> None:
+def test_a_read_continues_from_the_next_position_of_the_last_answer() -> None:
     async def story(web: Web) -> None:
         await put(web, *"abcde")
         first = await web.ask("GET", "/events?topic=t&offset=beginning&max_messages=2")
@@ -33,7 +33,7 @@ def test_reading_goes_on_from_the_place_of_the_last_answer() -> None:
     with_web(story)
 
 
-def test_a_message_is_shown_with_all_that_is_known_of_it() -> None:
+def test_an_event_is_returned_with_key_headers_timestamp_and_id() -> None:
     async def story(web: Web) -> None:
         await put(web, "a", key="k", headers={"h": "v", "none": None}, timestamp=7_000, message_id="mine")
         (event,) = (await web.ask("GET", "/events?topic=t")).json["events"]
@@ -50,7 +50,7 @@ def test_a_message_is_shown_with_all_that_is_known_of_it() -> None:
     with_web(story)
 
 
-def test_the_id_that_a_write_was_told_is_the_one_that_readers_see() -> None:
+def test_readers_see_the_message_id_that_the_write_returned() -> None:
     async def story(web: Web) -> None:
         stored = await web.ask("POST", "/events", {"topic": "t", "value": "a"})
         (event,) = (await web.ask("GET", "/events?topic=t")).json["events"]
@@ -59,7 +59,7 @@ def test_the_id_that_a_write_was_told_is_the_one_that_readers_see() -> None:
     with_web(story)
 
 
-def test_parameters_may_be_in_a_json_body() -> None:
+def test_get_parameters_may_be_in_a_json_body() -> None:
     async def story(web: Web) -> None:
         await put(web, *"abc")
         answer = await web.ask("GET", "/events", {"topic": "t", "offset": 1, "wait": 0, "partition": 0})
@@ -69,18 +69,18 @@ def test_parameters_may_be_in_a_json_body() -> None:
     with_web(story)
 
 
-def test_a_poll_waits_until_something_comes_and_no_longer_than_it_is_told() -> None:
+def test_a_poll_waits_for_a_message_at_most_its_wait() -> None:
     async def story(web: Web) -> None:
         await put(web, "a")
         loop = asyncio.get_running_loop()
-        waiting = asyncio.ensure_future(web.ask("GET", "/events?topic=t&offset=latest&wait=60"))
-        beyond = asyncio.ensure_future(web.ask("GET", "/events?topic=t&offset=2&wait=60"))
+        waiting = asyncio.ensure_future(web.ask("GET", "/events?topic=t&offset=latest&wait=60&max_bytes=1MiB"))
+        beyond = asyncio.ensure_future(web.ask("GET", "/events?topic=t&offset=2&wait=1m"))
         await asyncio.sleep(20)
         assert not waiting.done()
         await put(web, "b")
         assert values(await waiting) == ["b"]
         await asyncio.sleep(1)
-        assert not beyond.done(), "the place is not reached yet"
+        assert not beyond.done(), "the log has not reached this offset yet"
         await put(web, "c")
         assert values(await beyond) == ["c"]
         begun_s = loop.time()
@@ -91,7 +91,7 @@ def test_a_poll_waits_until_something_comes_and_no_longer_than_it_is_told() -> N
     with_web(story)
 
 
-def test_reading_begins_at_a_time() -> None:
+def test_a_read_may_start_at_a_time() -> None:
     async def story(web: Web) -> None:
         await put(web, "a", timestamp=1_000)
         await put(web, "b", timestamp=86_400_000)
@@ -101,7 +101,7 @@ def test_reading_begins_at_a_time() -> None:
     with_web(story)
 
 
-def test_lines_of_json_have_the_place_in_a_header() -> None:
+def test_ndjson_answers_have_the_next_position_in_a_header() -> None:
     async def story(web: Web) -> None:
         await put(web, *"ab")
         answer = await web.ask("GET", "/events?topic=t", accept="application/x-ndjson")
@@ -117,11 +117,17 @@ def test_lines_of_json_have_the_place_in_a_header() -> None:
     [
         ("/events", (422, "INVALID_REQUEST", "topic")),
         ("/events?topic=t&ofset=1", (422, "INVALID_REQUEST", "ofset")),
-        ("/events?topic=t&offset=soon", (422, "INVALID_REQUEST", "offset")),
+        ("/events?topic=t&offset=soon", (422, "INVALID_SETTING", "offset")),
         ("/events?topic=t&offset=1:1", (422, "INVALID_REQUEST", "offset")),
+        ("/events?topic=t&time=soon", (422, "INVALID_SETTING", "time")),
+        ("/events?topic=t&time=1738324800", (422, "INVALID_SETTING", "time")),
         ("/events?topic=t&offset=1&time=5", (422, "INVALID_REQUEST", "time")),
         ("/events?topic=t&wait=61", (422, "INVALID_REQUEST", "wait")),
-        ("/events?topic=t&wait=long", (422, "INVALID_REQUEST", "wait")),
+        ("/events?topic=t&wait=2m", (422, "INVALID_REQUEST", "wait")),
+        ("/events?topic=t&wait=long", (422, "INVALID_SETTING", "wait")),
+        ("/events?topic=t&wait=-1", (422, "INVALID_SETTING", "wait")),
+        ("/events?topic=t&max_bytes=big", (422, "INVALID_SETTING", "max_bytes")),
+        ("/events?topic=t&max_bytes=1GiB", (422, "INVALID_REQUEST", "max_bytes")),
         ("/events?topic=t&max_messages=0", (422, "INVALID_REQUEST", "max_messages")),
         ("/events?topic=t&topic=u", (422, "INVALID_REQUEST", "topic")),
         ("/events?topic=%ff", (422, "INVALID_REQUEST", "query")),
@@ -135,7 +141,7 @@ def test_lines_of_json_have_the_place_in_a_header() -> None:
         ("/events?topic=t&auto_commit=true", (422, "INVALID_REQUEST", "auto_commit")),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(target: str, expected: tuple[int, str, str | None]) -> None:
+def test_an_invalid_read_is_refused_with_code_and_field(target: str, expected: tuple[int, str, str | None]) -> None:
     async def story(web: Web) -> None:
         await put(web, "a")
         assert (await web.ask("GET", target)).problem == expected
@@ -143,7 +149,7 @@ def test_what_cannot_be_read_is_refused_by_name(target: str, expected: tuple[int
     with_web(story)
 
 
-def test_messages_that_are_gone_are_told_with_where_the_partition_begins() -> None:
+def test_a_removed_offset_is_refused_with_the_log_start_offset() -> None:
     async def story(web: Web) -> None:
         await put(web, *"abc")
         removed = await web.ask("DELETE", "/v1/topics/t/messages", {"before": {"0": 2}})
@@ -155,7 +161,7 @@ def test_messages_that_are_gone_are_told_with_where_the_partition_begins() -> No
     with_web(story)
 
 
-def test_a_live_tail_goes_on_until_the_gateway_is_drained() -> None:
+def test_a_live_tail_runs_until_the_gateway_drains() -> None:
     async def story(web: Web) -> None:
         await put(web, "before")
         tail = asyncio.ensure_future(web.ask("GET", "/events?topic=t", accept="text/event-stream"))
@@ -168,19 +174,21 @@ def test_a_live_tail_goes_on_until_the_gateway_is_drained() -> None:
         answer = await tail
         assert answer.headers["content-type"] == "text/event-stream"
         begin, *blocks = answer.body.decode().split("\n\n")
-        assert begin == "id: 0:1", "whoever loses the connection before anything came goes on from there"
-        told = [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks if block.startswith("id")]
-        assert [(each["id"], json.loads(each["data"])["value"]) for each in told] == [
+        assert begin == "id: 0:1", "a client that reconnects before the first event resumes here"
+        events = [
+            dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks if block.startswith("id")
+        ]
+        assert [(each["id"], json.loads(each["data"])["value"]) for each in events] == [
             ("0:2", "a"),
             ("0:3", "b"),
             ("0:4", "c"),
         ]
-        assert ": still here" in blocks, "a silent tail gives signs of life"
+        assert ": keep-alive" in blocks
 
     with_web(story)
 
 
-def test_a_tail_that_lost_its_connection_goes_on_behind_the_last_event_it_has() -> None:
+def test_a_reconnected_tail_resumes_after_the_last_event_id() -> None:
     async def story(web: Web) -> None:
         await put(web, *"abc")
         tail = asyncio.ensure_future(
@@ -194,7 +202,7 @@ def test_a_tail_that_lost_its_connection_goes_on_behind_the_last_event_it_has() 
     with_web(story)
 
 
-def test_a_tail_that_began_at_a_time_goes_on_behind_the_last_event_it_has() -> None:
+def test_a_tail_from_a_time_resumes_after_the_last_event_id() -> None:
     async def story(web: Web) -> None:
         await put(web, *"abc")
         tail = asyncio.ensure_future(
@@ -210,7 +218,7 @@ def test_a_tail_that_began_at_a_time_goes_on_behind_the_last_event_it_has() -> N
 
 
 @pytest.mark.parametrize(("query", "expected"), [("", ["a", "b"]), ("&partition=0", ["a"])])
-def test_a_tail_of_all_partitions_goes_on_with_those_that_are_added(query: str, expected: list[str]) -> None:
+def test_a_tail_of_all_partitions_includes_added_partitions(query: str, expected: list[str]) -> None:
     async def story(web: Web) -> None:
         await put(web, "before")
         target = f"/events?topic=t&follow=true{query}"
@@ -235,7 +243,7 @@ def test_a_tail_of_all_partitions_goes_on_with_those_that_are_added(query: str, 
         ("/events?topic=t&group=g&consumer=a&wait=60", "application/x-ndjson"),
     ],
 )
-def test_who_wants_the_head_of_an_answer_has_it_at_once_and_reads_nothing(target: str, kind: str) -> None:
+def test_head_requests_answer_at_once_and_deliver_nothing(target: str, kind: str) -> None:
     async def story(web: Web) -> None:
         await put(web, "a")
         async with asyncio.timeout(1):
@@ -248,7 +256,7 @@ def test_who_wants_the_head_of_an_answer_has_it_at_once_and_reads_nothing(target
     with_web(story)
 
 
-def test_a_tail_ends_with_what_went_wrong() -> None:
+def test_a_tail_ends_with_the_error() -> None:
     async def story(web: Web) -> None:
         await put(web, "a")
         tail = asyncio.ensure_future(web.ask("GET", "/events?topic=t", accept="text/event-stream"))
@@ -261,7 +269,7 @@ def test_a_tail_ends_with_what_went_wrong() -> None:
     with_web(story)
 
 
-def test_long_answers_are_compressed_for_who_takes_that() -> None:
+def test_long_answers_are_compressed_for_clients_that_accept_gzip() -> None:
     async def story(web: Web) -> None:
         await put(web, "x" * 10_000)
         packed = await web.ask("GET", "/events?topic=t", accept_encoding="gzip, br")
@@ -274,7 +282,7 @@ def test_long_answers_are_compressed_for_who_takes_that() -> None:
     with_web(story)
 
 
-def test_a_poll_waits_as_ever_while_a_drain_is_only_announced() -> None:
+def test_a_poll_still_waits_while_a_drain_is_only_announced() -> None:
     async def story(web: Web) -> None:
         await put(web, "a")
         web.site.draining.announce()
@@ -286,7 +294,7 @@ def test_a_poll_waits_as_ever_while_a_drain_is_only_announced() -> None:
     with_web(story)
 
 
-def test_a_poll_under_way_is_answered_with_nothing_when_the_gateway_is_drained() -> None:
+def test_a_waiting_poll_returns_empty_when_the_gateway_drains() -> None:
     async def story(web: Web) -> None:
         await put(web, "a")
         waiting = asyncio.ensure_future(web.ask("GET", "/events?topic=t&offset=latest&wait=60"))

@@ -1,4 +1,4 @@
-"""Requests that a browser was talked into sending here, under the name of another host, are refused."""
+"""Tests that requests with the name of another host are refused, as browsers send them in a DNS rebinding attack."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ OTHERS = [
 OWN = ["localhost", "LocalHost:1", "127.0.0.1", "127.0.0.1:8080", "[::1]", "[::1]:8080", "localhost:", "127.0.0.2:80"]
 
 
-def asked(host: bytes, path: str = "/health", *, listen: str = "127.0.0.2", allowed: tuple[str, ...] = ()) -> bytes:
-    """The answer of a gateway on this address, to a request with these header lines."""
+def answer_to(host: bytes, path: str = "/health", *, listen: str = "127.0.0.2", allowed: tuple[str, ...] = ()) -> bytes:
+    """The answer of a gateway on the address `listen` to a request with these header lines."""
 
     async def story() -> bytes:
         gateway = Gateway(GatewaySettings(host=listen, http_port=0, grpc_port=-1, allowed_hosts=allowed))
@@ -39,33 +39,36 @@ def asked(host: bytes, path: str = "/health", *, listen: str = "127.0.0.2", allo
 
 @pytest.mark.parametrize("path", ["/metrics", "/health", "/v1/clusters", "/docs", "/nothing"])
 @pytest.mark.parametrize("host", OTHERS)
-def test_on_this_machine_a_request_to_another_host_is_a_problem(host: str, path: str) -> None:
-    head, _, body = asked(b"Host: %b\r\n" % host.encode(), path).partition(b"\r\n\r\n")
+def test_a_request_to_an_unknown_host_is_refused_on_loopback(host: str, path: str) -> None:
+    head, _, body = answer_to(b"Host: %b\r\n" % host.encode(), path).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 403")
     assert b"content-type: application/problem+json" in head
     problem = json.loads(body)
     assert (problem["code"], problem["field"]) == ("CLUSTER_AUTHORIZATION_FAILED", "Host")
+    assert problem["title"] == "the Host header names an unknown host"
 
 
 @pytest.mark.parametrize("host", OWN)
-def test_its_own_names_and_address_are_known_with_any_port(host: str) -> None:
-    assert asked(b"Host: %b\r\n" % host.encode()).startswith(b"HTTP/1.1 200")
+def test_loopback_names_and_the_listen_address_are_allowed_with_any_port(host: str) -> None:
+    assert answer_to(b"Host: %b\r\n" % host.encode()).startswith(b"HTTP/1.1 200")
 
 
-def test_a_second_host_does_not_hide_the_first() -> None:
-    assert asked(b"Host: rebound.example\r\nHost: localhost\r\n").startswith(b"HTTP/1.1 403")
+def test_a_second_host_header_does_not_hide_the_first() -> None:
+    assert answer_to(b"Host: rebound.example\r\nHost: localhost\r\n").startswith(b"HTTP/1.1 403")
 
 
-def test_who_names_no_host_is_no_browser() -> None:
-    assert asked(b"").startswith(b"HTTP/1.1 200")
+def test_a_request_without_a_host_header_is_allowed() -> None:
+    assert answer_to(b"").startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("allowed", ["stream.example", "*"])
-def test_other_names_can_be_allowed(allowed: str) -> None:
-    assert asked(b"Host: Stream.example:80\r\n", allowed=(allowed,)).startswith(b"HTTP/1.1 200")
+def test_allowed_hosts_accepts_further_names(allowed: str) -> None:
+    assert answer_to(b"Host: Stream.example:80\r\n", allowed=(allowed,)).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(("allowed", "status"), [((), b"200"), (("stream.example",), b"403")])
-def test_where_others_can_ask_any_name_will_do_unless_some_are_chosen(allowed: tuple[str, ...], status: bytes) -> None:
-    answer = asked(b"Host: machine.example\r\n", listen="0.0.0.0", allowed=allowed)
+def test_beyond_loopback_any_host_is_allowed_unless_some_are_configured(
+    allowed: tuple[str, ...], status: bytes
+) -> None:
+    answer = answer_to(b"Host: machine.example\r\n", listen="0.0.0.0", allowed=allowed)
     assert answer.startswith(b"HTTP/1.1 " + status)

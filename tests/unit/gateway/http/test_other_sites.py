@@ -1,4 +1,4 @@
-"""Pages of other web sites may not use a gateway that whoever reads them can reach."""
+"""Tests that pages of other web sites cannot use a gateway that their readers can reach."""
 
 import pytest
 
@@ -10,7 +10,7 @@ POLL = "/events?topic=t&group=g&consumer=a&auto_commit=true&wait=0"
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 @pytest.mark.parametrize("mode", ["no-cors", "navigate"])
-def test_what_another_sites_page_shows_or_opens_has_no_effect(site: str, mode: str) -> None:
+def test_cross_site_requests_are_refused_except_for_documentation(site: str, mode: str) -> None:
     async def story(web: Web) -> None:
         await web.ask("POST", "/events", {"topic": "t", "value": "a"})
         answer = await web.ask("GET", POLL, sec_fetch_site=site, sec_fetch_mode=mode)
@@ -22,21 +22,21 @@ def test_what_another_sites_page_shows_or_opens_has_no_effect(site: str, mode: s
 
 
 @pytest.mark.parametrize("site", ["same-origin", "none"])
-def test_the_gateways_own_pages_and_who_types_an_address_may_ask(site: str) -> None:
+def test_same_origin_pages_and_typed_addresses_may_send_requests(site: str) -> None:
     async def story(web: Web) -> None:
         assert (await web.ask("GET", "/v1/topics", sec_fetch_site=site)).status == 200
 
     with_web(story)
 
 
-def test_sites_that_are_named_may_ask() -> None:
+def test_allowed_origins_may_send_requests() -> None:
     async def story(web: Web) -> None:
-        async def asked_from(origin: str) -> int:
+        async def status_for(origin: str) -> int:
             return (await web.ask("GET", "/v1/topics", origin=origin, sec_fetch_site="cross-site")).status
 
-        assert await asked_from("https://ours.example") == 200
-        assert await asked_from("https://others.example") == 403
-        assert await asked_from("null") == 403
+        assert await status_for("https://ours.example") == 200
+        assert await status_for("https://others.example") == 403
+        assert await status_for("null") == 403
         assert (await web.ask("GET", "/v1/topics", sec_fetch_site="cross-site")).status == 403
 
     with_web(story, WebLimits(origins=("https://ours.example",)))

@@ -1,4 +1,4 @@
-"""POST /events: what can be posted, what is answered, and what is refused by name."""
+"""Tests POST /events: accepted bodies, answers and refusals."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ async def read(web: Web, **parameters: Any) -> list[dict[str, Any]]:
     return events
 
 
-def test_a_single_event_is_stored_and_told_where() -> None:
+def test_a_single_event_is_stored_and_its_offset_returned() -> None:
     async def story(web: Web) -> None:
         answer = await web.ask("POST", "/events", {"topic": "t", "key": "k", "value": "hello"})
         assert answer.status == 200
@@ -29,14 +29,15 @@ def test_a_single_event_is_stored_and_told_where() -> None:
         again = await web.ask(
             "POST", "/events", {"topic": "t", "key": "k", "value": "hello", "message_id": stored["message_id"]}
         )
-        assert again.json == stored
+        assert not stored["duplicate"]
+        assert again.json == {**stored, "duplicate": True}
         (event,) = await read(web)
         assert (event["key"], event["value"]) == ("k", "hello")
 
     with_web(story)
 
 
-def test_many_events_are_stored_in_order_and_each_is_told_where() -> None:
+def test_many_events_are_stored_in_order_and_their_offsets_returned() -> None:
     async def story(web: Web) -> None:
         events = [{"value": str(number), "headers": {"n": str(number)}} for number in range(5)]
         answer = await web.ask("POST", "/events", {"topic": "t", "events": events})
@@ -61,7 +62,7 @@ def test_many_events_are_stored_in_order_and_each_is_told_where() -> None:
         (None, None),
     ],
 )
-def test_a_value_is_text_or_the_text_of_other_json(value: Any, expected: str | None) -> None:
+def test_a_value_is_stored_as_text_or_as_json_text(value: Any, expected: str | None) -> None:
     async def story(web: Web) -> None:
         assert (await web.ask("POST", "/events", {"topic": "t", "value": value, "key": "k"})).status == 200
         (event,) = await read(web)
@@ -81,7 +82,7 @@ def test_bytes_are_posted_and_read_as_base64() -> None:
     with_web(story)
 
 
-def test_headers_of_the_same_name_are_lists() -> None:
+def test_repeated_headers_are_lists() -> None:
     async def story(web: Web) -> None:
         texts = {"a": ["1", "2", None], "b": "3", "n": None}
         packed = {"c": ["/w==", "/g=="], "d": "/w=="}
@@ -93,7 +94,7 @@ def test_headers_of_the_same_name_are_lists() -> None:
     with_web(story)
 
 
-def test_headers_of_the_same_name_are_shown_in_one_form() -> None:
+def test_repeated_headers_are_returned_in_one_format() -> None:
     async def story(web: Web) -> None:
         client = web.site.clusters.get().members[0].client
         async with client.producer() as producer:
@@ -104,7 +105,7 @@ def test_headers_of_the_same_name_are_shown_in_one_form() -> None:
     with_web(story)
 
 
-def test_values_are_shown_as_they_are_wanted() -> None:
+def test_values_are_returned_in_the_requested_format() -> None:
     async def story(web: Web) -> None:
         events = [{"value": {"a": 1}}, {"value": "{broken"}, {"value_base64": "AP8="}]
         await web.ask("POST", "/events", {"topic": "t", "events": events})
@@ -115,7 +116,7 @@ def test_values_are_shown_as_they_are_wanted() -> None:
     with_web(story)
 
 
-def test_lines_of_json_are_events() -> None:
+def test_ndjson_lines_are_stored_as_events() -> None:
     async def story(web: Web) -> None:
         lines = b'{"value": "a"}\n{"value": {"b": 1}, "partition": 0}\n'
         answer = await web.ask("POST", "/events?topic=t", lines, content_type="application/x-ndjson")
@@ -125,7 +126,7 @@ def test_lines_of_json_are_events() -> None:
     with_web(story)
 
 
-def test_any_other_body_is_one_events_value() -> None:
+def test_a_body_of_another_media_type_is_the_value_of_one_event() -> None:
     async def story(web: Web) -> None:
         answer = await web.ask(
             "POST",
@@ -144,7 +145,7 @@ def test_any_other_body_is_one_events_value() -> None:
     with_web(story)
 
 
-def test_lines_of_a_head_that_are_there_twice_are_two_headers() -> None:
+def test_a_repeated_http_header_becomes_two_event_headers() -> None:
     async def story(web: Web) -> None:
         kind = "application/octet-stream"
         answer = await web.ask("POST", "/events?topic=t", b"x", content_type=kind, millstream_header_via="a\nb")
@@ -154,7 +155,7 @@ def test_lines_of_a_head_that_are_there_twice_are_two_headers() -> None:
     with_web(story)
 
 
-def test_events_of_one_request_may_name_topics_of_their_own() -> None:
+def test_events_of_one_request_may_have_different_topics() -> None:
     async def story(web: Web) -> None:
         events = [{"value": "a"}, {"value": "b", "topic": "other"}, {"value": "c"}]
         answer = await web.ask("POST", "/events", {"topic": "t", "events": events})
@@ -164,22 +165,25 @@ def test_events_of_one_request_may_name_topics_of_their_own() -> None:
     with_web(story)
 
 
-def test_an_idempotency_key_makes_a_retry_known() -> None:
+def test_a_retry_with_an_idempotency_key_is_stored_once() -> None:
     async def story(web: Web) -> None:
         body = {"topic": "t", "events": [{"value": "a"}, {"value": "b"}]}
         first = await web.ask("POST", "/events", body, idempotency_key="batch-1")
         again = await web.ask("POST", "/events", body, idempotency_key="batch-1")
-        assert first.json == again.json
+        assert [row.pop("duplicate") for row in first.json["events"]] == [False, False]
+        assert [row["duplicate"] for row in again.json["events"]] == [True, True]
+        assert [row["offset"] for row in again.json["events"]] == [0, 1]
         assert len(await read(web)) == 2
         single = {"topic": "t", "value": "c"}
         one = await web.ask("POST", "/events", single, idempotency_key='"one"')
         assert one.json["message_id"] == "one"
-        assert (await web.ask("POST", "/events", single, idempotency_key='"one"')).json == one.json
+        repeated = await web.ask("POST", "/events", single, idempotency_key='"one"')
+        assert repeated.json == {**one.json, "duplicate": True}
 
     with_web(story)
 
 
-def test_a_partition_a_hash_and_a_time_can_be_given() -> None:
+def test_an_event_may_set_partition_hash_and_timestamp() -> None:
     async def story(web: Web) -> None:
         await web.ask("POST", "/topic", {"name": "t", "partitions": 4})
         events = [{"value": "a", "partition": 3}, {"value": "b", "hash": -1}, {"value": "c", "timestamp": 5_000}]
@@ -191,7 +195,7 @@ def test_a_partition_a_hash_and_a_time_can_be_given() -> None:
     with_web(story)
 
 
-def test_gzip_is_taken() -> None:
+def test_a_gzip_body_is_accepted() -> None:
     async def story(web: Web) -> None:
         packed = gzip.compress(b'{"topic": "t", "value": "' + b"a" * 100_000 + b'"}')
         answer = await web.ask("POST", "/events", packed, pieces=3, content_encoding="gzip")
@@ -255,7 +259,7 @@ BAD_EVENTS: list[tuple[list[Any], tuple[int, str, str | None]]] = [
 
 @pytest.mark.parametrize(("events", "expected"), BAD_EVENTS)
 @pytest.mark.parametrize("are_lines", [False, True])
-def test_an_event_is_named_alike_in_a_list_and_in_lines(
+def test_an_invalid_event_gives_the_same_error_in_a_json_list_and_in_ndjson(
     events: list[Any], expected: tuple[int, str, str | None], are_lines: bool
 ) -> None:
     async def story(web: Web) -> None:
@@ -269,7 +273,7 @@ def test_an_event_is_named_alike_in_a_list_and_in_lines(
 
 
 @pytest.mark.parametrize(("body", "headers", "expected"), BAD)
-def test_what_cannot_be_posted_is_refused_by_name(
+def test_an_invalid_post_is_refused_with_code_and_field(
     body: Any, headers: dict[str, str], expected: tuple[int, str, str | None]
 ) -> None:
     async def story(web: Web) -> None:
@@ -280,7 +284,7 @@ def test_what_cannot_be_posted_is_refused_by_name(
     with_web(story, WebLimits(body_bytes=1_000_000, events=100))
 
 
-def test_where_some_are_not_stored_all_are_told_with_their_ids() -> None:
+def test_a_partly_failed_post_reports_each_event_with_its_id() -> None:
     async def story(web: Web) -> None:
         events = [{"value": "a", "partition": 0}, {"value": "b", "partition": 7}]
         answer = await web.ask("POST", "/events", {"topic": "t", "events": events})
@@ -294,16 +298,16 @@ def test_where_some_are_not_stored_all_are_told_with_their_ids() -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
-@pytest.mark.parametrize("said", ["key=k", "partition=0", "hash=1", "message_id=a", "timestamp=5"])
-def test_what_events_say_themselves_is_refused_beside_them(said: str, kind: str) -> None:
+@pytest.mark.parametrize("parameter", ["key=k", "partition=0", "hash=1", "message_id=a", "timestamp=5"])
+def test_event_fields_in_the_query_are_refused_with_json_bodies(parameter: str, kind: str) -> None:
     async def story(web: Web) -> None:
-        answer = await web.ask("POST", f"/events?topic=t&{said}", b'{"value": 1}', content_type=kind)
-        assert answer.problem == (422, "INVALID_REQUEST", said.partition("=")[0])
+        answer = await web.ask("POST", f"/events?topic=t&{parameter}", b'{"value": 1}', content_type=kind)
+        assert answer.problem == (422, "INVALID_REQUEST", parameter.partition("=")[0])
 
     with_web(story)
 
 
-def test_the_cluster_that_a_body_names_goes_before_that_of_the_query() -> None:
+def test_the_cluster_in_the_body_overrides_the_query() -> None:
     async def story(web: Web) -> None:
         named = {"topic": "t", "value": "a", "cluster": "default"}
         assert (await web.ask("POST", "/events?cluster=none", named)).status == 200
@@ -312,7 +316,7 @@ def test_the_cluster_that_a_body_names_goes_before_that_of_the_query() -> None:
     with_web(story)
 
 
-def test_where_one_topic_of_several_is_refused_the_others_are_told() -> None:
+def test_a_refused_topic_does_not_fail_the_events_of_others() -> None:
     async def story(web: Web) -> None:
         events = [{"value": "a"}, {"value": "b", "topic": "no name", "message_id": "mine"}, {"value": "c"}]
         answer = await web.ask("POST", "/events", {"topic": "t", "events": events})
@@ -325,7 +329,7 @@ def test_where_one_topic_of_several_is_refused_the_others_are_told() -> None:
     with_web(story)
 
 
-def test_more_than_may_be_held_is_refused_until_there_is_room() -> None:
+def test_a_write_over_the_memory_budget_is_refused_until_there_is_room() -> None:
     async def story(web: Web) -> None:
         other = Share(web.site.budget)
         other.take(1_500)

@@ -1,98 +1,33 @@
-"""Consumers of a group whose requests come to any gateway: nothing is lost, and nothing comes twice after a commit."""
+"""Tests group consumers whose requests reach any gateway: nothing is lost, nothing is redelivered after a commit."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable
 from random import Random
 from typing import TypeVar
 
 import pytest
 
-from builders.gateways.web import Ground, with_clusters
+from builders.gateways.consumer_site import AT_ONCE, GROUP, TOPIC, ConsumerSite, by_number, is_empty, numbers, play
 from builders.loops import for_each
-from builders.simulated_node import HOST
-from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedCluster, ServedClusters
-from millstream.gateway.operations.group_consumers import NOTHING, PARTITIONS_MAX, PollResult, commit, poll
+from builders.sdk.message_values import value_of
+from millstream.gateway.operations.group_consumers import PARTITIONS_MAX, PollResult, poll
 from millstream.gateway.operations.iterators import leave
 from millstream.gateway.operations.reads import ReadLimits
-from millstream.gateway.operations.writes import EventColumns, write
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 
 T = TypeVar("T")
 
-TOPIC, GROUP = "orders", "billing"
 SESSION_S = 45.0
 IN_FLIGHT_S = 30.0
-AT_ONCE = ReadLimits(wait_s=0)
-SOON = ReadLimits(wait_s=5)
-
-
-@dataclass
-class Site:
-    """A broker with a topic, and two gateways that know nothing of each other."""
-
-    ground: Ground
-    gateways: Sequence[ServedCluster]
-    written: int = 0
-
-    async def write(self, count: int, partitions: Sequence[int] = (0,)) -> None:
-        """So many messages to each of these partitions, each with a number of its own."""
-        for partition in partitions:
-            values: list[bytes | None] = [b"%d" % number for number in range(self.written, self.written + count)]
-            await write(self.ground.member, EventColumns(TOPIC, values, partitions=[partition] * count))
-            self.written += count
-
-    async def poll(
-        self,
-        name: str = "a",
-        limits: ReadLimits = SOON,
-        *,
-        at: int = 0,
-        auto_commit: bool = False,
-        start: str = "beginning",
-    ) -> PollResult:
-        return await poll(self.gateways[at], [TOPIC], GROUP, name, limits, auto_commit=auto_commit, start=start)
-
-    async def commit(self, name: str = "a", *, at: int = 0) -> dict[int, int]:
-        return by_number(await commit(self.gateways[at], GROUP, name))
-
-    async def restart(self) -> None:
-        await self.ground.restart(lambda: asyncio.sleep(1))
-
-    async def committed(self) -> dict[int, int]:
-        found = await self.ground.member.client.groups.offsets(GROUP)
-        return {where.partition: row.offset for where, row in found.items()}
-
-
-def by_number(positions: dict[TopicPartition, int]) -> dict[int, int]:
-    return {where.partition: offset for where, offset in sorted(positions.items())}
-
-
-def numbers(polled: PollResult) -> list[int]:
-    return [int(message.value) for message in polled.messages]
-
-
-def play(story: Callable[[Site], Awaitable[None]], partitions: int = 1) -> None:
-    async def whole(ground: Ground) -> None:
-        machine = ground.machine
-        connecting = ClientFactory(network=machine.network.host("other"), clock=machine.clock, entropy=machine.entropy)
-        other = ServedClusters({DEFAULT: [f"{HOST}:9092"]}, connecting)
-        try:
-            await ground.member.client.create_topic(TOPIC, partitions=partitions)
-            await story(Site(ground, (ground.cluster, other.get())))
-        finally:
-            await other.close()
-
-    with_clusters(whole)
 
 
 def code_of(caught: "pytest.ExceptionInfo[MillstreamError]") -> ErrorCode:
     return caught.value.code
 
 
-def test_requests_that_alternate_between_gateways_lose_nothing_and_double_nothing() -> None:
-    async def story(site: Site) -> None:
+def test_alternating_between_gateways_loses_and_duplicates_nothing() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.write(20, range(3))
         seen: list[int] = []
         for turn in range(40):
@@ -109,8 +44,8 @@ def test_requests_that_alternate_between_gateways_lose_nothing_and_double_nothin
     play(story, partitions=3)
 
 
-def test_what_was_not_committed_is_handed_out_again_just_as_it_was() -> None:
-    async def story(site: Site) -> None:
+def test_an_uncommitted_delivery_is_repeated_unchanged() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.write(10, range(2))
         first = await site.poll(limits=ReadLimits(max_messages=6, wait_s=0))
         await site.write(10, range(2))
@@ -123,22 +58,22 @@ def test_what_was_not_committed_is_handed_out_again_just_as_it_was() -> None:
     play(story, partitions=2)
 
 
-def test_a_poll_that_commits_goes_on_behind_what_was_handed_out() -> None:
-    async def story(site: Site) -> None:
+def test_a_poll_with_auto_commit_continues_after_the_last_delivery() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.write(10)
         seen = []
         for turn in range(4):
             seen += numbers(await site.poll(limits=ReadLimits(max_messages=3), at=turn % 2, auto_commit=True))
         assert seen == list(range(10))
         assert await site.committed() == {0: 9}
-        assert await site.poll(limits=AT_ONCE, auto_commit=True) == NOTHING
+        assert is_empty(await site.poll(limits=AT_ONCE, auto_commit=True))
         assert await site.committed() == {0: 10}
 
     play(story)
 
 
-def test_a_commit_covers_what_was_handed_out_last_and_only_once() -> None:
-    async def story(site: Site) -> None:
+def test_a_commit_covers_the_last_delivery_once() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.write(10)
         await site.poll(limits=ReadLimits(max_messages=4))
         assert await site.commit(at=1) == {0: 4}
@@ -148,8 +83,8 @@ def test_a_commit_covers_what_was_handed_out_last_and_only_once() -> None:
     play(story)
 
 
-def test_a_restart_of_the_broker_between_poll_and_commit_changes_nothing() -> None:
-    async def story(site: Site) -> None:
+def test_a_broker_restart_between_poll_and_commit_changes_nothing() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.write(10)
         assert numbers(await site.poll(limits=ReadLimits(max_messages=6))) == list(range(6))
         await site.restart()
@@ -160,14 +95,14 @@ def test_a_restart_of_the_broker_between_poll_and_commit_changes_nothing() -> No
 
 
 def test_consumers_of_a_group_share_its_partitions() -> None:
-    async def story(site: Site) -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.write(10, range(4))
         seen: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
         for turn in range(40):
             for at, (name, found) in enumerate(seen.items()):
                 polled = await site.poll(name, ReadLimits(max_messages=3, wait_s=0.5), at=(turn + at) % 2)
                 await site.commit(name)
-                found += [(each.partition, int(each.value)) for each in polled.messages]
+                found += [(each.partition, int(value_of(each))) for each in polled.messages]
             if turn == 20:
                 await site.write(10, range(4))
         assert sorted(number for found in seen.values() for _, number in found) == list(range(80))
@@ -178,11 +113,11 @@ def test_consumers_of_a_group_share_its_partitions() -> None:
     play(story, partitions=4)
 
 
-def test_what_a_dead_consumer_had_goes_to_another_after_its_session() -> None:
-    async def story(site: Site) -> None:
+def test_a_dead_consumers_partitions_move_after_its_session_expires() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.write(10, range(2))
         assert len((await site.poll("a")).messages) == 20
-        assert await site.poll("b", ReadLimits(wait_s=1)) == NOTHING
+        assert is_empty(await site.poll("b", ReadLimits(wait_s=1)))
         await asyncio.sleep(SESSION_S)
         seen: list[int] = []
         while len(seen) < 20:
@@ -196,8 +131,8 @@ def test_what_a_dead_consumer_had_goes_to_another_after_its_session() -> None:
     play(story, partitions=2)
 
 
-def test_a_consumer_that_leaves_has_its_partitions_go_to_others_at_once() -> None:
-    async def story(site: Site) -> None:
+def test_a_leaving_consumers_partitions_move_to_others_at_once() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.write(10)
         await site.poll("a")
         await leave(site.gateways[1], GROUP, "a", 10.0)
@@ -209,8 +144,8 @@ def test_a_consumer_that_leaves_has_its_partitions_go_to_others_at_once() -> Non
     play(story)
 
 
-def test_a_poll_wakes_with_the_first_message_of_any_partition() -> None:
-    async def story(site: Site) -> None:
+def test_a_group_poll_wakes_on_a_message_in_any_partition() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.poll(limits=AT_ONCE)
         waiting = asyncio.create_task(site.poll(limits=ReadLimits(wait_s=60), at=1))
         await asyncio.sleep(50)
@@ -222,20 +157,20 @@ def test_a_poll_wakes_with_the_first_message_of_any_partition() -> None:
     play(story, partitions=3)
 
 
-def test_a_long_wait_keeps_the_consumer_in_its_group() -> None:
-    async def story(site: Site) -> None:
+def test_a_long_poll_keeps_the_consumer_in_its_group() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.poll(limits=AT_ONCE)
-        assert await site.poll(limits=ReadLimits(wait_s=2 * SESSION_S)) == NOTHING
+        assert is_empty(await site.poll(limits=ReadLimits(wait_s=2 * SESSION_S)))
         assert await site.commit() == {}
 
     play(story)
 
 
-def test_who_has_no_partition_waits_in_vain_until_one_is_free() -> None:
-    async def story(site: Site) -> None:
+def test_a_consumer_without_a_partition_waits_until_one_is_free() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.write(5)
         await site.poll("a")
-        assert await site.poll("b", ReadLimits(wait_s=3)) == NOTHING
+        assert is_empty(await site.poll("b", ReadLimits(wait_s=3)))
         waiting = asyncio.create_task(site.poll("b", ReadLimits(wait_s=20), at=1))
         await asyncio.sleep(1)
         await site.commit("a")
@@ -246,23 +181,24 @@ def test_who_has_no_partition_waits_in_vain_until_one_is_free() -> None:
     play(story)
 
 
-def test_a_group_that_begins_at_the_end_misses_nothing_from_its_first_poll_on() -> None:
-    async def story(site: Site) -> None:
+def test_a_group_that_starts_at_latest_misses_nothing_after_its_first_poll() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.write(5, range(2))
-        assert await site.poll(limits=AT_ONCE, start="latest") == NOTHING
+        assert is_empty(await site.poll(limits=AT_ONCE, start="latest"))
         await site.write(5, range(2))
         assert sorted(numbers(await site.poll(at=1, start="latest"))) == list(range(10, 20))
 
     play(story, partitions=2)
 
 
-def test_what_took_longer_than_it_should_is_handed_out_again_and_committed_late() -> None:
-    async def story(site: Site) -> None:
+def test_an_expired_delivery_is_redelivered_and_can_be_committed_late() -> None:
+    async def story(site: ConsumerSite) -> None:
         await site.write(10)
         first = await site.poll(limits=ReadLimits(max_messages=6))
         await asyncio.sleep(IN_FLIGHT_S + 1)
         await site.write(1)
-        assert await site.poll(at=1) == first
+        again = await site.poll(at=1)
+        assert (again.messages, again.positions) == (first.messages, first.positions)
         await asyncio.sleep(IN_FLIGHT_S + 1)
         assert await site.commit() == {0: 6}
         assert numbers(await site.poll()) == [6, 7, 8, 9, 10]
@@ -270,8 +206,8 @@ def test_what_took_longer_than_it_should_is_handed_out_again_and_committed_late(
     play(story)
 
 
-def test_messages_that_retention_took_are_passed_over() -> None:
-    async def story(site: Site) -> None:
+def test_messages_removed_by_retention_are_skipped() -> None:
+    async def story(site: ConsumerSite) -> None:
         admin, where = site.ground.member.client.admin, TopicPartition(TOPIC, 0)
         await site.write(10)
         await site.poll(limits=ReadLimits(max_messages=2))
@@ -286,8 +222,8 @@ def test_messages_that_retention_took_are_passed_over() -> None:
     play(story)
 
 
-def test_no_more_partitions_are_handed_out_at_a_time_than_a_poll_can_afford() -> None:
-    async def story(site: Site) -> None:
+def test_a_poll_delivers_from_a_bounded_number_of_partitions() -> None:
+    async def story(site: ConsumerSite) -> None:
         count = 3 * PARTITIONS_MAX
         await site.write(1, range(count))
         seen: list[int] = []
@@ -302,12 +238,12 @@ def test_no_more_partitions_are_handed_out_at_a_time_than_a_poll_can_afford() ->
 
 
 class Ledger:
-    """What three consumers were handed, and what was committed, in a random order of events."""
+    """Records the deliveries and commits of three consumers during a random sequence of events."""
 
-    def __init__(self, site: Site, seed: int) -> None:
+    def __init__(self, site: ConsumerSite, seed: int) -> None:
         self.site = site
         self.random = Random(seed)
-        self.handed: set[tuple[int, int]] = set()
+        self.delivered: set[tuple[int, int]] = set()
         self.committed: dict[int, int] = {}
 
     async def step(self) -> None:
@@ -332,14 +268,14 @@ class Ledger:
         limits = ReadLimits(self.random.randint(1, 20), wait_s=self.random.choice([0, 0, 3]))
         polled = await self.site.poll(name, limits, at=at, auto_commit=auto_commit)
         for message in polled.messages:
-            assert message.offset >= before.get(message.partition, 0), "what was committed does not come again"
+            assert message.offset >= before.get(message.partition, 0), "a committed message was delivered again"
         self.take_commit(await self.site.committed())
-        self.handed |= {(message.partition, message.offset) for message in polled.messages}
+        self.delivered |= {(message.partition, message.offset) for message in polled.messages}
         return polled
 
     def take_commit(self, positions: dict[int, int]) -> None:
         for partition, position in positions.items():
-            assert {offset for number, offset in self.handed if number == partition} >= set(range(position))
+            assert {offset for number, offset in self.delivered if number == partition} >= set(range(position))
             assert position >= self.committed.get(partition, 0)
             self.committed[partition] = position
 
@@ -353,21 +289,21 @@ class Ledger:
 
 
 @for_each("seed", range(6))
-def test_nothing_is_lost_or_comes_again_after_a_commit_in_any_order_of_events(seed: int) -> None:
-    async def story(site: Site) -> None:
+def test_nothing_is_lost_or_redelivered_after_a_commit_in_any_order(seed: int) -> None:
+    async def story(site: ConsumerSite) -> None:
         ledger = Ledger(site, seed)
         for _ in range(80):
             await ledger.step()
         await asyncio.sleep(2 * SESSION_S)
         while (await ledger.poll("last", 0)).messages or sum(ledger.committed.values()) < site.written:
             pass
-        assert len(ledger.handed) == site.written
+        assert len(ledger.delivered) == site.written
 
     play(story, partitions=3)
 
 
-def test_what_makes_no_sense_is_told_by_name() -> None:
-    async def story(site: Site) -> None:
+def test_invalid_polls_and_commits_are_refused_with_their_error_code() -> None:
+    async def story(site: ConsumerSite) -> None:
         with pytest.raises(MillstreamError, match="start"):
             await site.poll(start="middle")
         with pytest.raises(MillstreamError, match="topic"):

@@ -1,49 +1,65 @@
-"""Places are texts that the caller keeps, and reading goes on from them."""
+"""Tests reads from positions that the caller keeps as texts."""
 
 import asyncio
 
 import pytest
 
 from builders.gateways.web import Ground, with_clusters
-from millstream.gateway.operations.reads import ReadLimits, TopicReader, parse_places, parse_time_ms, place_text
+from millstream.gateway.operations.reads import (
+    ReadLimits,
+    TopicReader,
+    format_positions,
+    parse_positions,
+    parse_time_ms,
+)
 from millstream.gateway.operations.writes import EventColumns, write
 from millstream.model.errors import MillstreamError
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("beginning", "beginning"), ("12", 12), ("0:1,3:40", {0: 1, 3: 40}), ("latest", "latest")]
+    ("text", "expected"),
+    [
+        ("beginning", "beginning"),
+        ("earliest", "beginning"),
+        ("12", 12),
+        ("0:1,3:40", {0: 1, 3: 40}),
+        ("latest", "latest"),
+        ("End", "latest"),
+    ],
 )
-def test_a_place_is_read_as_it_is_written(text: str, expected: object) -> None:
-    assert parse_places(text) == expected
+def test_a_position_text_is_parsed(text: str, expected: object) -> None:
+    assert parse_positions(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "-1", "0:1,0:2", "0:", "a", "1.5", "0:99999999999999999999", "²", str(2**63)])
-def test_what_is_no_place_is_refused_by_name(text: str) -> None:
+def test_an_invalid_position_is_refused(text: str) -> None:
     with pytest.raises(MillstreamError, match="offset: "):
-        parse_places(text)
+        parse_positions(text)
 
 
-def test_a_place_names_its_partitions_unless_one_was_asked_for() -> None:
-    assert place_text({1: 4, 0: 12}, alone=False) == "0:12,1:4"
-    assert place_text({0: 12}, alone=False) == "0:12"
-    assert place_text({7: 12}, alone=True) == "12"
+def test_a_position_text_names_partitions_unless_one_was_requested() -> None:
+    assert format_positions({1: 4, 0: 12}, alone=False) == "0:12,1:4"
+    assert format_positions({0: 12}, alone=False) == "0:12"
+    assert format_positions({7: 12}, alone=True) == "12"
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("1000", 1000), ("1970-01-01T00:00:02Z", 2000), ("1970-01-01T01:00:02+01:00", 2000), ("10s", 90_000)],
 )
-def test_a_time_is_a_moment_or_an_age(text: str, expected: int) -> None:
+def test_a_time_is_a_timestamp_or_an_age(text: str, expected: int) -> None:
     assert parse_time_ms(text, 100_000) == expected
 
 
-@pytest.mark.parametrize("text", ["", "soon", "5x", "1969-12-31T00:00:00Z", "99999999999999999999", "200s"])
-def test_what_is_no_time_is_refused_by_name(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "soon", "5x", "1969-12-31T00:00:00Z", "99999999999999999999", "200s", "1738324800"]
+)
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(MillstreamError, match="when: "):
         parse_time_ms(text, 100_000, "when")
 
 
-def test_all_partitions_are_read_from_where_the_caller_is() -> None:
+def test_all_partitions_are_read_from_the_callers_position() -> None:
     async def story(ground: Ground) -> None:
         cluster, member = ground.cluster, ground.member
         await member.client.create_topic("orders", partitions=3)
@@ -66,7 +82,7 @@ def test_all_partitions_are_read_from_where_the_caller_is() -> None:
     with_clusters(story)
 
 
-def test_a_poll_wakes_when_something_comes_on_any_partition() -> None:
+def test_a_read_wakes_on_a_message_in_any_partition() -> None:
     async def story(ground: Ground) -> None:
         cluster, member = ground.cluster, ground.member
         await member.client.create_topic("orders", partitions=2)
@@ -82,7 +98,7 @@ def test_a_poll_wakes_when_something_comes_on_any_partition() -> None:
     with_clusters(story)
 
 
-def test_a_time_leads_to_the_first_message_that_is_not_older_or_to_the_end() -> None:
+def test_a_time_resolves_to_the_first_message_at_or_after_it_or_the_end() -> None:
     async def story(ground: Ground) -> None:
         cluster, member = ground.cluster, ground.member
         await write(member, EventColumns("orders", [b"a", b"b"], timestamps_ms=[1_000, 2_000]))
@@ -93,7 +109,7 @@ def test_a_time_leads_to_the_first_message_that_is_not_older_or_to_the_end() -> 
     with_clusters(story)
 
 
-def test_who_follows_a_topic_also_gets_what_is_in_partitions_that_are_added() -> None:
+def test_following_a_topic_includes_added_partitions() -> None:
     async def story(ground: Ground) -> None:
         cluster, member = ground.cluster, ground.member
         await member.client.create_topic("orders", partitions=1)
@@ -102,7 +118,7 @@ def test_who_follows_a_topic_also_gets_what_is_in_partitions_that_are_added() ->
         await member.client.admin.create_partitions("orders", 2)
         await write(member, EventColumns("orders", [b"a"], partitions=[1]))
         messages, positions = await reader.follow(positions, ReadLimits(wait_s=60))
-        assert (messages, positions) == ([], {0: 0}), "it is asked for now and then only"
+        assert (messages, positions) == ([], {0: 0}), "the topic is looked up again only after METADATA_REFRESH_S"
         messages, positions = await reader.follow(positions, ReadLimits(wait_s=60))
         assert ([message.value for message in messages], positions) == ([b"a"], {0: 0, 1: 1})
 

@@ -1,4 +1,4 @@
-"""Joining a classic group: who is taken in, who is told what, and when."""
+"""Tests JoinGroup in classic groups: which members are accepted, and which answers they get when."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode
 
 
-def test_the_first_member_leads_and_is_told_who_is_there() -> None:
+def test_the_first_member_becomes_leader_and_gets_the_member_list() -> None:
     driver = Driver()
     joined = driver.join()
     assert joined.error is ErrorCode.NONE
@@ -25,7 +25,7 @@ def test_the_first_member_leads_and_is_told_who_is_there() -> None:
     assert driver.state() == "CompletingRebalance"
 
 
-def test_only_the_leader_is_told_who_is_there() -> None:
+def test_only_the_leader_gets_the_member_list() -> None:
     leader, *others = Driver().gathered(3)
     assert {each.member_id for each in leader.members} == {leader.member_id, *(other.member_id for other in others)}
     assert [other.members for other in others] == [(), ()]
@@ -33,7 +33,7 @@ def test_only_the_leader_is_told_who_is_there() -> None:
     assert len({each.generation for each in (leader, *others)}) == 1
 
 
-def test_a_new_dynamic_member_is_told_its_id_and_comes_again_with_it() -> None:
+def test_a_new_dynamic_member_gets_an_id_and_joins_again_with_it() -> None:
     driver = Driver()
     told = driver.join(knows_member_id_required=True)
     assert told.error is ErrorCode.MEMBER_ID_REQUIRED
@@ -43,20 +43,20 @@ def test_a_new_dynamic_member_is_told_its_id_and_comes_again_with_it() -> None:
     assert joined.member_id == told.member_id
 
 
-def test_a_static_member_needs_no_second_round() -> None:
+def test_a_static_member_joins_with_one_request() -> None:
     joined = Driver().join(instance_id="one", knows_member_id_required=True)
     assert joined.error is ErrorCode.NONE
     assert joined.member_id.startswith("one-")
 
 
-def test_an_id_that_was_given_out_is_forgotten_after_the_session_timeout() -> None:
+def test_an_issued_member_id_expires_after_the_session_timeout() -> None:
     driver = Driver()
     told = driver.join(knows_member_id_required=True)
     driver.pass_time(SESSION_MS)
     assert driver.join(told.member_id).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_waits_for_members_that_were_told_their_id() -> None:
+def test_a_rebalance_waits_for_members_that_got_an_id() -> None:
     driver = Driver()
     first = driver.join()
     driver.sync(first)
@@ -68,7 +68,7 @@ def test_a_rebalance_waits_for_members_that_were_told_their_id() -> None:
     assert driver.answer(again, JoinResponse).generation == second.generation == 2
 
 
-def test_a_rebalance_goes_on_when_such_a_member_does_not_come_in_time() -> None:
+def test_a_rebalance_completes_when_an_expected_member_does_not_join_in_time() -> None:
     driver = Driver()
     (first,) = driver.stable()
     driver.join(knows_member_id_required=True)
@@ -88,7 +88,7 @@ def test_a_rebalance_goes_on_when_such_a_member_does_not_come_in_time() -> None:
         ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_a_join_that_makes_no_sense_is_refused_and_leaves_no_group(wrong: dict[str, Any], error: ErrorCode) -> None:
+def test_an_invalid_join_is_refused_and_creates_no_group(wrong: dict[str, Any], error: ErrorCode) -> None:
     driver = Driver()
     joined = driver.join(**wrong)
     assert joined.error is error
@@ -106,14 +106,16 @@ def test_a_join_that_makes_no_sense_is_refused_and_leaves_no_group(wrong: dict[s
         ({"member_id": "nobody", "instance_id": "i0"}, ErrorCode.FENCED_INSTANCE_ID),
     ],
 )
-def test_a_join_that_does_not_fit_the_group_leaves_it_alone(wrong: dict[str, Any], error: ErrorCode) -> None:
+def test_a_join_with_another_protocol_or_unknown_id_is_refused_without_effect(
+    wrong: dict[str, Any], error: ErrorCode
+) -> None:
     driver = Driver()
     driver.stable(2, static=True)
     assert driver.join(**wrong).error is error
     assert driver.state() == "Stable"
 
 
-def test_the_protocol_is_the_one_with_most_votes_among_those_that_all_know() -> None:
+def test_the_protocol_with_the_most_votes_among_the_common_ones_is_chosen() -> None:
     driver = Driver()
     first = driver.join(protocols=offering("sticky", "range", "old"))
     second = driver.send_join(protocols=offering("new", "range", "sticky"))
@@ -122,7 +124,7 @@ def test_the_protocol_is_the_one_with_most_votes_among_those_that_all_know() -> 
     assert {driver.answer(each, JoinResponse).protocol_name for each in (second, third)} == {"range"}
 
 
-def test_a_group_that_has_become_empty_may_begin_again_as_something_else() -> None:
+def test_an_empty_group_may_restart_with_another_protocol_type() -> None:
     driver = Driver()
     (member,) = driver.stable()
     driver.leave(member.member_id)
@@ -130,7 +132,7 @@ def test_a_group_that_has_become_empty_may_begin_again_as_something_else() -> No
     assert (again.error, again.protocol_type, again.generation) == (ErrorCode.NONE, "connect", 3)
 
 
-def test_an_empty_group_waits_for_its_first_members_and_longer_while_they_come() -> None:
+def test_an_empty_group_extends_its_initial_delay_while_members_join() -> None:
     driver = Driver(initial_rebalance_delay_ms=1_000)
     tokens = [driver.send_join()]
     for _ in range(3):
@@ -144,7 +146,7 @@ def test_an_empty_group_waits_for_its_first_members_and_longer_while_they_come()
     assert max(len(each.members) for each in joined) == 4
 
 
-def test_the_first_wait_ends_with_the_rebalance_timeout_however_many_come() -> None:
+def test_the_initial_delay_is_limited_by_the_rebalance_timeout() -> None:
     driver = Driver(initial_rebalance_delay_ms=1_000)
     first = driver.send_join(rebalance_timeout_ms=3_500)
     for _ in range(7):
@@ -154,7 +156,7 @@ def test_the_first_wait_ends_with_the_rebalance_timeout_however_many_come() -> N
     assert driver.answer(first, JoinResponse).generation == 1
 
 
-def test_a_follower_that_says_nothing_new_is_told_of_the_present_generation() -> None:
+def test_an_unchanged_follower_that_rejoins_gets_the_current_generation() -> None:
     driver = Driver()
     leader, follower = driver.stable(2)
     again = driver.join(follower.member_id)
@@ -163,7 +165,7 @@ def test_a_follower_that_says_nothing_new_is_told_of_the_present_generation() ->
 
 
 @pytest.mark.parametrize("state", ["CompletingRebalance", "Stable"])
-def test_a_member_that_says_something_new_makes_the_group_gather_again(state: str) -> None:
+def test_a_member_that_rejoins_with_changed_metadata_starts_a_rebalance(state: str) -> None:
     driver = Driver()
     leader, follower = driver.gathered(2) if state == "CompletingRebalance" else driver.stable(2)
     assert driver.state() == state
@@ -173,14 +175,14 @@ def test_a_member_that_says_something_new_makes_the_group_gather_again(state: st
     assert again.generation == driver.answer(token, JoinResponse).generation == leader.generation + 1
 
 
-def test_a_leader_that_joins_again_wants_the_partitions_shared_out_again() -> None:
+def test_a_leader_that_rejoins_a_stable_group_starts_a_rebalance() -> None:
     driver = Driver()
     leader, _ = driver.stable(2)
     driver.send_join(leader.member_id)
     assert driver.state() == "PreparingRebalance"
 
 
-def test_whoever_missed_the_answer_is_told_again_before_the_partitions_are_shared_out() -> None:
+def test_a_repeated_join_before_the_assignment_gets_the_same_answer() -> None:
     driver = Driver()
     leader, follower = driver.gathered(2)
     assert driver.join(leader.member_id) == leader
@@ -188,7 +190,7 @@ def test_whoever_missed_the_answer_is_told_again_before_the_partitions_are_share
     assert driver.state() == "CompletingRebalance"
 
 
-def test_a_join_sent_twice_is_answered_twice() -> None:
+def test_a_repeated_join_during_a_rebalance_answers_both_requests() -> None:
     driver = Driver()
     leader, follower = driver.stable(2)
     lost = driver.send_join(follower.member_id, protocols=offering("range", metadata=b"new"))
@@ -198,7 +200,7 @@ def test_a_join_sent_twice_is_answered_twice() -> None:
     assert driver.answer(second, JoinResponse).error is ErrorCode.NONE
 
 
-def test_who_does_not_come_again_in_time_is_gone_and_the_others_go_on() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     driver = Driver()
     leader, follower = driver.stable(2, session_timeout_ms=REBALANCE_MS * 2)
     token = driver.send_join(follower.member_id, protocols=offering("range", metadata=b"new"))
@@ -210,7 +212,7 @@ def test_who_does_not_come_again_in_time_is_gone_and_the_others_go_on() -> None:
     assert driver.heartbeat(leader).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_that_stays_away_remains_a_member_until_its_session_is_over() -> None:
+def test_a_static_member_that_does_not_rejoin_remains_until_its_session_ends() -> None:
     driver = Driver()
     _, follower = driver.stable(2, static=True, session_timeout_ms=REBALANCE_MS * 2)
     token = driver.send_join(
@@ -225,7 +227,7 @@ def test_a_static_member_that_stays_away_remains_a_member_until_its_session_is_o
     assert {each.instance_id for each in joined.members} == {"i0", "i1"}
 
 
-def test_a_new_member_whose_join_waits_for_very_long_is_given_up() -> None:
+def test_a_new_member_is_removed_when_its_join_waits_too_long() -> None:
     driver = Driver()
     (leader,) = driver.stable(rebalance_timeout_ms=NEW_MEMBER_TIMEOUT_MS * 2)
     token = driver.send_join()
@@ -236,14 +238,14 @@ def test_a_new_member_whose_join_waits_for_very_long_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("state", ["CompletingRebalance", "Stable"])
-def test_a_full_group_takes_nobody_in(state: str) -> None:
+def test_a_full_group_refuses_new_members(state: str) -> None:
     driver = Driver(members_max=2)
     leader, follower = driver.gathered(2) if state == "CompletingRebalance" else driver.stable(2)
     assert driver.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert driver.heartbeat(leader).error is driver.heartbeat(follower).error is ErrorCode.NONE
 
 
-def test_of_a_full_group_that_gathers_those_who_come_last_are_turned_away() -> None:
+def test_a_member_that_rejoins_too_late_is_refused_when_the_group_is_full() -> None:
     driver = Driver(members_max=2)
     leader, follower = driver.stable(2)
     first = driver.send_join(follower.member_id, protocols=offering("range", metadata=b"new"))
@@ -253,7 +255,7 @@ def test_of_a_full_group_that_gathers_those_who_come_last_are_turned_away() -> N
     assert len(driver.describe().members) == 2
 
 
-def test_members_that_all_join_at_once_need_one_generation_and_nobody_is_unknown() -> None:
+def test_members_that_join_together_share_the_first_generation() -> None:
     driver = Driver(initial_rebalance_delay_ms=100)
     told = [driver.join(knows_member_id_required=True) for _ in range(20)]
     tokens = [driver.send_join(each.member_id, knows_member_id_required=True) for each in told]

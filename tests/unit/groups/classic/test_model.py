@@ -1,4 +1,4 @@
-"""The machine against the plain model of a group: whatever happens in whatever order, both answer the same."""
+"""Compares the machine with a simple model of a classic group, for random sequences of events."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,29 +11,31 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from builders.groups.classic_model import REBALANCE_MS, SESSION_MS, ModelGroup
 from builders.groups.machine import Driver, offering, subscription
 from builders.loops import for_each
+from millstream.coordination.effects import LogRecord, Token
 from millstream.groups.commands import AssignedBytes
-from millstream.groups.effects import GroupLogRecord, Token
 from millstream.groups.responses import JoinResponse, SyncResponse
 from millstream.model.errors import ErrorCode
 
 GROUPS = ("g",)
 INSTANCES = (None, None, "i0", "i0")
-"""Two clients claim the same static id."""
+"""Instance ids of the clients; two clients claim the same one."""
 TOPICS = ("orders", "other", "free")
 SUBSCRIPTIONS = (("orders",), ("orders", "other"))
 ANCHOR = ("anchor", 0)
-"""Every group has an offset that stays, so that none is ever gone just because it is empty."""
+"""Every group has a committed offset here, so that no group is removed for being empty."""
 PAUSES_MS = (500, 9_000, REBALANCE_MS, SESSION_MS)
 
 
 @dataclass
 class Client:
+    """A client, and the latest answers that it got."""
+
     group_id: str
     instance_id: str | None
     member_id: str = ""
     generation: int = 0
     members: tuple[str, ...] = ()
-    """Whom it was told of, as the leader."""
+    """Members of the group, as the answer to the leader's join listed them."""
 
 
 CLIENTS = len(GROUPS) * len(INSTANCES)
@@ -42,6 +44,8 @@ topics = st.sampled_from(TOPICS)
 
 
 class ClassicGroups(RuleBasedStateMachine):
+    """Applies each step to the machine and to the model."""
+
     def __init__(self) -> None:
         super().__init__()
         self.driver = Driver()
@@ -63,11 +67,12 @@ class ClassicGroups(RuleBasedStateMachine):
         self.model[group_id].offsets[ANCHOR] = 1
 
     def _next(self, number: int) -> Client:
-        """No two clients do something at the same moment: it is left open which of two timers comes first."""
+        """Returns a client after 1 ms has passed, so that no two timers are due at the same time; their order is not
+        specified."""
         self.pass_time(1)
         return self.clients[number]
 
-    # What clients do.
+    # Steps of clients.
 
     @rule(number=clients, topics=st.sampled_from(SUBSCRIPTIONS))
     def join(self, number: int, topics: tuple[str, ...]) -> None:
@@ -95,7 +100,7 @@ class ClassicGroups(RuleBasedStateMachine):
 
     @rule(group_id=st.sampled_from(GROUPS), some=st.sets(st.integers(0, len(INSTANCES) - 1), min_size=1))
     def come_together(self, group_id: str, some: set[int]) -> None:
-        """What clients do that behave: they join, in two rounds where that is needed, and ask for their part."""
+        """Joins some clients as well-behaved clients do: in two rounds where necessary, followed by a sync of each."""
         numbers = [each for each, client in enumerate(self.clients) if client.group_id == group_id]
         chosen = [numbers[each] for each in sorted(some)]
         for _ in range(2):
@@ -127,7 +132,7 @@ class ClassicGroups(RuleBasedStateMachine):
 
     @rule(some=st.sets(clients, min_size=1))
     def stay(self, some: set[int]) -> None:
-        """Some are heard of, and time goes by."""
+        """Sends heartbeats of some clients, and lets time pass."""
         for number in sorted(some):
             self.heartbeat(number)
         self.pass_time(PAUSES_MS[-2])
@@ -179,7 +184,7 @@ class ClassicGroups(RuleBasedStateMachine):
         if expected is ErrorCode.NONE:
             model.offsets[topic, 0] = self.offset
 
-    # What administrators, time and crashes do.
+    # Administrators, time and crashes.
 
     @rule(group_id=st.sampled_from(GROUPS))
     def delete_group(self, group_id: str) -> None:
@@ -219,7 +224,7 @@ class ClassicGroups(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """Whoever waits has lost its connection."""
+        """Restarts the machine; pending requests are lost with their connections."""
         self.driver = self.driver.restarted()
         self.joins.clear()
         self.syncs.clear()
@@ -230,13 +235,14 @@ class ClassicGroups(RuleBasedStateMachine):
             self._forget_assignments(group_id, self.model[group_id].generation)
 
     def _forget_assignments(self, group_id: str, after: int) -> None:
-        """Generations that were never written may come again."""
+        """Forgets the assignments of generations that were never logged, because their numbers may be used again."""
         self.assigned = {key: data for key, data in self.assigned.items() if key[0] != group_id or key[1] <= after}
 
-    # What must be so.
+    # Checks.
 
     def _compare(self) -> None:
-        """Both have answered the same tokens, with the same errors; then clients take note of their answers."""
+        """Checks that machine and model have answered the same requests with the same errors. Then the clients process
+        their answers."""
         told = [each for model in self.model.values() for each in model.told.items()]
         for token, (error, generation, _) in told:
             answer = self.driver.answers[token]
@@ -274,7 +280,7 @@ class ClassicGroups(RuleBasedStateMachine):
                 client.members = tuple(each.member_id for each in answer.members)
 
     def _note_assignments(self) -> None:
-        """In one generation a member is never given two different things."""
+        """Checks that a member never gets two different assignments in one generation."""
         for token in [each for each in self.syncs if each in self.driver.answers]:
             key, answer = self.syncs.pop(token), self.driver.answer(token, SyncResponse)
             if answer.error is ErrorCode.NONE:
@@ -298,12 +304,12 @@ class ClassicGroups(RuleBasedStateMachine):
         assert _durable(self.driver.log) == _durable(dumped) == dumped
 
 
-def _durable(log: list[GroupLogRecord]) -> list[GroupLogRecord]:
+def _durable(log: list[LogRecord]) -> list[LogRecord]:
     return sorted(Driver(log).machine.dump())
 
 
 @for_each("seed", range(10))
-def test_long_walks_in_which_everything_happens_often_end_as_the_model_says(seed: int) -> None:
+def test_long_random_walks_match_the_model_of_a_classic_group(seed: int) -> None:
     random = Random(seed)
     groups = ClassicGroups()
     groups.anchor()

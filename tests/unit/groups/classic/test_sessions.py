@@ -1,4 +1,4 @@
-"""Heartbeats, sessions, and leaving."""
+"""Tests heartbeats, session timeouts and leaving in classic groups."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ from millstream.model.errors import ErrorCode
         ({}, ErrorCode.NONE),
     ],
 )
-def test_a_heartbeat_is_for_members_of_this_generation(wrong: dict[str, Any], error: ErrorCode) -> None:
+def test_a_heartbeat_requires_a_member_of_the_current_generation(wrong: dict[str, Any], error: ErrorCode) -> None:
     driver = Driver()
     (member,) = driver.stable(static=True)
     assert driver.heartbeat(member, **wrong).error is error
 
 
-def test_heartbeats_keep_a_member_and_silence_ends_it() -> None:
+def test_heartbeats_keep_a_member_and_silence_removes_it() -> None:
     driver = Driver()
     leader, follower = driver.stable(2)
     for _ in range(5):
@@ -39,7 +39,7 @@ def test_heartbeats_keep_a_member_and_silence_ends_it() -> None:
     assert (len(again.members), again.generation) == (1, leader.generation + 1)
 
 
-def test_a_heartbeat_while_the_group_gathers_says_so_and_keeps_the_session() -> None:
+def test_a_heartbeat_during_a_rebalance_reports_it_and_keeps_the_session() -> None:
     driver = Driver()
     leader, follower = driver.stable(2, rebalance_timeout_ms=REBALANCE_MS)
     token = driver.send_join(leader.member_id)
@@ -50,7 +50,7 @@ def test_a_heartbeat_while_the_group_gathers_says_so_and_keeps_the_session() -> 
     assert driver.answer(token, JoinResponse).error is ErrorCode.NONE
 
 
-def test_a_heartbeat_before_the_partitions_are_shared_out_is_welcome() -> None:
+def test_a_heartbeat_before_the_assignment_succeeds() -> None:
     driver = Driver()
     leader, follower = driver.gathered(2)
     for _ in range(3):
@@ -58,7 +58,7 @@ def test_a_heartbeat_before_the_partitions_are_shared_out_is_welcome() -> None:
         assert driver.heartbeat(leader).error is driver.heartbeat(follower).error is ErrorCode.NONE
 
 
-def test_a_member_that_waits_for_the_others_is_not_taken_for_dead() -> None:
+def test_a_member_that_waits_for_its_join_does_not_expire() -> None:
     driver = Driver()
     leader, follower = driver.stable(2)
     token = driver.send_join(leader.member_id)
@@ -70,7 +70,7 @@ def test_a_member_that_waits_for_the_others_is_not_taken_for_dead() -> None:
     assert len(driver.answer(token, JoinResponse).members) == 2
 
 
-def test_a_member_that_waits_for_its_assignment_is_not_taken_for_dead() -> None:
+def test_a_member_that_waits_for_its_assignment_does_not_expire() -> None:
     driver = Driver()
     leader, follower = driver.gathered(2)
     token = driver.send_sync(follower)
@@ -83,7 +83,7 @@ def test_a_member_that_waits_for_its_assignment_is_not_taken_for_dead() -> None:
     assert driver.heartbeat(follower).error is ErrorCode.NONE
 
 
-def test_the_last_member_to_fall_silent_leaves_an_empty_group_behind() -> None:
+def test_a_group_is_empty_after_its_last_member_has_expired() -> None:
     driver = Driver()
     (member,) = driver.stable()
     driver.commit(("orders", 0, 5), by=member)
@@ -93,7 +93,7 @@ def test_the_last_member_to_fall_silent_leaves_an_empty_group_behind() -> None:
     assert driver.offsets() == {("orders", 0): 5}
 
 
-def test_a_member_that_leaves_makes_the_others_gather() -> None:
+def test_a_leaving_member_starts_a_rebalance() -> None:
     driver = Driver()
     leader, follower = driver.stable(2)
     assert driver.leave(leader.member_id).members == (LeftMember(leader.member_id, None, ErrorCode.NONE),)
@@ -101,7 +101,7 @@ def test_a_member_that_leaves_makes_the_others_gather() -> None:
     assert driver.join(follower.member_id).leader == follower.member_id
 
 
-def test_several_members_leave_at_once_each_with_its_own_answer() -> None:
+def test_several_members_leave_in_one_request_with_an_answer_each() -> None:
     driver = Driver()
     zero, one, two = driver.stable(3, static=True)
     left = driver.leave((zero.member_id, None), ("", "i1"), ("nobody", "i2"), ("", "nobody"), ("", None))
@@ -117,13 +117,13 @@ def test_several_members_leave_at_once_each_with_its_own_answer() -> None:
     assert driver.heartbeat(one).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_nobody_leaves_a_group_that_is_not_there() -> None:
+def test_leaving_an_unknown_group_reports_unknown_members() -> None:
     left = Driver().leave("somebody", ("", "i1"))
     assert (left.error, {each.error for each in left.members}) == (ErrorCode.NONE, {ErrorCode.UNKNOWN_MEMBER_ID})
     assert Driver().leave("somebody", group_id="").error is ErrorCode.INVALID_GROUP_ID
 
 
-def test_who_was_told_an_id_may_leave_with_it_and_is_not_waited_for() -> None:
+def test_a_client_may_leave_with_an_issued_id_before_it_has_joined() -> None:
     driver = Driver()
     (member,) = driver.stable()
     told = driver.join(knows_member_id_required=True)
@@ -132,7 +132,7 @@ def test_who_was_told_an_id_may_leave_with_it_and_is_not_waited_for() -> None:
     assert driver.answer(token, JoinResponse).error is ErrorCode.NONE
 
 
-def test_leaving_with_an_id_that_never_joined_disturbs_nobody() -> None:
+def test_a_leave_with_a_never_joined_member_id_starts_no_rebalance() -> None:
     driver = Driver()
     driver.stable()
     told = driver.join(knows_member_id_required=True)
@@ -141,7 +141,7 @@ def test_leaving_with_an_id_that_never_joined_disturbs_nobody() -> None:
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
-def test_whatever_a_member_waits_for_is_answered_when_it_leaves(state: str) -> None:
+def test_pending_requests_of_leaving_members_are_answered(state: str) -> None:
     driver = Driver()
     leader, follower = driver.gathered(2)
     if state == "PreparingRebalance":

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader says who gets what, and everybody is told its part once it is in the log."""
+"""Tests SyncGroup: the leader assigns partitions, and every member gets its assignment once it is in the log."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from millstream.groups.responses import JoinResponse, SyncResponse
 from millstream.model.errors import ErrorCode
 
 
-def test_everybody_waits_for_the_leader_and_then_gets_its_own_part() -> None:
+def test_members_wait_for_the_leader_and_then_get_their_assignments() -> None:
     driver = Driver()
     leader, *others = driver.gathered(3)
     tokens = [driver.send_sync(each) for each in others]
@@ -23,21 +23,21 @@ def test_everybody_waits_for_the_leader_and_then_gets_its_own_part() -> None:
     assert driver.state() == "Stable"
 
 
-def test_who_is_not_named_gets_nothing_and_who_is_no_member_is_passed_over() -> None:
+def test_a_member_that_the_leader_omits_gets_an_empty_assignment() -> None:
     driver = Driver()
     leader, follower = driver.gathered(2)
     driver.sync(leader, assignments=(AssignedBytes("nobody", b"x"),))
     assert driver.sync(follower) == SyncResponse(protocol_type="consumer", protocol_name="range")
 
 
-def test_who_asks_later_or_again_gets_the_same() -> None:
+def test_a_later_or_repeated_sync_returns_the_same_assignment() -> None:
     driver = Driver()
     leader, follower = driver.gathered(2)
     driver.sync(leader)
     assert driver.sync(follower).assignment == driver.sync(follower).assignment == follower.member_id.encode()
 
 
-def test_the_group_is_in_the_log_when_it_is_stable_and_not_before() -> None:
+def test_the_group_is_logged_only_when_it_becomes_stable() -> None:
     driver = Driver()
     leader, _ = driver.gathered(2)
     assert driver.log == []
@@ -58,20 +58,20 @@ def test_the_group_is_in_the_log_when_it_is_stable_and_not_before() -> None:
         ({"protocol_type": None, "protocol_name": None}, ErrorCode.NONE),
     ],
 )
-def test_a_sync_is_answered_only_to_members_of_this_generation(wrong: dict[str, Any], error: ErrorCode) -> None:
+def test_a_sync_requires_a_member_of_the_current_generation(wrong: dict[str, Any], error: ErrorCode) -> None:
     driver = Driver()
     (member,) = driver.gathered()
     assert driver.sync(member, **wrong).error is error
 
 
-def test_a_sync_while_the_group_gathers_is_told_to_join_again() -> None:
+def test_a_sync_during_a_rebalance_gets_rebalance_in_progress() -> None:
     driver = Driver()
     leader, follower = driver.stable(2)
     driver.send_join(leader.member_id)
     assert driver.sync(follower).error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_who_waits_for_an_assignment_that_will_not_come_is_told_to_join_again() -> None:
+def test_a_pending_sync_is_told_to_rejoin_when_a_new_rebalance_starts() -> None:
     driver = Driver()
     _, follower = driver.gathered(2)
     token = driver.send_sync(follower)
@@ -80,7 +80,7 @@ def test_who_waits_for_an_assignment_that_will_not_come_is_told_to_join_again() 
     assert driver.state() == "PreparingRebalance"
 
 
-def test_a_sync_sent_twice_is_answered_twice() -> None:
+def test_a_repeated_sync_answers_both_requests() -> None:
     driver = Driver()
     leader, follower = driver.gathered(2)
     lost, second = driver.send_sync(follower), driver.send_sync(follower)
@@ -89,7 +89,7 @@ def test_a_sync_sent_twice_is_answered_twice() -> None:
     assert driver.answer(second, SyncResponse).assignment == follower.member_id.encode()
 
 
-def test_members_that_do_not_ask_for_their_part_in_time_are_gone_and_the_others_gather_again() -> None:
+def test_members_that_do_not_sync_in_time_are_removed_by_a_rebalance() -> None:
     driver = Driver()
     leader, silent = driver.gathered(2, session_timeout_ms=REBALANCE_MS * 2)
     driver.sync(leader)
@@ -101,7 +101,7 @@ def test_members_that_do_not_ask_for_their_part_in_time_are_gone_and_the_others_
     assert driver.heartbeat(leader).error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_leader_that_never_says_who_gets_what_is_replaced() -> None:
+def test_a_leader_that_sends_no_assignment_in_time_is_replaced() -> None:
     driver = Driver()
     leader, follower = driver.gathered(2, session_timeout_ms=REBALANCE_MS * 2)
     token = driver.send_sync(follower)
@@ -111,7 +111,7 @@ def test_a_leader_that_never_says_who_gets_what_is_replaced() -> None:
     assert (again.leader, again.generation) == (follower.member_id, leader.generation + 1)
 
 
-def test_nobody_is_waited_for_once_everybody_has_asked() -> None:
+def test_the_sync_timeout_is_cancelled_after_all_members_have_synced() -> None:
     driver = Driver()
     members = driver.stable(2, session_timeout_ms=REBALANCE_MS * 2)
     driver.pass_time(REBALANCE_MS)
@@ -119,7 +119,7 @@ def test_nobody_is_waited_for_once_everybody_has_asked() -> None:
     assert {driver.heartbeat(each).error for each in members} == {ErrorCode.NONE}
 
 
-def test_an_assignment_of_a_generation_that_is_over_is_not_handed_out_in_the_next() -> None:
+def test_an_assignment_from_an_old_generation_is_refused() -> None:
     driver = Driver()
     leader, follower = driver.stable(2)
     token = driver.send_join(follower.member_id, protocols=offering("range", metadata=b"new"))

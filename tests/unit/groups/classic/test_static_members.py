@@ -1,4 +1,4 @@
-"""Members with an id of their own: they may go away and come back, and nobody else has to notice."""
+"""Tests static members of classic groups: they may leave and return without a rebalance."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from millstream.groups.responses import JoinResponse, SyncResponse
 from millstream.model.errors import ErrorCode
 
 
-def test_a_follower_that_returns_to_a_stable_group_keeps_its_part_and_disturbs_nobody() -> None:
+def test_a_returning_follower_keeps_its_assignment_without_a_rebalance() -> None:
     driver = Driver()
     leader, follower = driver.stable(2, static=True)
     back = driver.join(instance_id="i1")
@@ -21,7 +21,7 @@ def test_a_follower_that_returns_to_a_stable_group_keeps_its_part_and_disturbs_n
     assert driver.state() == "Stable"
 
 
-def test_a_leader_that_returns_is_told_to_leave_the_assignment_as_it_is() -> None:
+def test_a_returning_leader_is_told_to_skip_the_assignment() -> None:
     driver = Driver()
     leader, _ = driver.stable(2, static=True)
     back = driver.join(instance_id="i0")
@@ -31,7 +31,7 @@ def test_a_leader_that_returns_is_told_to_leave_the_assignment_as_it_is() -> Non
     assert driver.state() == "Stable"
 
 
-def test_a_leader_that_cannot_be_told_so_takes_itself_for_a_follower() -> None:
+def test_a_returning_leader_with_an_older_version_is_answered_like_a_follower() -> None:
     driver = Driver()
     leader, _ = driver.stable(2, static=True)
     back = driver.join(instance_id="i0", can_skip_assignment=False)
@@ -39,7 +39,7 @@ def test_a_leader_that_cannot_be_told_so_takes_itself_for_a_follower() -> None:
     assert driver.sync(back, instance_id="i0").assignment == leader.member_id.encode()
 
 
-def test_the_new_id_is_in_the_log() -> None:
+def test_the_new_member_id_of_a_returning_member_survives_a_restart() -> None:
     driver = Driver()
     driver.stable(2, static=True)
     back = driver.join(instance_id="i1")
@@ -48,7 +48,7 @@ def test_the_new_id_is_in_the_log() -> None:
     assert again.heartbeat(back, instance_id="i1").error is ErrorCode.NONE
 
 
-def test_whoever_uses_the_old_id_is_fenced() -> None:
+def test_requests_with_the_old_member_id_are_fenced() -> None:
     driver = Driver()
     _, old = driver.stable(2, static=True)
     driver.join(instance_id="i1")
@@ -60,7 +60,7 @@ def test_whoever_uses_the_old_id_is_fenced() -> None:
     assert driver.heartbeat(old).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_return_that_changes_the_protocol_makes_the_group_gather() -> None:
+def test_a_returning_member_starts_a_rebalance_when_it_changes_the_protocol() -> None:
     driver = Driver()
     driver.stable(2, static=True, protocols=offering("range", "sticky"))
     token = driver.send_join(instance_id="i1", protocols=offering("sticky"))
@@ -68,7 +68,7 @@ def test_a_return_that_changes_the_protocol_makes_the_group_gather() -> None:
     assert driver.state() == "PreparingRebalance"
 
 
-def test_a_return_with_another_subscription_alone_does_not() -> None:
+def test_a_returning_member_with_another_subscription_starts_no_rebalance() -> None:
     driver = Driver()
     driver.stable(2, static=True)
     back = driver.join(instance_id="i1", protocols=offering("range", metadata=subscription("other")))
@@ -77,7 +77,7 @@ def test_a_return_with_another_subscription_alone_does_not() -> None:
     assert subscription("other") in {each.metadata for each in driver.describe().members}
 
 
-def test_a_return_before_the_partitions_are_shared_out_makes_the_group_gather() -> None:
+def test_a_returning_member_starts_a_rebalance_when_the_assignment_is_pending() -> None:
     driver = Driver()
     _, follower = driver.gathered(2, static=True)
     waiting = driver.send_sync(follower, instance_id="i1")
@@ -86,7 +86,7 @@ def test_a_return_before_the_partitions_are_shared_out_makes_the_group_gather() 
     assert driver.state() == "PreparingRebalance"
 
 
-def test_a_return_while_the_group_gathers_takes_the_place_of_the_one_that_waits() -> None:
+def test_a_returning_member_fences_its_pending_join_during_a_rebalance() -> None:
     driver = Driver()
     leader, follower = driver.stable(2, static=True)
     waiting = driver.send_join(follower.member_id, instance_id="i1", protocols=offering("range", metadata=b"new"))
@@ -98,7 +98,7 @@ def test_a_return_while_the_group_gathers_takes_the_place_of_the_one_that_waits(
     assert len(driver.describe().members) == 2
 
 
-def test_a_newcomer_that_asks_again_is_waited_with_for_as_long_as_the_others_may_take() -> None:
+def test_a_new_static_member_that_repeats_its_join_waits_beyond_its_session() -> None:
     driver = Driver()
     (member,) = driver.stable()
     driver.send_join(instance_id="new")
@@ -111,14 +111,14 @@ def test_a_newcomer_that_asks_again_is_waited_with_for_as_long_as_the_others_may
     assert driver.answer(token, JoinResponse).error is ErrorCode.NONE
 
 
-def test_a_full_group_lets_its_own_back_in() -> None:
+def test_a_full_group_accepts_its_returning_static_members() -> None:
     driver = Driver(members_max=2)
     driver.stable(2, static=True)
     assert driver.join(instance_id="i1").error is ErrorCode.NONE
     assert driver.join(instance_id="i2").error is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_a_static_member_whose_session_is_over_is_a_member_no_longer() -> None:
+def test_a_static_member_is_removed_after_its_session_timeout() -> None:
     driver = Driver()
     leader, _ = driver.stable(2, static=True)
     driver.pass_time(SESSION_MS - 1)
@@ -128,7 +128,7 @@ def test_a_static_member_whose_session_is_over_is_a_member_no_longer() -> None:
     assert [each.instance_id for each in driver.describe().members] == ["i0"]
 
 
-def test_when_only_static_members_are_left_and_none_comes_the_group_goes_on_waiting() -> None:
+def test_a_rebalance_waits_when_only_absent_static_members_are_left() -> None:
     driver = Driver()
     other: dict[str, Any] = {"session_timeout_ms": REBALANCE_MS * 3}
     driver.stable(2, static=True, **other)
@@ -141,7 +141,7 @@ def test_when_only_static_members_are_left_and_none_comes_the_group_goes_on_wait
 
 
 @pytest.mark.parametrize("members", [1, 3])
-def test_a_return_of_everybody_one_after_the_other_needs_no_rebalance(members: int) -> None:
+def test_a_rolling_restart_of_all_static_members_needs_no_rebalance(members: int) -> None:
     driver = Driver()
     before = driver.stable(members, static=True)
     for number in range(members):

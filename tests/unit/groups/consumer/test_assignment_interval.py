@@ -1,4 +1,5 @@
-"""How often a group of the new protocol shares out: at once when it was quiet, then not more often than it may."""
+"""Tests how often a group of the newer protocol computes assignments: immediately after a quiet time, then with a
+minimum interval."""
 
 import pytest
 
@@ -28,7 +29,7 @@ def written(driver: Driver, kind: int) -> int:
     return sum(key_version(record.key) == kind for record in driver.log)
 
 
-def test_members_that_come_together_are_given_their_part_together() -> None:
+def test_members_that_join_together_share_one_assignment() -> None:
     driver = driver_of()
     first, *others = joined(driver, 6)
     assert len(first.places) == 6
@@ -46,7 +47,7 @@ def test_members_that_come_together_are_given_their_part_together() -> None:
     assert describe(driver).state == "Stable"
 
 
-def test_meanwhile_a_member_has_what_it_had_and_is_at_the_epoch_of_the_last_assignment() -> None:
+def test_members_keep_assignment_and_epoch_until_the_next_assignment() -> None:
     driver = driver_of()
     (first,) = joined(driver, 1)
     (second,) = joined(driver, 1, first=1)
@@ -57,7 +58,7 @@ def test_meanwhile_a_member_has_what_it_had_and_is_at_the_epoch_of_the_last_assi
     assert len(first.places) == 6
 
 
-def test_the_first_change_after_a_quiet_while_counts_at_once() -> None:
+def test_a_change_after_a_quiet_interval_is_assigned_immediately() -> None:
     driver = driver_of()
     (first,) = joined(driver, 1)
     driver.pass_time(INTERVAL_MS)
@@ -67,7 +68,7 @@ def test_the_first_change_after_a_quiet_while_counts_at_once() -> None:
     assert len(first.places) == 3
 
 
-def test_what_has_changed_back_meanwhile_moves_nothing() -> None:
+def test_a_change_reverted_within_the_interval_moves_no_partitions() -> None:
     driver = driver_of()
     (first,) = joined(driver, 1)
     (second,) = joined(driver, 1, first=1)
@@ -77,7 +78,7 @@ def test_what_has_changed_back_meanwhile_moves_nothing() -> None:
     assert len(first.places) == 6
 
 
-def test_only_members_whose_part_changes_are_written() -> None:
+def test_only_changed_target_assignments_are_written() -> None:
     driver = driver_of(partitions=100)
     joined(driver, 10)
     driver.pass_time(INTERVAL_MS)
@@ -89,7 +90,7 @@ def test_only_members_whose_part_changes_are_written() -> None:
 
 
 @pytest.mark.parametrize("interval_ms", [0, 1])
-def test_a_large_group_pauses_longer_unless_it_may_not_pause_at_all(interval_ms: int) -> None:
+def test_a_large_group_waits_longer_unless_the_interval_is_zero(interval_ms: int) -> None:
     driver = driver_of(partitions=1_000, interval_ms=interval_ms)
     joined(driver, 10)
     driver.pass_time(1)
@@ -98,7 +99,7 @@ def test_a_large_group_pauses_longer_unless_it_may_not_pause_at_all(interval_ms:
     assert describe(driver).assignment_epoch == describe(driver).group_epoch
 
 
-def test_a_group_that_everybody_left_shares_out_nothing() -> None:
+def test_an_empty_group_computes_no_assignment() -> None:
     driver = driver_of()
     members = joined(driver, 2)
     for member in members:
@@ -108,7 +109,7 @@ def test_a_group_that_everybody_left_shares_out_nothing() -> None:
     assert describe(driver).state == "Empty"
 
 
-def test_after_a_restart_what_is_open_is_shared_out_with_the_next_heartbeat() -> None:
+def test_a_pending_assignment_is_computed_at_the_first_heartbeat_after_a_restart() -> None:
     driver = driver_of()
     first, second = joined(driver, 2)
     restarted = driver.restarted()
@@ -120,7 +121,7 @@ def test_after_a_restart_what_is_open_is_shared_out_with_the_next_heartbeat() ->
     assert len(first.places) == 3
 
 
-def test_a_classic_member_is_sent_to_join_when_it_has_something_to_come_for() -> None:
+def test_a_classic_member_is_asked_to_rejoin_when_it_can_get_partitions() -> None:
     driver = driver_of()
     (new,) = joined(driver, 1)
     classic = ClassicConsumer(driver, is_cooperative=True)
@@ -135,7 +136,7 @@ def test_a_classic_member_is_sent_to_join_when_it_has_something_to_come_for() ->
     assert (len(classic.places), len(new.places)) == (3, 3)
 
 
-def test_a_member_that_left_is_noticed_by_a_classic_one_too() -> None:
+def test_a_classic_member_is_asked_to_rejoin_after_another_member_has_left() -> None:
     driver = driver_of()
     (new,) = joined(driver, 1)
     (other,) = joined(driver, 1, first=1)

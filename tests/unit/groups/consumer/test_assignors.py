@@ -1,4 +1,4 @@
-"""Properties of the broker's assignors."""
+"""Tests properties of the broker's assignors."""
 
 from itertools import pairwise
 
@@ -16,13 +16,14 @@ from millstream.groups.consumer.assignors import (
     range_,
     uniform,
 )
+from millstream.model.ids import TopicIdBytes
 
-TOPICS = [bytes([number]) * 16 for number in range(5)]
+TOPICS = [TopicIdBytes(bytes([number]) * 16) for number in range(5)]
 MEMBERS = [f"m{number}" for number in range(6)]
 
 
 @st.composite
-def _problems(draw: st.DrawFn) -> tuple[dict[str, Subscriber], dict[bytes, int]]:
+def _problems(draw: st.DrawFn) -> tuple[dict[str, Subscriber], dict[TopicIdBytes, int]]:
     partitions = {topic_id: draw(st.integers(1, 12)) for topic_id in TOPICS}
     alike = draw(st.booleans())
     common = draw(st.frozensets(st.sampled_from(TOPICS), min_size=1))
@@ -36,7 +37,7 @@ def _problems(draw: st.DrawFn) -> tuple[dict[str, Subscriber], dict[bytes, int]]
     return subscribers, partitions
 
 
-def _given_out(assigned: dict[str, Assignment]) -> list[tuple[bytes, int]]:
+def _given_out(assigned: dict[str, Assignment]) -> list[tuple[TopicIdBytes, int]]:
     return [
         (topic_id, number) for each in assigned.values() for topic_id, numbers in each.items() for number in numbers
     ]
@@ -49,7 +50,7 @@ def _loads(assigned: dict[str, Assignment]) -> dict[str, int]:
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=ASSIGNORS)
 @given(problem=_problems())
 def test_every_partition_of_a_subscribed_topic_goes_to_exactly_one_subscriber(
-    assignor: Assignor, problem: tuple[dict[str, Subscriber], dict[bytes, int]]
+    assignor: Assignor, problem: tuple[dict[str, Subscriber], dict[TopicIdBytes, int]]
 ) -> None:
     subscribers, partitions = problem
     assigned = assignor(subscribers, partitions)
@@ -65,8 +66,8 @@ def test_every_partition_of_a_subscribed_topic_goes_to_exactly_one_subscriber(
 
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=ASSIGNORS)
 @given(problem=_problems())
-def test_the_order_in_which_members_are_named_does_not_matter(
-    assignor: Assignor, problem: tuple[dict[str, Subscriber], dict[bytes, int]]
+def test_the_order_of_the_input_does_not_change_the_assignment(
+    assignor: Assignor, problem: tuple[dict[str, Subscriber], dict[TopicIdBytes, int]]
 ) -> None:
     subscribers, partitions = problem
     backwards = dict(reversed(subscribers.items()))
@@ -74,8 +75,8 @@ def test_the_order_in_which_members_are_named_does_not_matter(
 
 
 @given(problem=_problems())
-def test_uniform_leaves_nobody_with_two_more_than_somebody_who_could_take_one(
-    problem: tuple[dict[str, Subscriber], dict[bytes, int]],
+def test_uniform_leaves_load_differences_of_at_most_one_between_co_subscribers(
+    problem: tuple[dict[str, Subscriber], dict[TopicIdBytes, int]],
 ) -> None:
     subscribers, partitions = problem
     assigned = uniform(subscribers, partitions)
@@ -87,8 +88,8 @@ def test_uniform_leaves_nobody_with_two_more_than_somebody_who_could_take_one(
 
 
 @given(problem=_problems())
-def test_uniform_moves_nothing_when_nothing_has_changed(
-    problem: tuple[dict[str, Subscriber], dict[bytes, int]],
+def test_uniform_moves_no_partitions_without_a_change(
+    problem: tuple[dict[str, Subscriber], dict[TopicIdBytes, int]],
 ) -> None:
     subscribers, partitions = problem
     assigned = uniform(subscribers, partitions)
@@ -97,9 +98,7 @@ def test_uniform_moves_nothing_when_nothing_has_changed(
 
 
 @given(members=st.integers(1, 12), topics=st.integers(1, 5), partitions=st.integers(1, 20))
-def test_a_member_that_joins_takes_only_its_own_share_away_from_the_others(
-    members: int, topics: int, partitions: int
-) -> None:
+def test_uniform_moves_only_the_share_of_a_joining_member(members: int, topics: int, partitions: int) -> None:
     counts = dict.fromkeys(TOPICS[:topics], partitions)
     before = uniform({f"m{number:02}": Subscriber(frozenset(counts), NOTHING) for number in range(members)}, counts)
     subscribers = {member_id: Subscriber(frozenset(counts), each) for member_id, each in before.items()}
@@ -113,7 +112,7 @@ def test_a_member_that_joins_takes_only_its_own_share_away_from_the_others(
     assert len(moved) == partition_count(after["new"]) == topics * partitions // (members + 1)
 
 
-def test_what_a_member_leaves_behind_goes_to_others_and_nothing_else_moves() -> None:
+def test_uniform_moves_only_the_partitions_of_a_leaving_member() -> None:
     counts = {TOPICS[0]: 12}
     before = uniform({member_id: Subscriber(frozenset(counts), NOTHING) for member_id in "abc"}, counts)
     after = uniform({member_id: Subscriber(frozenset(counts), before[member_id]) for member_id in "ab"}, counts)
@@ -121,9 +120,7 @@ def test_what_a_member_leaves_behind_goes_to_others_and_nothing_else_moves() -> 
 
 
 @given(members=st.integers(1, 9), partitions=st.integers(1, 30))
-def test_range_gives_neighbouring_partitions_and_the_same_numbers_of_topics_partitioned_alike(
-    members: int, partitions: int
-) -> None:
+def test_range_assigns_contiguous_and_co_partitioned_ranges(members: int, partitions: int) -> None:
     counts = dict.fromkeys(TOPICS[:3], partitions)
     subscribers = {f"m{number}": Subscriber(frozenset(counts), NOTHING) for number in range(members)}
     assigned = range_(subscribers, counts)
@@ -134,7 +131,7 @@ def test_range_gives_neighbouring_partitions_and_the_same_numbers_of_topics_part
     assert max(loads) - min(loads) <= len(counts)
 
 
-def test_range_goes_by_static_ids_which_outlive_member_ids() -> None:
+def test_range_orders_members_by_instance_id() -> None:
     counts = {TOPICS[0]: 4}
     topics = frozenset(counts)
     first = range_({"x": Subscriber(topics, NOTHING, "i1"), "y": Subscriber(topics, NOTHING, "i2")}, counts)

@@ -1,4 +1,4 @@
-"""Members that speak the classic protocol in a group of the new one: what they are told, and what they are refused."""
+"""Tests members that use the classic protocol in a group of the newer one: their answers and their errors."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ ORDERS = offering("range", metadata=subscription("orders"))
 
 
 def _mixed(**settings: Any) -> tuple[Driver, Consumer, JoinResponse]:
-    """A member of each protocol; the classic one has joined and not yet asked for its part."""
+    """Returns a group with a member of each protocol. The classic one has joined, but has not sent SyncGroup yet."""
     driver = Driver(topics=Topics(orders=4), **settings)
     new = Consumer(driver, "new")
     new.join()
@@ -23,14 +23,14 @@ def _mixed(**settings: Any) -> tuple[Driver, Consumer, JoinResponse]:
     return driver, new, joined
 
 
-def test_a_join_is_answered_at_once_and_nobody_is_the_leader() -> None:
+def test_a_join_is_answered_immediately_and_names_no_leader() -> None:
     driver, _, joined = _mixed()
     assert (joined.error, joined.generation, joined.leader, joined.members) == (ErrorCode.NONE, 2, "", ())
     assert (joined.protocol_type, joined.protocol_name) == ("consumer", "range")
     assert not driver.waiting
 
 
-def test_the_sync_brings_the_assignment_in_the_version_that_the_member_speaks() -> None:
+def test_a_sync_returns_the_assignment_in_the_version_of_the_member() -> None:
     driver, new, joined = _mixed()
     new.beat()
     new.beat()
@@ -42,7 +42,7 @@ def test_the_sync_brings_the_assignment_in_the_version_that_the_member_speaks() 
     assert {(row["topic"], number) for number in row["partitions"]} == new.image.partitions - new.places
 
 
-def test_a_heartbeat_sends_the_member_to_join_when_there_is_a_step_to_take() -> None:
+def test_a_classic_member_is_asked_to_rejoin_once_partitions_are_free_for_it() -> None:
     driver, new, joined = _mixed()
     assert driver.heartbeat(joined).error is ErrorCode.NONE, "what it is to get has not been given back yet"
     new.beat()
@@ -50,7 +50,7 @@ def test_a_heartbeat_sends_the_member_to_join_when_there_is_a_step_to_take() -> 
     assert driver.heartbeat(joined).error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_sync_for_an_epoch_that_is_over_sends_the_member_to_join() -> None:
+def test_a_sync_asks_the_member_to_rejoin_when_its_epoch_is_outdated() -> None:
     driver, _, joined = _mixed()
     Consumer(driver, "other").join()
     assert driver.sync(joined).error is ErrorCode.REBALANCE_IN_PROGRESS
@@ -67,7 +67,7 @@ def test_a_sync_for_an_epoch_that_is_over_sends_the_member_to_join() -> None:
         ("protocol_type", "connect", ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_who_does_not_fit_is_refused(field: str, value: Any, error: ErrorCode) -> None:
+def test_sync_and_heartbeat_of_a_wrong_member_or_protocol_are_refused(field: str, value: Any, error: ErrorCode) -> None:
     driver, _, joined = _mixed()
     assert driver.sync(joined, **{field: value}).error is error
     if not field.startswith("protocol"):
@@ -85,21 +85,21 @@ def test_who_does_not_fit_is_refused(field: str, value: Any, error: ErrorCode) -
         ({"instance_id": "nobody", "member_id": "m"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_a_join_that_does_not_fit_is_refused_and_leaves_no_trace(other: dict[str, Any], error: ErrorCode) -> None:
+def test_an_invalid_join_is_refused_and_writes_no_records(other: dict[str, Any], error: ErrorCode) -> None:
     driver, _, _ = _mixed()
     written = len(driver.log)
     assert driver.join(**({"protocols": ORDERS} | other)).error is error
     assert len(driver.log) == written
 
 
-def test_a_full_group_takes_no_further_member_of_either_protocol() -> None:
+def test_a_full_group_refuses_new_classic_members() -> None:
     driver, _, joined = _mixed(members_max=2)
     assert driver.join(protocols=ORDERS).error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert driver.join(joined.member_id, protocols=ORDERS).error is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("silent_for_ms", [SESSION_MS, REBALANCE_MS])
-def test_a_member_that_is_silent_or_never_asks_for_its_part_is_gone(silent_for_ms: int) -> None:
+def test_a_member_that_is_silent_or_never_syncs_is_removed(silent_for_ms: int) -> None:
     driver, new, joined = _mixed()
     if silent_for_ms == SESSION_MS:
         driver.sync(joined)
@@ -109,7 +109,7 @@ def test_a_member_that_is_silent_or_never_asks_for_its_part_is_gone(silent_for_m
     assert [member.member_id for member in describe(driver).members] == ["new"]
 
 
-def test_a_member_that_does_not_join_when_it_is_sent_to_is_gone() -> None:
+def test_a_member_that_does_not_rejoin_when_asked_is_removed() -> None:
     driver, new, joined = _mixed()
     driver.sync(joined)
     for _ in range(6):
@@ -119,7 +119,7 @@ def test_a_member_that_does_not_join_when_it_is_sent_to_is_gone() -> None:
     assert [member.member_id for member in describe(driver).members] == ["new"]
 
 
-def test_members_leave_by_their_ids_and_the_rest_is_told_what_is_wrong() -> None:
+def test_leaving_members_and_unknown_ids_get_separate_answers() -> None:
     driver, new, joined = _mixed()
     left = driver.leave(joined.member_id, "nobody")
     assert left.members == (
@@ -130,7 +130,7 @@ def test_members_leave_by_their_ids_and_the_rest_is_told_what_is_wrong() -> None
     assert len(new.places) == 4
 
 
-def test_a_static_classic_member_that_returns_gets_what_it_had() -> None:
+def test_a_returning_static_classic_member_keeps_its_partitions() -> None:
     driver = Driver(topics=Topics(orders=4))
     new, old = Consumer(driver, "new"), ClassicConsumer(driver, instance_id="i")
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: what is refused, who gets what, who is heard of."""
+"""Tests ConsumerGroupHeartbeat: validation, assignments, epochs and timeouts."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from builders.groups.topics import Topics
 from millstream.groups.commands import DescribeConsumerGroup, DescribeGroup, ListGroups, OwnedPartitions
 from millstream.groups.responses import ConsumerGroupDescription, ConsumerHeartbeatResponse, GroupList
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import TopicIdBytes
 
 
 def _driver(**settings: Any) -> Driver:
@@ -31,13 +32,13 @@ def _ask(driver: Driver, member_id: str, epoch: int, **other: Any) -> ConsumerHe
         ("m", 0, JOINING | {"rack_id": ""}, "RackId"),
         ("m", 0, JOINING | {"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs"),
         ("m", 0, JOINING | {"owned": None}, "TopicPartitions"),
-        ("m", 0, JOINING | {"owned": (OwnedPartitions(bytes(16), (0,)),)}, "TopicPartitions"),
+        ("m", 0, JOINING | {"owned": (OwnedPartitions(TopicIdBytes(bytes(16)), (0,)),)}, "TopicPartitions"),
         ("m", 0, JOINING | {"subscribed_topics": None}, "SubscribedTopicNames"),
         ("m", -2, {}, "InstanceId"),
         ("m", -3, {}, "MemberEpoch"),
     ],
 )
-def test_a_request_that_contradicts_the_protocol_is_told_which_field_is_wrong(
+def test_an_invalid_request_is_refused_with_the_name_of_the_field(
     member_id: str, epoch: int, other: dict[str, Any], named: str
 ) -> None:
     driver = _driver()
@@ -47,13 +48,13 @@ def test_a_request_that_contradicts_the_protocol_is_told_which_field_is_wrong(
     assert not driver.log
 
 
-def test_an_unknown_assignor_is_refused_and_the_known_ones_are_named() -> None:
+def test_an_unknown_assignor_is_refused_with_the_supported_names() -> None:
     answer = _ask(_driver(), "m", 0, **JOINING, server_assignor="fair")
     assert answer.error is ErrorCode.UNSUPPORTED_ASSIGNOR
     assert "uniform, range" in answer.detail
 
 
-def test_the_first_member_gets_everything_at_once() -> None:
+def test_the_first_member_gets_all_partitions_immediately() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m")
     answer = consumer.join()
@@ -62,13 +63,13 @@ def test_the_first_member_gets_everything_at_once() -> None:
     assert describe(driver).state == "Stable"
 
 
-def test_a_member_without_an_id_is_given_one_where_its_version_asks_for_it() -> None:
+def test_a_member_of_version_0_without_an_id_gets_one() -> None:
     answer = _ask(_driver(), "", 0, **JOINING, makes_member_id=True)
     assert answer.error is ErrorCode.NONE
     assert answer.member_id
 
 
-def test_a_heartbeat_that_changes_nothing_brings_no_assignment_and_writes_nothing() -> None:
+def test_an_unchanged_heartbeat_returns_no_assignment_and_writes_no_records() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m")
     consumer.join()
@@ -78,18 +79,18 @@ def test_a_heartbeat_that_changes_nothing_brings_no_assignment_and_writes_nothin
     assert len(driver.log) == written
 
 
-def test_a_full_request_brings_the_assignment_again() -> None:
+def test_a_full_request_returns_the_assignment_again() -> None:
     consumer = Consumer(_driver(), "m")
     consumer.join()
     assert consumer.beat(full=True).assignment is not None
 
 
-def test_a_member_may_belong_to_a_group_without_reading_anything() -> None:
+def test_a_member_may_join_without_any_topics() -> None:
     consumer = Consumer(_driver(), "m", topics=())
     assert consumer.join().assignment == ()
 
 
-def test_a_topic_that_does_not_exist_yet_is_read_once_it_does() -> None:
+def test_a_subscribed_topic_is_assigned_once_it_is_created() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m", topics=("later",))
     assert consumer.join().assignment == ()
@@ -98,7 +99,7 @@ def test_a_topic_that_does_not_exist_yet_is_read_once_it_does() -> None:
     assert consumer.places == {("later", 0), ("later", 1)}
 
 
-def test_new_partitions_are_given_out_and_deleted_topics_are_taken_back() -> None:
+def test_new_partitions_are_assigned_and_deleted_topics_are_revoked() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m", topics=("orders", "bills"))
     consumer.join()
@@ -110,7 +111,7 @@ def test_new_partitions_are_given_out_and_deleted_topics_are_taken_back() -> Non
     assert {topic_id for topic_id, _ in consumer.owned} == {consumer.image.id_of("orders")}
 
 
-def test_a_topic_made_anew_under_its_old_name_is_another_topic() -> None:
+def test_a_recreated_topic_of_the_same_name_is_a_different_topic() -> None:
     consumer = Consumer(_driver(), "m")
     consumer.join()
     consumer.image.delete("orders")
@@ -120,7 +121,7 @@ def test_a_topic_made_anew_under_its_old_name_is_another_topic() -> None:
     assert consumer.owned == {(consumer.image.id_of("orders"), 0)}
 
 
-def test_a_change_of_topics_that_the_group_does_not_read_changes_nothing() -> None:
+def test_changes_of_unsubscribed_topics_write_no_records() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m")
     consumer.join()
@@ -131,7 +132,7 @@ def test_a_change_of_topics_that_the_group_does_not_read_changes_nothing() -> No
     assert len(driver.log) == written
 
 
-def test_a_group_has_no_more_members_than_it_may() -> None:
+def test_a_full_group_refuses_new_members() -> None:
     driver = _driver(members_max=1)
     Consumer(driver, "m").join()
     assert _ask(driver, "n", 0, **JOINING).error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -139,18 +140,18 @@ def test_a_group_has_no_more_members_than_it_may() -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, -1, -2])
-def test_who_does_not_join_is_told_that_there_is_no_such_group(epoch: int) -> None:
+def test_a_heartbeat_without_a_join_fails_in_an_unknown_group(epoch: int) -> None:
     assert _ask(_driver(), "m", epoch, instance_id="i").error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_somebody_who_is_no_member_is_told_so() -> None:
+def test_a_heartbeat_of_a_non_member_gets_unknown_member_id() -> None:
     driver = _driver()
     Consumer(driver, "m").join()
     assert _ask(driver, "n", 1).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert _ask(driver, "n", -1).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_with_another_epoch_than_its_own_is_fenced() -> None:
+def test_a_heartbeat_with_a_wrong_member_epoch_is_fenced() -> None:
     driver = _driver()
     first, second = Consumer(driver, "a"), Consumer(driver, "b")
     first.join()
@@ -162,7 +163,7 @@ def test_a_member_with_another_epoch_than_its_own_is_fenced() -> None:
     assert _ask(driver, "a", 1).error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_the_epoch_before_is_accepted_from_a_member_that_missed_an_answer_and_has_nothing_more_than_it_may() -> None:
+def test_the_previous_epoch_is_fenced_only_when_unassigned_partitions_are_owned() -> None:
     driver = _driver()
     first, second = Consumer(driver, "a"), Consumer(driver, "b")
     first.join()
@@ -172,11 +173,11 @@ def test_the_epoch_before_is_accepted_from_a_member_that_missed_an_answer_and_ha
     answer = first.beat(full=True)
     assert (answer.error, answer.member_epoch) == (ErrorCode.NONE, 2)
     assert answer.assignment is not None
-    beyond = (OwnedPartitions(first.image.id_of("orders"), tuple(range(6))),)
+    beyond = (OwnedPartitions(TopicIdBytes(first.image.id_of("orders")), tuple(range(6))),)
     assert _ask(driver, "a", 1, owned=beyond).error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_member_whose_answer_to_the_join_was_lost_joins_again_and_gets_the_same() -> None:
+def test_a_join_can_be_repeated_after_its_answer_was_lost() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m")
     consumer.beat(is_answer_lost=True)
@@ -185,7 +186,7 @@ def test_a_member_whose_answer_to_the_join_was_lost_joins_again_and_gets_the_sam
     assert len(describe(driver).members) == 1
 
 
-def test_a_partition_goes_to_the_next_owner_only_after_the_last_one_has_given_it_back() -> None:
+def test_a_partition_is_assigned_only_after_its_owner_has_revoked_it() -> None:
     driver = _driver()
     first, second = Consumer(driver, "a"), Consumer(driver, "b")
     first.join()
@@ -205,7 +206,7 @@ def test_a_partition_goes_to_the_next_owner_only_after_the_last_one_has_given_it
     assert describe(driver).state == "Stable"
 
 
-def test_silence_about_what_is_owned_is_no_sign_of_having_given_it_back() -> None:
+def test_a_heartbeat_that_omits_the_owned_partitions_confirms_no_revocation() -> None:
     driver = _driver()
     first, second = Consumer(driver, "a"), Consumer(driver, "b")
     first.join()
@@ -216,7 +217,7 @@ def test_silence_about_what_is_owned_is_no_sign_of_having_given_it_back() -> Non
     assert second.places == set()
 
 
-def test_a_member_that_does_not_give_back_in_time_is_fenced() -> None:
+def test_a_member_that_does_not_revoke_in_time_is_fenced() -> None:
     driver = _driver()
     first, second = Consumer(driver, "a"), Consumer(driver, "b")
     first.join()
@@ -231,7 +232,7 @@ def test_a_member_that_does_not_give_back_in_time_is_fenced() -> None:
     assert len(second.places) == 6
 
 
-def test_a_member_that_gives_back_in_time_is_not_fenced_later() -> None:
+def test_a_member_that_revokes_in_time_is_not_fenced_later() -> None:
     driver = _driver()
     first, second = Consumer(driver, "a"), Consumer(driver, "b")
     first.join()
@@ -243,7 +244,7 @@ def test_a_member_that_gives_back_in_time_is_not_fenced_later() -> None:
     assert (len(first.places), len(second.places)) == (3, 3)
 
 
-def test_a_member_that_is_silent_for_a_session_is_gone() -> None:
+def test_a_silent_member_is_removed_after_its_session_timeout() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m")
     consumer.join()
@@ -254,7 +255,7 @@ def test_a_member_that_is_silent_for_a_session_is_gone() -> None:
     assert describe(driver).state == "Empty"
 
 
-def test_who_leaves_frees_its_partitions_for_the_others() -> None:
+def test_a_leaving_member_frees_its_partitions_for_the_others() -> None:
     driver = _driver()
     first, second = Consumer(driver, "a"), Consumer(driver, "b")
     first.join()
@@ -266,7 +267,7 @@ def test_who_leaves_frees_its_partitions_for_the_others() -> None:
     assert len(second.places) == 6
 
 
-def test_a_member_that_changes_its_topics_gives_back_the_old_ones_first() -> None:
+def test_a_member_that_changes_its_topics_first_revokes_the_old_ones() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m")
     consumer.join()
@@ -276,7 +277,7 @@ def test_a_member_that_changes_its_topics_gives_back_the_old_ones_first() -> Non
     assert consumer.places == {("bills", number) for number in range(4)}
 
 
-def test_the_assignor_that_most_members_ask_for_is_used() -> None:
+def test_the_assignor_that_most_members_request_is_used() -> None:
     driver = _driver()
     members = [Consumer(driver, name, ("orders", "bills"), assignor="range") for name in "ab"]
     members.append(Consumer(driver, "c", ("orders", "bills"), assignor="uniform"))
@@ -289,7 +290,7 @@ def test_the_assignor_that_most_members_ask_for_is_used() -> None:
     assert members[0].places == {("orders", 0), ("orders", 1), ("bills", 0), ("bills", 1)}
 
 
-def test_a_group_is_described_and_listed_by_its_own_kind_only() -> None:
+def test_a_consumer_group_is_described_and_listed_only_as_such() -> None:
     driver = _driver()
     Consumer(driver, "m", regex="b.*").join()
     described = describe(driver)
@@ -306,7 +307,7 @@ def test_a_group_is_described_and_listed_by_its_own_kind_only() -> None:
     assert (unknown.error, unknown.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
 
 
-def test_a_group_can_be_deleted_when_nobody_is_in_it() -> None:
+def test_a_group_can_be_deleted_only_without_members() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m")
     consumer.join()
@@ -317,7 +318,7 @@ def test_a_group_can_be_deleted_when_nobody_is_in_it() -> None:
     assert describe(driver.restarted()).error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_an_empty_group_without_offsets_goes_by_itself() -> None:
+def test_an_empty_group_without_offsets_is_removed_after_a_while() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m")
     consumer.join()
@@ -327,7 +328,7 @@ def test_an_empty_group_without_offsets_goes_by_itself() -> None:
     assert driver.machine.next_deadline_ms is None
 
 
-def test_members_go_on_where_they_were_after_a_restart() -> None:
+def test_members_keep_their_state_and_get_a_new_session_after_a_restart() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m")
     consumer.join()
@@ -337,7 +338,7 @@ def test_members_go_on_where_they_were_after_a_restart() -> None:
     assert describe(consumer.driver).state == "Empty"
 
 
-def test_a_describe_of_the_classic_kind_names_the_reason() -> None:
+def test_describing_a_consumer_group_as_classic_explains_the_error() -> None:
     driver = _driver()
     Consumer(driver, "m").join()
     assert "not a classic group" in driver.ask(DescribeGroup("g"), type(driver.describe())).detail

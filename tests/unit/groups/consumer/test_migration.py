@@ -1,4 +1,4 @@
-"""Groups move from the classic protocol to the new one and back while their members read."""
+"""Tests that groups convert from the classic protocol to the newer one and back while their members read."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def _driver(**settings: Any) -> Driver:
 
 
 def _go_on(*members: Member, rounds: int = 12) -> None:
-    """Let everybody do what it does, with nobody owning what another one owns at any time."""
+    """Lets every member take its steps. No partition may have two owners at any time."""
     for _ in range(rounds):
         for member in members:
             _step(member)
@@ -47,7 +47,7 @@ def _kind(driver: Driver) -> str:
 
 
 def _restarted(driver: Driver, *members: Member) -> Driver:
-    """Another machine from the same log, which says the same."""
+    """Returns a driver whose machine has replayed the log, and checks that its state is the same."""
     restarted = driver.restarted()
     assert sorted(restarted.machine.dump()) == sorted(driver.machine.dump())
     for member in members:
@@ -56,7 +56,7 @@ def _restarted(driver: Driver, *members: Member) -> Driver:
 
 
 @pytest.mark.parametrize("is_cooperative", [False, True])
-def test_a_classic_group_moves_to_the_new_protocol_and_back_while_it_reads(is_cooperative: bool) -> None:
+def test_a_group_converts_to_the_newer_protocol_and_back_while_reading(is_cooperative: bool) -> None:
     driver = _driver()
     old = [ClassicConsumer(driver, is_cooperative=is_cooperative) for _ in range(2)]
     _go_on(*old)
@@ -78,7 +78,7 @@ def test_a_classic_group_moves_to_the_new_protocol_and_back_while_it_reads(is_co
     _restarted(driver)
 
 
-def test_the_last_classic_member_leaves_a_group_of_the_new_protocol() -> None:
+def test_a_group_keeps_the_newer_protocol_after_its_last_classic_member_left() -> None:
     driver = _driver()
     old, new = ClassicConsumer(driver), Consumer(driver, "new")
     _go_on(old, rounds=3)
@@ -90,7 +90,7 @@ def test_the_last_classic_member_leaves_a_group_of_the_new_protocol() -> None:
 
 
 @pytest.mark.parametrize("is_cooperative", [False, True])
-def test_a_classic_member_joins_a_group_of_the_new_protocol(is_cooperative: bool) -> None:
+def test_a_classic_member_joins_a_group_of_the_newer_protocol(is_cooperative: bool) -> None:
     driver = _driver()
     new, old = Consumer(driver, "new"), ClassicConsumer(driver, is_cooperative=is_cooperative)
     new.join()
@@ -100,7 +100,7 @@ def test_a_classic_member_joins_a_group_of_the_new_protocol(is_cooperative: bool
     assert not new.places & old.places
 
 
-def test_members_that_wait_in_a_classic_rebalance_are_sent_to_join_again() -> None:
+def test_members_pending_in_a_classic_rebalance_are_told_to_rejoin() -> None:
     driver = _driver()
     first, second = ClassicConsumer(driver), ClassicConsumer(driver)
     _go_on(first, rounds=3)
@@ -111,7 +111,7 @@ def test_members_that_wait_in_a_classic_rebalance_are_sent_to_join_again() -> No
     assert not driver.waiting
 
 
-def test_a_move_survives_a_restart_in_both_directions() -> None:
+def test_a_conversion_survives_a_restart_in_both_directions() -> None:
     driver = _driver()
     old, new = ClassicConsumer(driver), Consumer(driver, "new")
     _go_on(old, rounds=3)
@@ -125,7 +125,7 @@ def test_a_move_survives_a_restart_in_both_directions() -> None:
     assert len(old.places) == 6
 
 
-def test_committed_offsets_stay_when_a_group_moves() -> None:
+def test_committed_offsets_survive_the_conversion_of_a_group() -> None:
     driver = _driver()
     old, new = ClassicConsumer(driver), Consumer(driver, "new")
     _go_on(old, rounds=3)
@@ -138,7 +138,7 @@ def test_committed_offsets_stay_when_a_group_moves() -> None:
     assert driver.restarted().offsets() == {("orders", 0): 7}
 
 
-def test_an_empty_group_of_either_kind_becomes_one_of_the_other() -> None:
+def test_an_empty_group_of_either_protocol_can_change_to_the_other() -> None:
     driver = _driver()
     old, new = ClassicConsumer(driver), Consumer(driver, "new")
     _go_on(old, rounds=3)
@@ -151,7 +151,7 @@ def test_an_empty_group_of_either_kind_becomes_one_of_the_other() -> None:
     _restarted(driver)
 
 
-def test_a_classic_group_that_is_none_of_consumers_is_left_alone() -> None:
+def test_a_classic_group_of_another_protocol_type_is_not_converted() -> None:
     driver = _driver()
     driver.join(protocol_type="connect")
     consumer = Consumer(driver, "new")
@@ -161,7 +161,7 @@ def test_a_classic_group_that_is_none_of_consumers_is_left_alone() -> None:
     assert _kind(driver) == "classic"
 
 
-def test_a_classic_group_that_says_nothing_readable_is_left_alone() -> None:
+def test_a_classic_group_with_unreadable_subscriptions_is_not_converted() -> None:
     driver = _driver()
     (joined,) = driver.stable(protocols=offering("range", metadata=b"\x00\x01\xff"))
     answer = driver.ask(Consumer(driver, "new")._request(True), ConsumerHeartbeatResponse)
@@ -169,7 +169,7 @@ def test_a_classic_group_that_says_nothing_readable_is_left_alone() -> None:
     assert driver.heartbeat(joined).error is ErrorCode.NONE
 
 
-def test_only_a_member_that_joins_moves_a_group() -> None:
+def test_only_a_joining_member_converts_a_group() -> None:
     driver = _driver()
     _go_on(ClassicConsumer(driver), rounds=3)
     answer = driver.ask(request("new", 1), ConsumerHeartbeatResponse)
@@ -178,7 +178,7 @@ def test_only_a_member_that_joins_moves_a_group() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_classic_member_takes_the_place_of_a_static_one_of_the_new_protocol(others: int) -> None:
+def test_a_classic_member_replaces_a_static_member_of_the_newer_protocol(others: int) -> None:
     driver = _driver()
     stays = [ClassicConsumer(driver) for _ in range(others)]
     new = Consumer(driver, "new", instance_id="i")
@@ -190,7 +190,7 @@ def test_a_classic_member_takes_the_place_of_a_static_one_of_the_new_protocol(ot
     assert {place for each in (*stays, old) for place in each.places} == {("orders", number) for number in range(6)}
 
 
-def test_a_static_classic_member_takes_up_the_new_protocol_under_its_static_id() -> None:
+def test_a_static_classic_member_can_switch_to_the_newer_protocol() -> None:
     driver = _driver()
     old = [ClassicConsumer(driver, instance_id=f"i{number}") for number in range(2)]
     _go_on(*old)
@@ -204,7 +204,7 @@ def test_a_static_classic_member_takes_up_the_new_protocol_under_its_static_id()
 
 
 class Migration(RuleBasedStateMachine):
-    """Members of both protocols come and go in any order; nobody ever owns what somebody else owns."""
+    """Members of both protocols join and leave in any order. No partition may ever have two owners."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -262,7 +262,7 @@ class Migration(RuleBasedStateMachine):
         _check_owners(self.members)
 
     def teardown(self) -> None:
-        """Long enough for those to be forgotten who left before a crash that the log does not know of."""
+        """Runs long enough for the expiry of members that left before a crash without a durable record."""
         for _ in range(60):
             for member in self.members:
                 _step(member)

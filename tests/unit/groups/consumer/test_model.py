@@ -1,4 +1,4 @@
-"""Groups of the new protocol against a model of their members, in any order of events."""
+"""Tests groups of the newer protocol against a model of their members, for random sequences of events."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,8 +14,8 @@ _any = st.integers(0, 100)
 
 
 class Members(RuleBasedStateMachine):
-    """Whatever members, topics and time do: no partition has two owners, epochs do not go back, the log holds the
-    state, and once it is quiet everything is read, and evenly."""
+    """Lets members, topics and time change at random. No partition may have two owners, epochs may not decrease, and
+    the log must contain the state. Once the group is quiet, all partitions must be assigned evenly."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Commits and fetches of a group of the new protocol: who may, and what is kept."""
+"""Tests commits and fetches in a group of the newer protocol: permission, deletion and retention."""
 
 from typing import Any
 
@@ -25,14 +25,14 @@ def _as(consumer: Consumer, epoch: int) -> JoinResponse:
     return JoinResponse(generation=epoch, member_id=consumer.member_id)
 
 
-def test_a_member_commits_with_its_epoch() -> None:
+def test_a_member_can_commit_with_its_epoch() -> None:
     driver, consumer = _driver()
     assert driver.commit(("orders", 0, 7), by=_as(consumer, 1)).error is ErrorCode.NONE
     assert driver.offsets() == {("orders", 0): 7}
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_another_epoch_is_stale(epoch: int) -> None:
+def test_commits_and_fetches_with_another_epoch_get_stale_member_epoch(epoch: int) -> None:
     driver, consumer = _driver()
     assert driver.commit(("orders", 0, 7), by=_as(consumer, epoch)).error is ErrorCode.STALE_MEMBER_EPOCH
     fetched = driver.ask(FetchOffsets("g", None, "m", epoch), OffsetsResponse)
@@ -40,13 +40,13 @@ def test_another_epoch_is_stale(epoch: int) -> None:
     assert driver.offsets() == {}
 
 
-def test_a_version_that_cannot_be_told_of_stale_epochs_is_too_old_for_the_new_protocol() -> None:
+def test_members_of_the_newer_protocol_cannot_commit_with_older_versions() -> None:
     driver, consumer = _driver()
     committed = driver.commit(("orders", 0, 7), by=_as(consumer, 1), knows_stale_epoch=False)
     assert committed.error is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_classic_member_is_told_that_its_generation_is_over() -> None:
+def test_a_classic_member_with_an_old_generation_gets_illegal_generation() -> None:
     driver, _ = _driver()
     joined = driver.join(protocols=offering("range", metadata=subscription("orders")))
     assert driver.commit(("orders", 0, 7), by=joined, knows_stale_epoch=False).error is ErrorCode.NONE
@@ -54,21 +54,21 @@ def test_a_classic_member_is_told_that_its_generation_is_over() -> None:
     assert driver.commit(("orders", 0, 7), by=before).error is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_whoever_is_no_member_commits_only_while_nobody_is() -> None:
+def test_a_non_member_can_commit_only_to_an_empty_group() -> None:
     driver, consumer = _driver()
     assert driver.commit(("orders", 0, 7)).error is ErrorCode.UNKNOWN_MEMBER_ID
     consumer.leave()
     assert driver.commit(("orders", 0, 7)).error is ErrorCode.NONE
 
 
-def test_a_member_that_was_fenced_commits_nothing() -> None:
+def test_a_former_member_can_neither_commit_nor_fetch() -> None:
     driver, consumer = _driver()
     consumer.leave()
     assert driver.commit(("orders", 0, 7), by=_as(consumer, 1)).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.ask(FetchOffsets("g", None, "m", 1), OffsetsResponse).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_offsets_of_topics_that_are_read_cannot_be_deleted() -> None:
+def test_offsets_of_subscribed_topics_cannot_be_deleted() -> None:
     driver, consumer = _driver()
     driver.commit(("orders", 0, 7), ("bills", 0, 3), by=_as(consumer, 1))
     deleted = driver.delete_offsets(("orders", 0), ("bills", 0))
@@ -78,14 +78,14 @@ def test_offsets_of_topics_that_are_read_cannot_be_deleted() -> None:
     assert driver.delete_offsets(("orders", 0)).errors == {("orders", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
 
 
-def test_offsets_of_topics_that_are_read_do_not_expire() -> None:
+def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     driver, consumer = _driver(offsets_retention_ms=DAY_MS, consumer_session_timeout_ms=10 * DAY_MS)
     driver.commit(("orders", 0, 7), ("bills", 0, 3), by=_as(consumer, 1))
     driver.pass_time(2 * DAY_MS)
     assert driver.offsets() == {("orders", 0): 7}
 
 
-def test_an_empty_group_keeps_its_offsets_for_the_whole_retention_from_when_it_became_empty() -> None:
+def test_the_retention_starts_when_the_group_becomes_empty() -> None:
     driver, consumer = _driver(offsets_retention_ms=2 * DAY_MS, consumer_session_timeout_ms=10 * DAY_MS)
     driver.commit(("orders", 0, 7), by=_as(consumer, 1))
     driver.pass_time(DAY_MS)

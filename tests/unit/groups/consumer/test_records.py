@@ -1,22 +1,23 @@
-"""The records of the new protocol, byte by byte where Kafka and its tools read them."""
+"""Tests the records of the newer protocol, byte by byte where Kafka and its tools read them."""
 
 import pytest
 
 from builders.groups.consumers import Consumer, describe
 from builders.groups.machine import Driver
 from builders.groups.topics import Topics
+from millstream.coordination.effects import LogRecord
 from millstream.groups.commands import OfferedProtocol
 from millstream.groups.consumer import records
 from millstream.groups.consumer.members import ClassicTerms, MemberAssignment, MemberState, MemberSubscription
 from millstream.groups.consumer.records import GroupEpoch, Key, ResolvedRegex, TargetEpoch, Value
-from millstream.groups.effects import GroupLogRecord
 from millstream.model.errors import MillstreamError
+from millstream.model.ids import TopicIdBytes
 
-TOPIC = bytes(range(16))
+TOPIC = TopicIdBytes(bytes(range(16)))
 TWO_PARTITIONS = b"\x02" + TOPIC + b"\x03\x00\x00\x00\x00\x00\x00\x00\x02" + b"\x00"
-"""One topic, two partitions of it, no tags."""
+"""One topic with two partitions and no tags."""
 
-LAYOUTS: dict[str, tuple[GroupLogRecord, str, bytes]] = {
+LAYOUTS: dict[str, tuple[LogRecord, str, bytes]] = {
     "group": (
         records.group_record("g", GroupEpoch(3, 5)),
         "0003 0001 67",
@@ -62,8 +63,8 @@ LAYOUTS: dict[str, tuple[GroupLogRecord, str, bytes]] = {
 
 
 @pytest.mark.parametrize(("record", "key", "value"), LAYOUTS.values(), ids=LAYOUTS)
-def test_records_are_laid_out_as_kafka_lays_them_out(record: GroupLogRecord, key: str, value: bytes) -> None:
-    assert record == GroupLogRecord(bytes.fromhex(key), value)
+def test_records_have_the_layout_of_kafka(record: LogRecord, key: str, value: bytes) -> None:
+    assert record == LogRecord(bytes.fromhex(key), value)
 
 
 @pytest.mark.parametrize(
@@ -81,26 +82,28 @@ def test_records_are_laid_out_as_kafka_lays_them_out(record: GroupLogRecord, key
             records.HOLDING,
             "m",
             held := MemberAssignment(
-                5, 4, MemberState.UNRELEASED, {TOPIC: frozenset({1})}, {bytes(16): frozenset({0})}
+                5, 4, MemberState.UNRELEASED, {TOPIC: frozenset({1})}, {TopicIdBytes(bytes(16)): frozenset({0})}
             ),
             records.holding_record("g", "m", held),
         ),
     ],
 )
-def test_what_is_written_is_read_back(version: int, name: str, value: Value, record: GroupLogRecord) -> None:
+def test_encoded_records_are_decoded_to_the_same_values(
+    version: int, name: str, value: Value, record: LogRecord
+) -> None:
     assert record.value is not None
     assert records.read_key(record.key, version) == Key(version, "g", name)
     assert records.read_value(version, record.value) == value
 
 
-def test_a_member_state_that_nobody_knows_makes_the_record_unreadable() -> None:
+def test_a_record_with_an_unknown_member_state_is_refused() -> None:
     record = records.holding_record("g", "m", MemberAssignment())
     assert record.value is not None
     with pytest.raises(MillstreamError):
         records.read_value(records.HOLDING, record.value[:10] + b"\x07" + record.value[11:])
 
 
-def test_records_may_come_in_any_order_as_compaction_leaves_them() -> None:
+def test_records_can_be_replayed_in_any_order_after_compaction() -> None:
     driver = Driver(topics=Topics(orders=4))
     members = [Consumer(driver, name) for name in "ab"]
     for _ in range(4):
@@ -111,11 +114,11 @@ def test_records_may_come_in_any_order_as_compaction_leaves_them() -> None:
     assert describe(backwards).state == describe(driver).state == "Stable"
 
 
-def test_tombstones_of_a_group_that_is_not_there_are_passed_over() -> None:
+def test_replay_ignores_tombstones_of_unknown_groups() -> None:
     driver = Driver([records.tombstone(version, "g", "m") for version in sorted(records.KEYS)])
     assert list(driver.machine.group_ids()) == []
 
 
-def test_partition_metadata_that_older_brokers_wrote_is_passed_over() -> None:
-    driver = Driver([GroupLogRecord(bytes.fromhex("0004 0001 67"), b"\x00\x00\x01\x00")])
+def test_replay_ignores_partition_metadata_of_older_brokers() -> None:
+    driver = Driver([LogRecord(bytes.fromhex("0004 0001 67"), b"\x00\x00\x01\x00")])
     assert list(driver.machine.group_ids()) == []

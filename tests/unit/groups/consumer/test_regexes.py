@@ -1,4 +1,4 @@
-"""Subscriptions by regular expression, and expressions that want to do harm."""
+"""Tests subscriptions by regular expression, including malicious expressions."""
 
 from typing import Any
 
@@ -36,20 +36,20 @@ def _names(consumer: Consumer) -> set[str]:
         ("()", set()),
     ],
 )
-def test_an_expression_matches_whole_names_and_an_empty_one_matches_nothing(expression: str, matched: set[str]) -> None:
+def test_a_topic_regex_matches_whole_names_only(expression: str, matched: set[str]) -> None:
     consumer = Consumer(_driver(), "m", topics=(), regex=expression)
     consumer.join()
     assert _names(consumer) == matched
 
 
-def test_topics_by_name_and_by_expression_are_read_together() -> None:
+def test_topics_subscribed_by_name_and_by_expression_are_combined() -> None:
     consumer = Consumer(_driver(), "m", topics=("bills",), regex="orders-.*")
     consumer.join()
     assert _names(consumer) == {"bills", "orders-eu", "orders-us"}
 
 
 @pytest.mark.parametrize("expression", ["[", "(", "(a)\\1", "(?=a)", "(?<!a)b", "a{1001}", "*", "\\"])
-def test_what_re2_refuses_is_refused_with_its_reason_and_leaves_no_trace(expression: str) -> None:
+def test_an_expression_that_re2_rejects_is_refused_without_effect(expression: str) -> None:
     driver = _driver()
     consumer = Consumer(driver, "m", topics=(), regex=expression)
     answer = driver.ask(consumer._request(True), ConsumerHeartbeatResponse)
@@ -59,7 +59,7 @@ def test_what_re2_refuses_is_refused_with_its_reason_and_leaves_no_trace(express
     assert describe(driver).error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_member_that_changes_to_an_expression_that_cannot_be_used_keeps_what_it_had() -> None:
+def test_a_member_keeps_its_expression_when_the_new_one_is_invalid() -> None:
     driver = _driver()
     consumer = Consumer(driver, "m", topics=(), regex="orders-.*")
     consumer.join()
@@ -78,7 +78,7 @@ def test_an_expression_that_is_too_large_is_refused(expression: str) -> None:
     assert len(str(refused.value)) < 400
 
 
-def test_new_topics_that_match_are_read_and_deleted_ones_are_not() -> None:
+def test_new_matching_topics_are_added_and_deleted_ones_are_removed() -> None:
     consumer = Consumer(_driver(), "m", topics=(), regex="orders-.*")
     consumer.join()
     consumer.image.make("orders-asia", 1)
@@ -88,7 +88,7 @@ def test_new_topics_that_match_are_read_and_deleted_ones_are_not() -> None:
     assert _names(consumer) == {"orders-eu", "orders-asia"}
 
 
-def test_members_may_use_different_expressions_and_an_unused_one_is_forgotten() -> None:
+def test_members_may_use_different_expressions_and_unused_ones_are_removed() -> None:
     driver = _driver()
     first = Consumer(driver, "a", topics=(), regex="orders-.*")
     second = Consumer(driver, "b", topics=(), regex=".*-eu")
@@ -116,8 +116,8 @@ def test_an_expression_in_use_is_resolved_again_after_a_restart() -> None:
 
 
 @pytest.mark.parametrize("expression", ["(a|aa)+$", "(.*)*(.*)*x", "(x+x+)+y", "(.*a.{30}){3}", "(?:.*[a-w].*){100}"])
-def test_hostile_expressions_do_a_bounded_amount_of_work_at_a_time(expression: str) -> None:
-    """A backtracking matcher would not come back from the first of these names."""
+def test_malicious_expressions_do_a_bounded_amount_of_work_per_call(expression: str) -> None:
+    """A backtracking matcher would not finish with the first of these names."""
     topics = Topics()
     for number in range(300):
         topics.make(f"{number:03}{'xa' * 123}")
@@ -130,7 +130,7 @@ def test_hostile_expressions_do_a_bounded_amount_of_work_at_a_time(expression: s
     assert calls <= work // regex_subscriptions.WORK_MAX + 1
 
 
-def test_a_long_search_goes_on_by_itself_and_members_get_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_search_continues_by_timer_and_members_get_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regex_subscriptions, "WORK_MAX", 1)
     driver = _driver()
     consumer = Consumer(driver, "m", topics=("bills",), regex="orders-.*")
@@ -141,7 +141,7 @@ def test_a_long_search_goes_on_by_itself_and_members_get_its_result(monkeypatch:
     assert _names(consumer) == {"bills", "orders-eu", "orders-us"}
 
 
-def test_results_are_kept_until_the_topics_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regex_matches_are_cached_until_the_topics_change(monkeypatch: pytest.MonkeyPatch) -> None:
     topics = Topics(a=1, b=1)
     regexes = Regexes(topics)
     assert regexes.matching("[ab]") == ("a", "b")

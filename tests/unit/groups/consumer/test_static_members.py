@@ -1,4 +1,4 @@
-"""Static members: they leave for a while and return to what they had."""
+"""Tests static members of groups of the newer protocol: they leave temporarily, and return to their partitions."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def _pair() -> tuple[Driver, Consumer, Consumer]:
     return driver, first, second
 
 
-def test_a_static_member_that_returns_gets_what_it_had_and_nobody_else_notices() -> None:
+def test_a_returning_static_member_gets_its_partitions_without_a_rebalance() -> None:
     driver, first, second = _pair()
     had, epoch = first.places, first.epoch
     answer = first.leave(epoch=-2)
@@ -33,7 +33,7 @@ def test_a_static_member_that_returns_gets_what_it_had_and_nobody_else_notices()
     assert {member.member_id for member in describe(driver).members} == {"b", "c"}
 
 
-def test_its_partitions_wait_for_a_session_and_then_go_to_others() -> None:
+def test_partitions_of_an_absent_static_member_move_after_its_session_timeout() -> None:
     driver, first, second = _pair()
     first.leave(epoch=-2)
     driver.pass_time(SESSION_MS // 2)
@@ -44,21 +44,21 @@ def test_its_partitions_wait_for_a_session_and_then_go_to_others() -> None:
     assert len(second.places) == 6
 
 
-def test_a_static_id_that_is_in_use_is_not_given_to_another_member() -> None:
+def test_an_instance_id_in_use_cannot_be_taken_by_another_member() -> None:
     driver, *_ = _pair()
     thief = Consumer(driver, "c", instance_id="i-a")
     answer = driver.ask(thief._request(True), ConsumerHeartbeatResponse)
     assert answer.error is ErrorCode.UNRELEASED_INSTANCE_ID
 
 
-def test_a_static_member_whose_answer_was_lost_joins_again_under_its_own_id() -> None:
+def test_a_static_member_may_repeat_its_join_with_the_same_member_id() -> None:
     _, first, _ = _pair()
     first.join()
     assert len(first.places) == 3
 
 
 @pytest.mark.parametrize("epoch", [2, -1, -2])
-def test_whoever_still_uses_the_old_member_id_is_fenced(epoch: int) -> None:
+def test_requests_with_a_replaced_member_id_are_fenced(epoch: int) -> None:
     driver, first, _ = _pair()
     first.leave(epoch=-2)
     Consumer(driver, "c", instance_id="i-a").join()
@@ -67,13 +67,13 @@ def test_whoever_still_uses_the_old_member_id_is_fenced(epoch: int) -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, -1, -2])
-def test_an_unknown_static_id_is_an_unknown_member(epoch: int) -> None:
+def test_a_request_with_an_unknown_instance_id_gets_unknown_member_id(epoch: int) -> None:
     driver, *_ = _pair()
     answer = driver.ask(request("a", epoch, instance_id="nobody"), ConsumerHeartbeatResponse)
     assert answer.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_is_away_cannot_go_on_without_joining() -> None:
+def test_an_absent_member_is_fenced_until_it_joins_again() -> None:
     driver, first, _ = _pair()
     epoch = first.epoch
     first.leave(epoch=-2)
@@ -81,14 +81,14 @@ def test_a_member_that_is_away_cannot_go_on_without_joining() -> None:
     assert answer.error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_static_member_that_leaves_for_good_frees_its_partitions_at_once() -> None:
+def test_a_static_member_that_leaves_permanently_frees_its_partitions() -> None:
     _, first, second = _pair()
     first.leave()
     second.beat()
     assert len(second.places) == 6
 
 
-def test_an_operator_removes_a_member_by_its_static_id() -> None:
+def test_an_operator_can_remove_a_member_by_its_instance_id() -> None:
     driver, _, second = _pair()
     left = driver.ask(LeaveGroup("g", (LeavingMember("", "i-a"), LeavingMember("", "i-x"))), LeaveResponse)
     assert left.members == (
@@ -99,7 +99,7 @@ def test_an_operator_removes_a_member_by_its_static_id() -> None:
     assert len(second.places) == 6
 
 
-def test_a_member_that_is_away_is_still_away_after_a_restart() -> None:
+def test_an_absent_member_keeps_its_partitions_across_a_restart() -> None:
     driver, first, _ = _pair()
     had = first.places
     first.leave(epoch=-2)

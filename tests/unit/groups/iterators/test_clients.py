@@ -1,4 +1,4 @@
-"""Clients of iterators in their group: they come, are given partitions, and go."""
+"""Tests iterator clients as members of their group: they join, get partitions, and leave."""
 
 import pytest
 from msgspec.structs import replace
@@ -10,14 +10,14 @@ from millstream.groups.responses import GroupList, IteratorClientResponse
 from millstream.model.errors import ErrorCode
 
 
-def test_a_client_that_joins_is_given_nothing_before_it_asks() -> None:
+def test_a_joining_client_gets_no_partitions_before_it_requests_an_iterator() -> None:
     answer = driver().client().join()
     assert answer == IteratorClientResponse(
         generation=1, is_settled=True, heartbeat_interval_ms=5_000, session_timeout_ms=SESSION_MS
     )
 
 
-def test_joining_again_changes_nothing() -> None:
+def test_joining_again_has_no_effect() -> None:
     machine = driver()
     (a,) = machine.joined("a")
     a.get(3)
@@ -35,15 +35,13 @@ def test_joining_again_changes_nothing() -> None:
         ("g", "ü" * 128, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_names_have_at_least_one_byte_and_no_more_than_fit_into_an_iterator(
-    group_id: str, client_id: str, error: ErrorCode
-) -> None:
+def test_group_and_client_names_must_have_1_to_255_bytes(group_id: str, client_id: str, error: ErrorCode) -> None:
     machine = driver()
     assert machine.ask(IteratorJoin(group_id, client_id, "", ""), IteratorClientResponse).error is error
     assert not machine.log
 
 
-def test_a_client_that_has_not_joined_is_told_to() -> None:
+def test_requests_of_a_client_that_has_not_joined_get_unknown_member_id() -> None:
     machine = driver()
     stranger = machine.client()
     machine.joined("b")
@@ -52,7 +50,7 @@ def test_a_client_that_has_not_joined_is_told_to() -> None:
     assert stranger.ask().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_first_iterator_that_a_new_client_asks_for_starts_the_rebalance() -> None:
+def test_the_first_get_iterator_of_a_client_starts_a_rebalance() -> None:
     machine = driver()
     a, b = machine.joined("a", "b")
     assert a.get(0).generation == 2
@@ -65,7 +63,7 @@ def test_the_first_iterator_that_a_new_client_asks_for_starts_the_rebalance() ->
     assert (len(a_has), len(b_has)) == (2, 2)
 
 
-def test_what_a_client_had_goes_to_the_others_when_it_leaves() -> None:
+def test_partitions_of_a_leaving_client_move_to_the_others() -> None:
     machine = driver()
     a, b = machine.joined("a", "b")
     iterator = a.get(0)
@@ -75,7 +73,7 @@ def test_what_a_client_had_goes_to_the_others_when_it_leaves() -> None:
     assert len(b.owned()) == 4
 
 
-def test_what_a_silent_client_had_goes_to_the_others_after_its_session() -> None:
+def test_partitions_of_a_silent_client_move_after_its_session_timeout() -> None:
     machine = driver()
     a, b = machine.joined("a", "b")
     a.get(0)
@@ -88,7 +86,7 @@ def test_what_a_silent_client_had_goes_to_the_others_after_its_session() -> None
 
 
 @pytest.mark.parametrize("sign_of_life", ["beat", "get", "commit"])
-def test_whatever_a_client_asks_for_keeps_it_in_the_group(sign_of_life: str) -> None:
+def test_every_request_of_a_client_counts_as_a_heartbeat(sign_of_life: str) -> None:
     machine = driver()
     (a,) = machine.joined("a")
     iterator = a.get(0)
@@ -104,7 +102,7 @@ def test_whatever_a_client_asks_for_keeps_it_in_the_group(sign_of_life: str) -> 
     assert a.heartbeat().error is ErrorCode.NONE
 
 
-def test_a_client_is_told_whether_it_has_what_it_is_to_have() -> None:
+def test_a_heartbeat_reports_whether_the_assignment_of_a_client_is_complete() -> None:
     machine = driver(consumer_assignment_interval_ms=1_000)
     a, b = machine.joined("a", "b")
     a.get(0)
@@ -115,7 +113,7 @@ def test_a_client_is_told_whether_it_has_what_it_is_to_have() -> None:
     assert b.heartbeat().is_settled or a.heartbeat().is_settled
 
 
-def test_clients_share_their_group_with_consumers_of_the_new_protocol() -> None:
+def test_clients_and_consumers_of_the_newer_protocol_can_share_a_group() -> None:
     machine = driver()
     (a,) = machine.joined("a")
     a.get(0)
@@ -132,7 +130,7 @@ def test_clients_share_their_group_with_consumers_of_the_new_protocol() -> None:
     assert described.subscribed_topics == ("orders",)
 
 
-def test_a_group_with_clients_is_listed_and_cannot_be_deleted() -> None:
+def test_a_group_with_iterator_clients_is_listed_and_cannot_be_deleted() -> None:
     machine = driver()
     (a,) = machine.joined("a")
     a.settle(replace(a.get(0), offset=0), 5)
@@ -144,7 +142,7 @@ def test_a_group_with_clients_is_listed_and_cannot_be_deleted() -> None:
     assert not list(machine.machine.dump()), "nothing is left of the group, not even what it had issued"
 
 
-def test_more_partitions_are_shared_out_too() -> None:
+def test_added_partitions_are_assigned_to_clients() -> None:
     machine = driver()
     (a,) = machine.joined("a")
     a.get(0)
@@ -153,7 +151,7 @@ def test_more_partitions_are_shared_out_too() -> None:
     assert a.get(5).generation > 2
 
 
-def test_a_consumer_whose_member_id_is_a_clients_name_is_somebody_else() -> None:
+def test_a_consumer_with_the_name_of_a_client_is_a_different_member() -> None:
     machine = driver()
     Consumer(machine, "a").join()
     a = machine.client("a")

@@ -1,4 +1,4 @@
-"""DeliverIterator: what was handed on is noted with the iterator, told to its client, and committed as such."""
+"""Tests DeliverIterator: deliveries are recorded, listed for the client, and committed."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from millstream.model.errors import ErrorCode
 
 
 def handing(count: int = 5, **got: Any) -> tuple[IteratorDriver, IteratorClient, Iterator]:
-    """A client that has handed on so many messages of partition 0, from offset 0."""
+    """Returns a client that has delivered `count` messages of partition 0, starting at offset 0."""
     machine = driver()
     (a,) = machine.joined("a")
     iterator = replace(a.get(0, **got), offset=0)
@@ -20,20 +20,20 @@ def handing(count: int = 5, **got: Any) -> tuple[IteratorDriver, IteratorClient,
     return machine, a, iterator
 
 
-def test_a_commit_of_what_was_handed_on_goes_just_so_far() -> None:
+def test_a_commit_of_deliveries_covers_exactly_the_delivered_messages() -> None:
     machine, a, iterator = handing(5)
     assert a.handed() == {0: (0, 5)}
     following = a.settle(iterator, HANDED)
     assert (machine.offsets(), following.offset, a.handed()) == ({("orders", 0): 5}, 5, {})
 
 
-def test_any_iterator_of_the_issue_commits_what_was_handed_on_wherever_it_begins() -> None:
+def test_an_iterator_with_another_offset_can_commit_the_deliveries() -> None:
     machine, a, iterator = handing(5)
     a.settle(replace(iterator, offset=-2), HANDED)
     assert machine.offsets() == {("orders", 0): 5}
 
 
-def test_handing_on_again_replaces_what_was_handed_on() -> None:
+def test_a_new_delivery_replaces_the_previous_one() -> None:
     machine, a, iterator = handing(5)
     a.deliver(iterator, 3)
     assert a.handed() == {0: (0, 3)}
@@ -43,14 +43,14 @@ def test_handing_on_again_replaces_what_was_handed_on() -> None:
     assert machine.offsets() == {("orders", 0): 22}
 
 
-def test_a_restart_knows_what_was_handed_on() -> None:
+def test_deliveries_survive_a_restart() -> None:
     machine, _, iterator = handing(5)
     again = machine.restarted().client("a")
     assert again.handed() == {0: (0, 5)}
     assert again.commit(iterator, HANDED).position == 5
 
 
-def test_a_commit_of_what_was_handed_on_may_be_repeated() -> None:
+def test_a_commit_of_deliveries_may_be_repeated() -> None:
     machine, a, iterator = handing(5)
     following = a.settle(iterator, HANDED)
     before = len(machine.log)
@@ -60,7 +60,7 @@ def test_a_commit_of_what_was_handed_on_may_be_repeated() -> None:
     assert a.commit(iterator, HANDED).error is ErrorCode.ITERATOR_SETTLED
 
 
-def test_without_anything_handed_on_there_is_nothing_to_commit_by_that() -> None:
+def test_a_commit_of_deliveries_is_refused_when_there_are_none() -> None:
     machine, a, iterator = handing(5)
     following = a.settle(iterator, HANDED)
     answer = a.commit(following, HANDED)
@@ -70,7 +70,7 @@ def test_without_anything_handed_on_there_is_nothing_to_commit_by_that() -> None
 
 
 @pytest.mark.parametrize("count", [-1, 0, 11, 2**31 - 1])
-def test_nothing_and_more_than_the_iterator_stands_for_cannot_be_handed_on(count: int) -> None:
+def test_the_delivered_count_must_be_between_1_and_messages_max(count: int) -> None:
     _, a, iterator = handing(5, messages_max=10)
     answer = a.deliver(iterator, count)
     assert answer.error is ErrorCode.INVALID_REQUEST
@@ -78,12 +78,12 @@ def test_nothing_and_more_than_the_iterator_stands_for_cannot_be_handed_on(count
     assert a.handed() == {0: (0, 5)}
 
 
-def test_an_iterator_without_an_offset_cannot_be_handed_on() -> None:
+def test_an_iterator_without_an_offset_cannot_be_delivered() -> None:
     (a,) = driver().joined("a")
     assert a.deliver(a.get(0), 1).error is ErrorCode.INVALID_REQUEST
 
 
-def test_who_is_handed_messages_has_the_whole_time_to_work_them_off() -> None:
+def test_a_recorded_delivery_restarts_the_iterators_time_in_flight() -> None:
     machine, a, iterator = handing(5)
     machine.pass_time(IN_FLIGHT_MS - 1_000)
     answer = a.deliver(iterator, 5)
@@ -94,7 +94,7 @@ def test_who_is_handed_messages_has_the_whole_time_to_work_them_off() -> None:
     assert a.iterators() == [(0, 0)]
 
 
-def test_handing_on_holds_up_nobody_who_is_to_have_the_partition() -> None:
+def test_a_delivery_does_not_delay_the_move_of_a_partition() -> None:
     machine, a, _ = handing(5)
     iterators = {number: replace(a.get(number), offset=0) for number in range(4)}
     (b,) = machine.joined("b")
@@ -111,7 +111,7 @@ def test_handing_on_holds_up_nobody_who_is_to_have_the_partition() -> None:
     assert a.commit(iterators[moving], HANDED).error is ErrorCode.NOT_OWNER
 
 
-def test_what_was_handed_on_is_told_and_committed_late_too_but_not_handed_on_late() -> None:
+def test_an_expired_iterator_accepts_a_commit_and_no_further_delivery() -> None:
     machine, a, iterator = handing(5)
     machine.pass_time(IN_FLIGHT_MS)
     assert a.handed() == {0: (0, 5)}
@@ -119,7 +119,7 @@ def test_what_was_handed_on_is_told_and_committed_late_too_but_not_handed_on_lat
     assert a.commit(iterator, HANDED).position == 5
 
 
-def test_an_iterator_that_is_issued_again_has_nothing_handed_on() -> None:
+def test_an_iterator_that_is_issued_again_has_no_deliveries() -> None:
     machine, a, iterator = handing(5)
     machine.pass_time(IN_FLIGHT_MS)
     a.get(0)
@@ -127,7 +127,7 @@ def test_an_iterator_that_is_issued_again_has_nothing_handed_on() -> None:
     assert a.commit(iterator, HANDED).error is ErrorCode.ITERATOR_SETTLED
 
 
-def test_what_a_client_that_left_had_handed_on_is_forgotten() -> None:
+def test_deliveries_of_a_client_are_dropped_when_it_leaves() -> None:
     machine, a, iterator = handing(5)
     a.leave()
     assert a.commit(iterator, HANDED).error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -136,7 +136,7 @@ def test_what_a_client_that_left_had_handed_on_is_forgotten() -> None:
     assert a.commit(iterator, HANDED).error is not ErrorCode.NONE
 
 
-def test_an_iterator_of_somebody_else_cannot_be_handed_on() -> None:
+def test_an_iterator_of_another_client_cannot_be_delivered() -> None:
     machine, _, iterator = handing(5)
     (b,) = machine.joined("b")
     assert b.deliver(iterator, 5).error is ErrorCode.FOREIGN_ITERATOR

@@ -1,4 +1,4 @@
-"""GetIterator, ListIterators and commits: who is given what, from where, for how long."""
+"""Tests GetIterator, ListIterators and CommitIterator: owners, offsets and times in flight."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def alone() -> tuple[IteratorDriver, IteratorClient]:
     return machine, client
 
 
-def test_an_iterator_says_where_it_begins_and_whose_it_is() -> None:
+def test_an_iterator_contains_its_start_offset_and_its_client() -> None:
     machine, a = alone()
     machine.commit(("orders", 1, 7), group_id="other")
     iterator = a.get(1, messages_max=20, in_flight_ms=5_000, start=END)
@@ -33,7 +33,7 @@ def test_an_iterator_says_where_it_begins_and_whose_it_is() -> None:
     assert iterator.expires_ms == machine.now.wall_ms + 5_000
 
 
-def test_an_iterator_begins_where_the_group_has_committed() -> None:
+def test_an_iterator_starts_at_the_committed_offset() -> None:
     machine, a = alone()
     following = a.settle(replace(a.get(0), offset=40), 2)
     assert following.offset == 42
@@ -57,9 +57,7 @@ def test_an_iterator_begins_where_the_group_has_committed() -> None:
         ({"partition": -1}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "partition -1"),
     ],
 )
-def test_a_request_out_of_bounds_is_told_what_is_wrong_and_changes_nothing(
-    said: dict[str, Any], error: ErrorCode, named: str
-) -> None:
+def test_an_invalid_request_is_refused_without_effect(said: dict[str, Any], error: ErrorCode, named: str) -> None:
     machine, a = alone()
     before = len(machine.log)
     answer = a.ask(**said)
@@ -68,7 +66,7 @@ def test_a_request_out_of_bounds_is_told_what_is_wrong_and_changes_nothing(
     assert len(machine.log) == before
 
 
-def test_an_iterator_stands_for_no_more_messages_than_the_broker_allows() -> None:
+def test_the_message_count_of_an_iterator_is_limited_by_the_broker() -> None:
     _, a = alone()
     assert a.get(0, messages_max=2**31 - 1).messages_max == MESSAGES_MAX
 
@@ -85,7 +83,7 @@ def test_there_is_one_iterator_per_client_group_topic_and_partition() -> None:
     assert elsewhere.get(0).life != first.life
 
 
-def test_an_iterator_that_was_not_committed_in_time_is_issued_again_from_the_same_place() -> None:
+def test_an_expired_iterator_is_issued_again_from_the_same_offset() -> None:
     machine, a = alone()
     first = a.get(0)
     machine.pass_time(IN_FLIGHT_MS - 1)
@@ -98,7 +96,7 @@ def test_an_iterator_that_was_not_committed_in_time_is_issued_again_from_the_sam
     assert answer.error is ErrorCode.ITERATOR_SETTLED
 
 
-def test_nobody_else_gets_what_is_in_flight_and_everybody_what_is_over() -> None:
+def test_a_partition_moves_only_after_its_iterator_is_committed() -> None:
     machine, a = alone()
     in_flight = {number: a.get(number) for number in range(4)}
     (b,) = machine.joined("b")
@@ -110,7 +108,7 @@ def test_nobody_else_gets_what_is_in_flight_and_everybody_what_is_over() -> None
     assert {number for _, number in b.owned()} == set(range(4)) - kept
 
 
-def test_what_is_past_its_time_goes_to_its_new_owner() -> None:
+def test_a_partition_moves_when_its_iterator_expires() -> None:
     machine, a = alone()
     for number in range(4):
         a.get(number)
@@ -124,7 +122,7 @@ def test_what_is_past_its_time_goes_to_its_new_owner() -> None:
     assert len(b.owned()) == 2
 
 
-def test_a_commit_stores_the_position_and_gives_the_next_iterator() -> None:
+def test_a_commit_stores_the_position_and_returns_the_next_iterator() -> None:
     machine, a = alone()
     first = replace(a.get(0), offset=0)
     machine.pass_time(10_000)
@@ -135,14 +133,14 @@ def test_a_commit_stores_the_position_and_gives_the_next_iterator() -> None:
     assert a.iterators() == [(0, 60)]
 
 
-def test_a_next_iterator_of_the_server_is_committed_like_the_first() -> None:
+def test_a_next_iterator_from_the_server_can_be_committed() -> None:
     machine, a = alone()
     chained = replace(a.get(0), offset=300)
     assert a.settle(chained, 5).offset == 305
     assert machine.offsets() == {TOPIC: 305}
 
 
-def test_a_commit_of_nothing_is_a_sign_that_more_time_is_needed() -> None:
+def test_a_commit_of_0_messages_extends_the_time_in_flight() -> None:
     machine, a = alone()
     iterator = a.get(0)
     for _ in range(3):
@@ -152,7 +150,7 @@ def test_a_commit_of_nothing_is_a_sign_that_more_time_is_needed() -> None:
     assert machine.offsets() == {}
 
 
-def test_a_late_commit_counts_as_long_as_nobody_else_has_the_partition() -> None:
+def test_a_late_commit_is_accepted_while_the_client_has_the_partition() -> None:
     machine, a = alone()
     late = replace(a.get(0), offset=0)
     machine.pass_time(IN_FLIGHT_MS + 5_000)
@@ -160,7 +158,7 @@ def test_a_late_commit_counts_as_long_as_nobody_else_has_the_partition() -> None
     assert machine.offsets() == {TOPIC: 10}
 
 
-def test_a_late_commit_does_not_count_when_somebody_else_has_the_partition() -> None:
+def test_a_late_commit_is_refused_after_the_partition_has_moved() -> None:
     machine, a = alone()
     iterators = {number: replace(a.get(number), offset=0) for number in range(4)}
     (b,) = machine.joined("b")
@@ -188,14 +186,14 @@ def test_a_commit_whose_answer_was_lost_can_be_repeated() -> None:
     assert machine.offsets() == {TOPIC: 61}
 
 
-def test_only_the_last_commit_can_be_repeated_even_if_none_has_read_anything() -> None:
+def test_only_the_last_commit_can_be_repeated_even_for_0_messages() -> None:
     _, a = alone()
     first = replace(a.get(0), offset=0)
     a.settle(a.settle(first, 0), 0)
     assert a.commit(first, 0).error is ErrorCode.ITERATOR_SETTLED
 
 
-def test_a_last_commit_after_a_rebalance_can_be_repeated_too() -> None:
+def test_the_last_commit_before_a_partition_moves_can_be_repeated() -> None:
     machine, a = alone()
     iterators = [replace(a.get(number), offset=0) for number in range(4)]
     (b,) = machine.joined("b")
@@ -219,7 +217,7 @@ def test_a_last_commit_after_a_rebalance_can_be_repeated_too() -> None:
         ({"offset": BEGINNING}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_an_iterator_that_is_not_the_one_in_flight_commits_nothing(changed: dict[str, Any], error: ErrorCode) -> None:
+def test_a_commit_with_an_altered_iterator_is_refused(changed: dict[str, Any], error: ErrorCode) -> None:
     machine, a = alone()
     iterator = replace(a.get(0), **({"offset": 0} | changed))
     log = len(machine.log)
@@ -228,14 +226,14 @@ def test_an_iterator_that_is_not_the_one_in_flight_commits_nothing(changed: dict
 
 
 @pytest.mark.parametrize("count", [-2, 101, 2**31 - 1])
-def test_more_than_an_iterator_stands_for_cannot_have_been_read(count: int) -> None:
+def test_a_commit_count_outside_the_iterator_is_refused(count: int) -> None:
     _, a = alone()
     answer = a.commit(replace(a.get(0), offset=0), count)
     assert answer.error is ErrorCode.INVALID_REQUEST
     assert answer.detail.startswith("Count must be 0 to 100")
 
 
-def test_after_a_rebalance_the_owner_that_stays_is_given_an_iterator_of_the_new_generation() -> None:
+def test_a_rebalance_settles_the_owners_iterator_and_issues_a_new_generation() -> None:
     machine, a = alone()
     old = a.get(0)
     (b,) = machine.joined("b")
@@ -245,7 +243,7 @@ def test_after_a_rebalance_the_owner_that_stays_is_given_an_iterator_of_the_new_
     assert a.commit(old, 0).error is ErrorCode.ITERATOR_SETTLED
 
 
-def test_after_a_rebalance_a_commit_gives_the_owner_that_stays_the_new_generation_too() -> None:
+def test_a_commit_after_a_rebalance_returns_the_new_generation() -> None:
     machine, a = alone()
     old = replace(a.get(0), offset=0)
     (b,) = machine.joined("b")
@@ -254,7 +252,7 @@ def test_after_a_rebalance_a_commit_gives_the_owner_that_stays_the_new_generatio
     assert (new.generation, new.offset) == (old.generation + 1, 8)
 
 
-def test_iters_lists_what_is_in_flight_and_nothing_else() -> None:
+def test_list_iterators_returns_only_iterators_in_flight() -> None:
     machine, a = alone()
     for number in (2, 0):
         a.settle(replace(a.get(number), offset=10 * number), 1)
@@ -267,14 +265,14 @@ def test_iters_lists_what_is_in_flight_and_nothing_else() -> None:
     assert machine.ask(ListIterators("g", "stranger"), IteratorList) == IteratorList()
 
 
-def test_a_client_that_left_has_nothing_in_flight() -> None:
+def test_a_client_that_left_has_no_iterators_in_flight() -> None:
     machine, a = alone()
     a.get(0)
     a.leave()
     assert machine.ask(ListIterators("g", None), IteratorList).given == ()
 
 
-def test_a_client_that_left_and_is_back_begins_anew() -> None:
+def test_a_client_that_rejoins_cannot_use_its_earlier_iterators() -> None:
     machine, a = alone()
     old = replace(a.get(0), offset=0)
     a.leave()
@@ -288,7 +286,7 @@ def test_a_client_that_left_and_is_back_begins_anew() -> None:
     assert machine.read(old) is ErrorCode.FENCED_ITERATOR
 
 
-def test_a_topic_that_was_made_anew_has_nothing_to_do_with_the_one_before() -> None:
+def test_a_recreated_topic_does_not_inherit_iterators_or_offsets() -> None:
     machine, a = alone()
     old = replace(a.get(0), offset=0)
     a.settle(old, 30)
@@ -304,7 +302,7 @@ def test_a_topic_that_was_made_anew_has_nothing_to_do_with_the_one_before() -> N
     assert a.commit(old, 1).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_restart_finds_what_is_in_flight_and_where_the_group_is() -> None:
+def test_iterators_in_flight_and_positions_survive_a_restart() -> None:
     machine, a = alone()
     a.settle(replace(a.get(0), offset=0), 5)
     iterator = a.get(1)
@@ -322,9 +320,7 @@ def test_a_restart_finds_what_is_in_flight_and_where_the_group_is() -> None:
 @pytest.mark.parametrize(
     ("jump_ms", "left_ms"), [(0, 20_000), (-3_600_000, IN_FLIGHT_MS), (3_600_000, 0), (-5_000, 25_000)]
 )
-def test_a_wall_clock_that_jumps_while_the_broker_is_down_holds_up_nobody_for_longer(
-    jump_ms: int, left_ms: int
-) -> None:
+def test_a_clock_jump_during_a_restart_never_extends_the_time_in_flight(jump_ms: int, left_ms: int) -> None:
     machine, a = alone()
     a.get(0)
     machine.pass_time(10_000)
@@ -335,7 +331,7 @@ def test_a_wall_clock_that_jumps_while_the_broker_is_down_holds_up_nobody_for_lo
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
-def test_a_wall_clock_that_jumps_does_not_change_how_long_something_is_in_flight(jump_ms: int) -> None:
+def test_a_wall_clock_jump_does_not_change_the_time_in_flight(jump_ms: int) -> None:
     machine, a = alone()
     first = a.get(0)
     machine.clock.wall_ahead_ms += jump_ms
@@ -346,7 +342,7 @@ def test_a_wall_clock_that_jumps_does_not_change_how_long_something_is_in_flight
     assert a.get(0) != first
 
 
-def test_what_nobody_can_use_any_more_is_forgotten_in_time() -> None:
+def test_unusable_iterators_are_removed_by_the_expiry_check() -> None:
     machine, a = alone()
     a.settle(replace(a.get(0), offset=0), 5)
     a.get(1)
@@ -372,7 +368,7 @@ def test_what_nobody_can_use_any_more_is_forgotten_in_time() -> None:
     assert issued() == 0
 
 
-def test_issued_iterators_are_handed_down_with_the_time_that_is_left() -> None:
+def test_notices_of_issued_iterators_contain_the_remaining_time() -> None:
     machine, a = alone()
     iterator = a.get(0)
     machine.pass_time(20_000)
@@ -384,7 +380,7 @@ def test_issued_iterators_are_handed_down_with_the_time_that_is_left() -> None:
     assert machine.read(iterator) is ErrorCode.ITERATOR_EXPIRED
 
 
-def test_the_server_hears_of_the_rebalance_before_anything_of_the_new_generation_is_issued() -> None:
+def test_the_server_is_notified_of_a_rebalance_before_new_iterators_are_issued() -> None:
     machine, a = alone()
     old = a.get(0)
     assert machine.server.has_next(old)

@@ -1,5 +1,7 @@
-"""Iterators held to the diagram of docs/iterators.md, in any order of events: the model is the diagram, and knows
-nothing of the machine but what clients are told and who is in the group."""
+"""Tests iterators against the state diagram of docs/iterators.md, for random sequences of events.
+
+The model implements the diagram. Of the machine it knows only the answers to clients and the members of the group.
+"""
 
 from typing import NamedTuple
 
@@ -25,7 +27,7 @@ _any = st.integers(0, 1_000)
 
 
 class Flight(NamedTuple):
-    """The state of a partition in its group, when something was issued of it; without one it is free."""
+    """The state of a partition for which the group has an issued iterator. A partition without one is free."""
 
     iterator: Iterator
     in_flight_ms: int
@@ -33,21 +35,23 @@ class Flight(NamedTuple):
     after: int = 0
     is_over: bool = False
     is_abandoned: bool = False
-    """Its client has left the group since, or was silent for too long."""
+    """True if its client has left the group since, or its session timeout has passed."""
     was_overdue: bool = False
     handed: int = 0
 
 
 class Held(NamedTuple):
-    """An iterator as a client has it, and since when."""
+    """An iterator that a client has."""
 
     iterator: Iterator
     until_ms: int
     starts: int
-    """How often the broker had been started by then."""
+    """Number of starts of the broker before the client got the iterator."""
 
 
 class Iterators(RuleBasedStateMachine):
+    """Applies each step to the machine and to the model."""
+
     def __init__(self) -> None:
         super().__init__()
         self.driver = IteratorDriver(topics=Topics(orders=PARTITIONS))
@@ -59,14 +63,14 @@ class Iterators(RuleBasedStateMachine):
         self.generation = 0
         self.has_jumped = False
 
-    # What the group says, which the model takes as it is.
+    # State of the group, which the model does not check.
 
     @property
     def members(self) -> set[str]:
         return {each.member_id for each in describe(self.driver).members}
 
     def owner(self, partition: int) -> str | None:
-        """Who has a partition, or has yet to give it back."""
+        """Returns the client that has a partition or still has to revoke it."""
         for member in describe(self.driver).members:
             if any(partition in each.partitions for each in member.assignment):
                 return member.member_id.removeprefix("iterators/")
@@ -75,7 +79,7 @@ class Iterators(RuleBasedStateMachine):
     def is_in(self, name: str) -> bool:
         return member_id(name) in self.members
 
-    # What clients do.
+    # Steps of clients.
 
     @rule(name=st.sampled_from(NAMES))
     def join(self, name: str) -> None:
@@ -99,7 +103,7 @@ class Iterators(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def work(self, name: str) -> None:
-        """As a client does: ask for everything, and read and commit what it is given."""
+        """Acts like a client: requests all iterators, and reads and commits those that it gets."""
         self.join(name)
         for partition in range(PARTITIONS):
             self.get(name, partition, -1)
@@ -138,7 +142,7 @@ class Iterators(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(index=_any, count=st.integers(HANDED, MESSAGES), offset=st.integers(0, 50), is_lost=st.booleans())
     def commit(self, index: int, count: int, offset: int, is_lost: bool) -> None:
-        """Of an iterator as its server gave it: with an offset, and perhaps further on."""
+        """Commits an iterator as the server returned it: with an offset, perhaps a later one."""
         iterator = self.held[index % len(self.held)].iterator
         iterator = replace(iterator, offset=max(iterator.offset, 0) + offset)
         self.check_commit(iterator, count)
@@ -169,12 +173,12 @@ class Iterators(RuleBasedStateMachine):
             self.settled(flight, iterator, position, answer)
 
     def flight(self, partition: int) -> Flight | None:
-        """What was issued, unless its client is gone since."""
+        """Returns the issued iterator, unless its client has left since."""
         flight = self.flights.get(partition)
         return None if flight is None or flight.is_abandoned else flight
 
     def handed_to(self, flight: Flight | None) -> int:
-        """The end of what was handed on; of what was committed, when nothing was handed on since."""
+        """Returns the end of the deliveries; without deliveries, the position of the last commit."""
         if flight is None:
             return -1
         committed = self.positions.get(flight.iterator.partition, -1)
@@ -183,7 +187,7 @@ class Iterators(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(index=_any, count=st.integers(1, MESSAGES), offset=st.sampled_from([0, 0, 0, 7]), also_commit=st.booleans())
     def deliver(self, index: int, count: int, offset: int, also_commit: bool) -> None:
-        """Of an iterator as its server gave it: with an offset, and perhaps further on."""
+        """Delivers an iterator as the server returned it: with an offset, perhaps a later one."""
         iterator = self.held[index % len(self.held)].iterator
         iterator = replace(iterator, offset=max(iterator.offset, 0) + offset)
         self.check_hand(iterator, count)
@@ -206,7 +210,8 @@ class Iterators(RuleBasedStateMachine):
             self.handed(flight, iterator.offset, count, answer)
 
     def handed(self, flight: Flight, offset: int, count: int, answer: IteratorResponse) -> None:
-        """Noted in place of what was before; and its time begins anew, unless the partition is to be another's."""
+        """Records a delivery in place of the previous one. Its time in flight restarts unless the partition must
+        move."""
         iterator, until_ms = replace(flight.iterator, offset=offset), flight.until_ms
         if ("orders", iterator.partition) in self.clients[iterator.client_id].owned():
             until_ms = self.driver.at_ms + flight.in_flight_ms
@@ -219,7 +224,8 @@ class Iterators(RuleBasedStateMachine):
         self.held.append(Held(iterator, until_ms, self.starts))
 
     def is_same(self, one: Iterator, other: Iterator) -> bool:
-        """Of one issue, wherever they begin. A partition that had no clients for long may have begun a new life."""
+        """True if both are of the same issue, whatever their offsets. A partition may have a new `life` after a long
+        time without clients."""
         return (one.life, one.issue) == (other.life, other.issue)
 
     def is_repeated(self, flight: Flight, iterator: Iterator, position: int, count: int) -> bool:
@@ -256,7 +262,8 @@ class Iterators(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(index=_any)
     def read(self, index: int) -> None:
-        """At the partition's server, which has heard what was handed down since its start, and nothing else."""
+        """Reads from the partition's server, which knows only the notices since its start and the iterators it has
+        seen."""
         iterator, until_ms, starts = self.held[index % len(self.held)]
         said, now_ms = self.driver.read(iterator), self.driver.at_ms
         newer = [
@@ -275,14 +282,14 @@ class Iterators(RuleBasedStateMachine):
             is_of_this_generation = iterator.generation == describe(self.driver).assignment_epoch
             assert self.driver.server.has_next(iterator) == is_of_this_generation
 
-    # What happens to the broker.
+    # Time, clocks and restarts of the broker.
 
     @rule(seconds=st.sampled_from([1, 4, 10, 31, 46, 700]))
     def pass_time(self, seconds: int) -> None:
         self.driver.pass_time(seconds * 1000)
         self.time_passed()
         if describe(self.driver).error is ErrorCode.GROUP_ID_NOT_FOUND:
-            # Nobody was in the group for long, and nothing was committed: the next one of this name is another.
+            # The group was empty for long and had no offsets, so it was removed: the next one of this name is new.
             assert not self.positions
             self.generation = 0
             self.flights.clear()
@@ -305,7 +312,7 @@ class Iterators(RuleBasedStateMachine):
             self.flights[partition] = flight._replace(until_ms=now.monotonic_ms + left_ms)
         self.time_passed()
 
-    # What is always so.
+    # Invariants.
 
     def is_in_time(self, flight: Flight) -> bool:
         return not flight.is_over and not flight.is_abandoned and self.driver.at_ms < flight.until_ms
@@ -314,8 +321,9 @@ class Iterators(RuleBasedStateMachine):
         return self.is_in_time(flight) and self.owner(flight.iterator.partition) == flight.iterator.client_id
 
     def time_passed(self) -> None:
-        """What clients had that are no longer in the group is for others; what is past its time may go to others, and
-        is not theirs alone again, even if the wall clock should say after a restart that there is time left."""
+        """Marks iterators of clients that have left the group, and iterators that have expired. An expired iterator
+        stays marked even if, after a restart, the wall clock leaves it time again: its partition may have moved
+        meanwhile."""
         members, now_ms = self.members, self.driver.at_ms
         for partition, flight in self.flights.items():
             is_gone = not flight.is_over and member_id(flight.iterator.client_id) not in members
@@ -377,5 +385,5 @@ class Iterators(RuleBasedStateMachine):
         ]
 
 
-def test_iterators_keep_to_the_diagram_through_rebalances_expiry_restarts_and_clock_jumps() -> None:
+def test_iterators_follow_the_state_diagram_in_random_sequences_of_events() -> None:
     run_state_machine_as_test(Iterators, settings=settings(max_examples=100, stateful_step_count=40, deadline=None))

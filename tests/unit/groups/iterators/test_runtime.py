@@ -1,4 +1,4 @@
-"""Iterators as the broker runs them: given out, and handed down, when they are durable, and there after a crash."""
+"""Tests iterators in the broker's runtime: issued and announced only when durable, and kept across a crash."""
 
 import asyncio
 
@@ -9,6 +9,7 @@ from millstream.groups.commands import CommitIterator, GetIterator, IteratorJoin
 from millstream.groups.iterators.iterator import BEGINNING, Iterator, IteratorNotice
 from millstream.groups.responses import Answer, IteratorClientResponse, IteratorList, IteratorResponse
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import Offset
 
 
 async def joined(site: GroupSite) -> None:
@@ -17,7 +18,7 @@ async def joined(site: GroupSite) -> None:
 
 
 def asking(partition: int = 0) -> GetIterator:
-    return GetIterator(GROUP, "a", EVENTS, partition, 10, -1, BEGINNING)
+    return GetIterator(GROUP, "a", EVENTS, partition, 10, -1, Offset(BEGINNING))
 
 
 async def given(site: GroupSite, partition: int = 0) -> Iterator:
@@ -26,7 +27,7 @@ async def given(site: GroupSite, partition: int = 0) -> Iterator:
     return answer.given.iterator
 
 
-def test_nothing_is_handed_down_before_it_is_durable_and_everything_before_the_client_hears_of_it() -> None:
+def test_notices_are_sent_after_the_flush_and_before_the_answer() -> None:
     async def story(site: GroupSite) -> None:
         await joined(site)
         heard: list[tuple[Answer, list[IteratorNotice]]] = []
@@ -36,7 +37,7 @@ def test_nothing_is_handed_down_before_it_is_durable_and_everything_before_the_c
             heard.append((answer, list(site.told)))
             done.set()
 
-        site.groups.ask(asking(), reply)
+        site.groups.ask(asking().group_id, asking(), reply)
         assert not heard, "the record is on its way to the disk"
         assert not site.told
         await done.wait()
@@ -48,7 +49,7 @@ def test_nothing_is_handed_down_before_it_is_durable_and_everything_before_the_c
     run_groups(story)
 
 
-def test_what_could_not_be_made_durable_is_neither_handed_down_nor_given_out() -> None:
+def test_a_failed_flush_sends_neither_notice_nor_iterator() -> None:
     async def story(site: GroupSite) -> None:
         await joined(site)
         site.disk.flush_error_chance = 1.0
@@ -60,7 +61,7 @@ def test_what_could_not_be_made_durable_is_neither_handed_down_nor_given_out() -
     run_groups(story)
 
 
-def test_a_crash_leaves_what_was_given_out_and_committed() -> None:
+def test_issued_iterators_and_commits_survive_a_crash() -> None:
     async def story(site: GroupSite) -> None:
         await joined(site)
         first = await given(site)

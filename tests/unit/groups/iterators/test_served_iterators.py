@@ -1,4 +1,4 @@
-"""What the server of a partition makes of iterators, by what it was told and by what it has seen."""
+"""Tests how the server of a partition checks iterators, with and without notices of the coordinator."""
 
 from typing import Any
 
@@ -8,11 +8,14 @@ from builders.groups.iterator_clients import IN_FLIGHT_MAX_MS, IN_FLIGHT_MS, Jum
 from millstream.groups.iterators.iterator import CLOCK_TOLERANCE_MS, Iterator, IteratorNotice, told_of
 from millstream.groups.iterators.served_iterators import ServedIterators
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicIdBytes
 
 HOUR_MS = 3_600_000
 
 
 class Server:
+    """The checks of one server, with a clock that can jump."""
+
     def __init__(self, **settings: Any) -> None:
         self.clock = JumpingClock()
         self.served = ServedIterators(self.clock, IN_FLIGHT_MAX_MS, **settings)
@@ -42,24 +45,24 @@ class Server:
         self.served.told(told_of(iterator, left_ms))
 
     def moved_on(self, generation: int) -> None:
-        self.served.told(IteratorNotice("g", 77, bytes(16), 0, generation))
+        self.served.told(IteratorNotice("g", 77, TopicIdBytes(bytes(16)), 0, generation))
 
 
-def test_a_server_that_knows_nothing_honours_what_is_signed_and_in_flight() -> None:
+def test_a_server_accepts_an_iterator_in_flight_that_was_not_announced_to_it() -> None:
     server = Server()
     iterator = server.iterator()
     assert server.says(iterator) is ErrorCode.NONE
     assert server.served.has_next(iterator)
 
 
-def test_generations_below_the_highest_that_was_told_are_refused() -> None:
+def test_generations_below_the_highest_announced_one_are_fenced() -> None:
     server = Server()
     server.issued(server.iterator(6))
     assert server.says(server.iterator(5)) is ErrorCode.FENCED_ITERATOR
     assert server.says(server.iterator(6)) is ErrorCode.NONE
 
 
-def test_generations_below_the_highest_that_was_seen_are_refused() -> None:
+def test_generations_below_the_highest_seen_one_are_fenced() -> None:
     server = Server()
     assert server.says(server.iterator(5)) is ErrorCode.NONE
     assert server.says(server.iterator(6)) is ErrorCode.NONE
@@ -69,13 +72,13 @@ def test_generations_below_the_highest_that_was_seen_are_refused() -> None:
 @pytest.mark.parametrize(
     "other", [{"partition": 1}, {"group_id": "h"}, {"topic_id": bytes([1]) * 16}, {"life": 78}], ids=str
 )
-def test_generations_count_for_each_group_and_partition_by_itself(other: dict[str, Any]) -> None:
+def test_generations_are_tracked_per_group_and_partition(other: dict[str, Any]) -> None:
     server = Server()
     server.issued(server.iterator(6))
     assert server.says(server.iterator(5, **other)) is ErrorCode.NONE
 
 
-def test_an_old_iterator_is_read_without_a_next_one_until_a_newer_one_is_issued() -> None:
+def test_an_old_iterator_can_be_read_until_a_newer_one_is_issued() -> None:
     server = Server()
     old = server.iterator(5)
     server.issued(old)
@@ -86,7 +89,7 @@ def test_an_old_iterator_is_read_without_a_next_one_until_a_newer_one_is_issued(
     assert server.says(old) is ErrorCode.FENCED_ITERATOR
 
 
-def test_what_is_told_late_does_not_bring_back_what_was() -> None:
+def test_late_notices_do_not_restore_older_generations() -> None:
     server = Server()
     server.issued(server.iterator(6, 9))
     server.moved_on(7)
@@ -96,7 +99,7 @@ def test_what_is_told_late_does_not_bring_back_what_was() -> None:
     assert not server.served.has_next(server.iterator(6, 9))
 
 
-def test_an_iterator_of_the_same_generation_that_was_committed_meanwhile_can_be_read_again_in_its_time() -> None:
+def test_a_committed_iterator_can_be_read_until_it_expires() -> None:
     server = Server()
     first = server.iterator(5, 1)
     server.issued(server.iterator(5, 2))
@@ -105,7 +108,7 @@ def test_an_iterator_of_the_same_generation_that_was_committed_meanwhile_can_be_
     assert server.says(first) is ErrorCode.ITERATOR_EXPIRED
 
 
-def test_what_was_told_is_in_flight_by_the_servers_own_monotonic_clock() -> None:
+def test_an_announced_iterator_expires_by_the_monotonic_clock() -> None:
     server = Server()
     iterator = server.iterator()
     server.issued(iterator, 10_000)
@@ -133,14 +136,14 @@ def test_what_was_told_is_in_flight_by_the_servers_own_monotonic_clock() -> None
         (-HOUR_MS, ErrorCode.ITERATOR_EXPIRED),
     ],
 )
-def test_what_comes_by_itself_is_held_against_the_wall_clock_with_a_tolerance(ahead_ms: int, error: ErrorCode) -> None:
+def test_an_unannounced_iterator_is_checked_against_the_wall_clock(ahead_ms: int, error: ErrorCode) -> None:
     server = Server()
     iterator = server.iterator()
     server.clock.wall_ahead_ms += ahead_ms
     assert server.says(iterator) is error
 
 
-def test_what_has_come_by_itself_runs_on_the_monotonic_clock_from_then_on() -> None:
+def test_a_known_iterator_expires_on_time_after_the_wall_clock_is_set_back() -> None:
     server = Server()
     iterator = server.iterator()
     assert server.says(iterator) is ErrorCode.NONE
@@ -151,7 +154,7 @@ def test_what_has_come_by_itself_runs_on_the_monotonic_clock_from_then_on() -> N
     assert server.says(iterator) is ErrorCode.ITERATOR_EXPIRED
 
 
-def test_what_a_server_knows_is_bounded() -> None:
+def test_the_server_keeps_a_limited_number_of_iterator_entries() -> None:
     server = Server(known_max=100)
     for number in range(250):
         server.issued(server.iterator(partition=number))
@@ -159,7 +162,7 @@ def test_what_a_server_knows_is_bounded() -> None:
     assert server.says(server.iterator(4, partition=249)) is ErrorCode.FENCED_ITERATOR
 
 
-def test_what_no_iterator_in_flight_can_be_older_than_is_forgotten() -> None:
+def test_server_entries_are_removed_when_no_iterator_can_be_in_flight() -> None:
     server = Server()
     for number in range(10):
         server.issued(server.iterator(partition=number))

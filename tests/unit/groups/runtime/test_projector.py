@@ -1,4 +1,4 @@
-"""The catalog's tables follow the log of groups, a moment behind, and are made whole again after whatever happened."""
+"""Tests that the catalog's tables follow the group log, and are completed after crashes and errors."""
 
 import asyncio
 
@@ -8,8 +8,9 @@ from builders.groups.site import EVENTS, GROUP, GroupSite, commit, run_groups, s
 from millstream.catalog.projection import GroupRow, OffsetPlace, ShardRows
 from millstream.groups.commands import DeleteGroup, DeleteOffsets, LeaveGroup, LeavingMember
 from millstream.groups.responses import EmptyResponse, LeaveResponse, PartitionErrors
-from millstream.groups.runtime.projector import AT_ONCE_MAX
+from millstream.groups.runtime.projector import AT_ONCE_MAX, Projector
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
 from millstream.storage.store import FlushPolicy
 
 
@@ -22,7 +23,7 @@ def group(site: GroupSite, group_id: str = GROUP) -> GroupRow | None:
     return site.catalog.group_tables.groups.get(group_id)
 
 
-def test_a_moment_after_a_commit_the_tables_have_it() -> None:
+def test_a_commit_appears_in_the_tables_within_seconds() -> None:
     async def story(site: GroupSite) -> None:
         await site.commit(7, metadata="note")
         assert offsets(site) == {}
@@ -35,7 +36,7 @@ def test_a_moment_after_a_commit_the_tables_have_it() -> None:
     run_groups(story)
 
 
-def test_where_much_changes_the_tables_are_written_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_write_period_of_the_group_tables_grows_with_the_number_of_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.groups.runtime.projector.PERIOD_S_PER_CHANGE", 2.5)
 
     async def story(site: GroupSite) -> None:
@@ -54,7 +55,7 @@ def test_where_much_changes_the_tables_are_written_more_rarely(monkeypatch: pyte
     run_groups(story)
 
 
-def test_members_are_told_and_taken_out_again() -> None:
+def test_members_are_added_to_and_removed_from_the_tables() -> None:
     async def story(site: GroupSite) -> None:
         member = await settled_member(site)
         await site.groups.project()
@@ -75,7 +76,7 @@ def test_members_are_told_and_taken_out_again() -> None:
     run_groups(story)
 
 
-def test_what_is_deleted_is_taken_out() -> None:
+def test_deleted_offsets_are_removed_from_the_tables() -> None:
     async def story(site: GroupSite) -> None:
         await site.ask(commit(1, partitions=(0, 1)), PartitionErrors)
         await site.groups.project()
@@ -90,7 +91,7 @@ def test_what_is_deleted_is_taken_out() -> None:
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-def test_what_the_tables_lack_after_an_end_is_written_by_the_next_start(crashed: bool) -> None:
+def test_a_start_writes_the_changes_that_the_group_tables_lack_after_a_stop(crashed: bool) -> None:
     async def story(site: GroupSite) -> None:
         for offset in range(50):
             await site.commit(offset, group_id=f"group-{offset % 7}")
@@ -112,7 +113,7 @@ def test_what_the_tables_lack_after_an_end_is_written_by_the_next_start(crashed:
     run_groups(story)
 
 
-def test_only_what_is_missing_is_written_again() -> None:
+def test_a_start_writes_only_the_missing_changes() -> None:
     async def story(site: GroupSite) -> None:
         for number in range(20):
             await site.commit(number, group_id=f"group-{number}")
@@ -127,12 +128,14 @@ def test_only_what_is_missing_is_written_again() -> None:
     run_groups(story)
 
 
-def test_tables_that_are_ahead_of_the_log_are_made_anew() -> None:
+def test_tables_that_are_ahead_of_the_log_are_rebuilt() -> None:
     async def story(site: GroupSite) -> None:
         await site.commit(7)
         await site.groups.project()
         partition = site.partition()
-        ahead = ShardRows(partition.key, partition.log.end_offset + 5, {}, {OffsetPlace("gone", EVENTS, 0): None})
+        ahead = ShardRows(
+            partition.key, Offset(partition.log.end_offset + 5), {}, {OffsetPlace("gone", EVENTS, 0): None}
+        )
         await site.catalog.group_tables.project([ahead])
         site.catalog.group_tables.groups["gone"] = GroupRow("classic", "Empty", "", "", 0, ())
         await site.restart()
@@ -143,7 +146,7 @@ def test_tables_that_are_ahead_of_the_log_are_made_anew() -> None:
     run_groups(story)
 
 
-def test_many_changes_are_written_in_several_steps() -> None:
+def test_many_changes_are_written_in_several_transactions() -> None:
     async def story(site: GroupSite) -> None:
         names = [f"group-{number}" for number in range(AT_ONCE_MAX // 2 + 100)]
         await asyncio.gather(*(site.commit(1, group_id=name) for name in names))
@@ -154,7 +157,7 @@ def test_many_changes_are_written_in_several_steps() -> None:
     run_groups(story, policy=FlushPolicy.OS)
 
 
-def test_a_catalog_that_refuses_is_written_later() -> None:
+def test_changes_are_written_after_the_catalog_has_recovered() -> None:
     async def story(site: GroupSite) -> None:
         tables = site.catalog.group_tables
         project = tables.project
@@ -169,5 +172,32 @@ def test_a_catalog_that_refuses_is_written_later() -> None:
         tables.project = project  # type: ignore[method-assign]
         await asyncio.sleep(20)
         assert offsets(site) == {0: 8}
+
+    run_groups(story)
+
+
+def test_tables_keep_groups_of_a_partition_that_another_broker_leads() -> None:
+    async def story(site: GroupSite) -> None:
+        await site.commit(7)
+        await site.groups.project()
+        tables, key = site.catalog.group_tables, site.partition().key
+        await site.groups.stop()
+        projector = Projector(tables, lambda: ())
+        await projector.open({key: None})
+        assert (offsets(site), projector.projected_offset(key)) == ({0: 7}, (await tables.projected())[key])
+        await projector.open({key: Offset(0)})
+        assert offsets(site) == {}, "the log of a partition that is led here does not reach as far"
+
+    run_groups(story)
+
+
+def test_tables_are_cleared_when_the_internal_topic_was_recreated() -> None:
+    async def story(site: GroupSite) -> None:
+        await site.commit(7)
+        await site.groups.project()
+        await site.groups.stop()
+        projector = Projector(site.catalog.group_tables, lambda: ())
+        await projector.open({})
+        assert offsets(site) == {}
 
     run_groups(story)

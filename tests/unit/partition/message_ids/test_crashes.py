@@ -1,4 +1,4 @@
-"""Power lost before every single change of the disk, and flushes that fail: no id is stored twice, none is lost."""
+"""Tests message ids after a power loss before every disk operation, and after failed flushes."""
 
 import asyncio
 import copy
@@ -14,8 +14,8 @@ from millstream.catalog.catalog import Catalog
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import MadeId
 from millstream.partition.derived_state import ProducerLimits
+from millstream.partition.leadership import Leadership
 from millstream.partition.message_ids.limits import IdLimits
-from millstream.partition.partition import Partition
 from millstream.partition.served.partitions import Partitions
 from millstream.storage.store import FlushPolicy
 from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
@@ -26,7 +26,7 @@ WRITER, GONE_WRITER = 7, 8
 
 
 class Moment(NamedTuple):
-    """All that outlives the broker, just before a change of the disk; what clients were told, and what they sent."""
+    """The durable state before one disk operation, and what clients had sent and received by then."""
 
     disk: SimulatedDisk
     catalog: Catalog
@@ -35,7 +35,7 @@ class Moment(NamedTuple):
 
 
 class Witness:
-    """Writes down every moment."""
+    """Records every moment."""
 
     def __init__(self, site: Site) -> None:
         self.moments: list[Moment] = []
@@ -51,17 +51,17 @@ class Witness:
         disk.before = self
         self.moments.append(Moment(kept, copy.deepcopy(self._site.catalog), dict(self.told), list(self.sent)))
 
-    async def put(self, partition: Partition, *ids: bytes) -> None:
+    async def put(self, partition: Leadership, *ids: bytes) -> None:
         self.sent += ids
         self.told |= dict(zip(ids, await put_ids(partition, *ids), strict=True))
 
-    async def put_numbered(self, partition: Partition, sequence: int) -> None:
+    async def put_numbered(self, partition: Leadership, sequence: int) -> None:
         made = [MadeId(WRITER, 0, 0, sequence, place) for place in range(2)]
         self.sent += made
         first = await put_numbered(partition, WRITER, sequence, *map(MadeId.encode, made))
         self.told |= {each: first + number for number, each in enumerate(made)}
 
-    async def retry(self, partition: Partition, made: MadeId) -> None:
+    async def retry(self, partition: Leadership, made: MadeId) -> None:
         self.sent.append(made)
         self.told[made] = await retry(partition, made, made.encode())
 
@@ -70,14 +70,14 @@ def never() -> bool:
     return False
 
 
-def events(partitions: Partitions) -> Partition:
+def events(partitions: Partitions) -> Leadership:
     partition = partitions.get("events", 0)
     assert partition is not None
     return partition
 
 
 async def _busy_life(site: Site) -> list[Moment]:
-    """Puts of all kinds, saves, merges and restarts, with somebody watching."""
+    """Run puts of all kinds, saves, merges and restarts under observation."""
     partitions = await site.start(limits=TINY)
     await partitions.create("events", 1)
     witness, partition = Witness(site), events(partitions)
@@ -87,30 +87,30 @@ async def _busy_life(site: Site) -> list[Moment]:
         if number % 3 == 0:
             await witness.retry(partition, MadeId(GONE_WRITER, number, 0, 5, 1))
         if number in (2, 4):
-            await partition.save_ids()
+            await partition.replica.save_ids()
         if number == 5:
-            await partition.save_state()
+            await partition.replica.save_state()
         if number == 7:
             partition = events(await site.restart(limits=TINY))
         if number == 9:
-            await partition.save_ids()
-            await partition.merge_ids(never)
+            await partition.replica.save_ids()
+            await partition.replica.merge_ids(never)
             assert site.store is not None
             await site.store.checkpoint()
     site.disk.before = None
     return witness.moments
 
 
-async def _where(partition: Partition, what: bytes | MadeId) -> int:
+async def _where(partition: Leadership, what: bytes | MadeId) -> int:
     if isinstance(what, MadeId):
         return await retry(partition, what, what.encode())
     return (await put_ids(partition, what))[0]
 
 
 async def _check(site: Site, moment: Moment) -> None:
-    """Whatever was sent is sent once more: what was told is told again, and the log has each of them once."""
+    """Send everything again. Acknowledged messages get the same offset, and the log has each message once."""
     partition = events(await site.start(limits=TINY))
-    # Others take the offsets that power loss gave back; what the index said of those must be forgotten for good.
+    # Other messages get the offsets that the power loss freed. The index must not keep their old entries.
     found: dict[bytes | MadeId, int] = dict(zip(FRESH, await put_ids(partition, *FRESH), strict=True))
     await site.kill()
     partition = events(await site.start(limits=TINY))
@@ -129,7 +129,7 @@ async def _check(site: Site, moment: Moment) -> None:
 
 @pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.OS])
 @for_each("seed", range(3))
-def test_whenever_power_is_lost_every_id_is_stored_once_by_trying_again(seed: int, policy: FlushPolicy) -> None:
+def test_retries_after_any_power_loss_store_every_id_once(seed: int, policy: FlushPolicy) -> None:
     async def story(site: Site) -> None:
         moments = await _busy_life(site)
         await site.stop()
@@ -143,7 +143,7 @@ def test_whenever_power_is_lost_every_id_is_stored_once_by_trying_again(seed: in
     Site(policy=policy).run(story)
 
 
-def test_after_a_failed_flush_an_id_is_stored_once_whether_or_not_the_first_copy_was_lost() -> None:
+def test_a_retry_after_a_failed_flush_stores_an_id_once() -> None:
     cuts: list[int] = []
 
     async def story(site: Site) -> None:
@@ -151,7 +151,7 @@ def test_after_a_failed_flush_an_id_is_stored_once_whether_or_not_the_first_copy
         await partitions.create("events")
         partition = events(partitions)
         await put_ids(partition, b"before")
-        await partition.save_ids()
+        await partition.replica.save_ids()
         site.disk.flush_error_chance = 1.0
         with pytest.raises(MillstreamError) as error:
             await put_ids(partition, b"a")
@@ -159,7 +159,7 @@ def test_after_a_failed_flush_an_id_is_stored_once_whether_or_not_the_first_copy
         site.disk.flush_error_chance = 0.0
         for _ in range(2):
             assert await _until_accepted(partition, b"before", b"a") == [0, 1]
-        cuts.append(partition.cuts)
+        cuts.append(partition.log.truncations)
         partition = events(await site.restart(killed=True, limits=TINY))
         assert await put_ids(partition, b"before", b"a", b"b") == [0, 1, 2]
         assert max((await stored_ids(partition)).values()) == 1
@@ -172,8 +172,8 @@ def test_after_a_failed_flush_an_id_is_stored_once_whether_or_not_the_first_copy
     assert max(cuts) > 0, "among so many seeds some have lost the first copy"
 
 
-async def _until_accepted(partition: Partition, *ids: bytes) -> list[int]:
-    """As a client does: again and again while the error says that this makes sense."""
+async def _until_accepted(partition: Leadership, *ids: bytes) -> list[int]:
+    """Retry like a client, as long as the error is retriable."""
     while True:
         try:
             return await put_ids(partition, *ids)

@@ -1,4 +1,4 @@
-"""What a partition knows of ids: held against a dictionary through saves, restarts, kills, time and cut logs."""
+"""Compares the known ids of a partition with a dictionary through saves, restarts, kills and truncated logs."""
 
 import asyncio
 import errno
@@ -14,9 +14,9 @@ from builders.putting import put_batch, put_ids, put_numbered, retry, stored_ids
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.message_id import MadeId
 from millstream.partition.derived_state import ProducerLimits
+from millstream.partition.leadership import Leadership
 from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.limits import IdLimits
-from millstream.partition.partition import Partition
 from millstream.partition.served.partitions import Partitions
 from millstream.storage.store import FlushPolicy
 from millstream.testing.simulated.disk import DiskOperation
@@ -38,29 +38,29 @@ def never() -> bool:
     return False
 
 
-def events(partitions: Partitions) -> Partition:
+def events(partitions: Partitions) -> Leadership:
     partition = partitions.get("events", 0)
     assert partition is not None
     return partition
 
 
-async def begun(site: Site, limits: ProducerLimits = TINY, **settings: str) -> Partition:
+async def begun(site: Site, limits: ProducerLimits = TINY, **settings: str) -> Leadership:
     partitions = await site.start(limits=limits)
     await partitions.create("events", 1, {name.replace("_", "."): value for name, value in settings.items()})
     return events(partitions)
 
 
-def index_of(partition: Partition) -> IdIndex:
-    assert partition.ids is not None
-    return partition.ids
+def index_of(partition: Leadership) -> IdIndex:
+    assert partition.replica.ids is not None
+    return partition.replica.ids
 
 
-def id_files(site: Site, partition: Partition) -> list[str]:
+def id_files(site: Site, partition: Leadership) -> list[str]:
     return [name for name in site.disk.list(partition.log.path) if name.startswith("ids")]
 
 
 class Model:
-    """What must be known: the place of every id and when it was stored there."""
+    """The expected ids: the offset and the time of each."""
 
     def __init__(self) -> None:
         self.places: dict[Any, tuple[int, int]] = {}
@@ -75,8 +75,8 @@ class Model:
             self.places[what] = (offset, now_ms)
 
 
-async def _step(site: Site, random: Random, partition: Partition, model: Model) -> Partition:
-    """Something that happens to a partition; the partition, which may be another one afterwards."""
+async def _step(site: Site, random: Random, partition: Leadership, model: Model) -> Leadership:
+    """Apply one event to a partition. Returns the partition, which may be a new one after a restart."""
     end, now_ms = partition.log.end_offset, site.clock.now_ms
     match random.choices(
         ["ids", "made", "retry", "plain", "time", "save", "restart", "kill"], [9, 5, 5, 2, 4, 3, 1, 1]
@@ -102,8 +102,8 @@ async def _step(site: Site, random: Random, partition: Partition, model: Model) 
             assert site.partitions is not None
             await site.partitions.upkeep()
         case "save":
-            await random.choice([partition.save_ids, partition.save_state])()
-            await partition.merge_ids(never)
+            await random.choice([partition.replica.save_ids, partition.replica.save_state])()
+            await partition.replica.merge_ids(never)
         case "restart" | "kill" as how:
             return events(await site.restart(killed=how == "kill", limits=TINY))
     return partition
@@ -111,7 +111,7 @@ async def _step(site: Site, random: Random, partition: Partition, model: Model) 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.OS])
 @for_each("seed", range(6))
-def test_ids_are_known_for_their_window_through_whatever_happens(seed: int, policy: FlushPolicy) -> None:
+def test_ids_are_known_for_their_window_through_saves_and_restarts(seed: int, policy: FlushPolicy) -> None:
     async def story(site: Site) -> None:
         random, model = Random(seed), Model()
         partition = await begun(site)
@@ -126,19 +126,19 @@ def test_ids_are_known_for_their_window_through_whatever_happens(seed: int, poli
     Site(policy=policy).run(story)
 
 
-def test_a_partition_that_never_saw_puts_has_no_index_and_reads_nothing_for_one() -> None:
+def test_a_partition_without_message_ids_has_no_id_index() -> None:
     async def story(site: Site) -> None:
         partition = await begun(site)
         await committed(partition, batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0))
         await put_batch(partition, batch(b"without a producer"))
         partition = events(await site.restart(limits=TINY))
-        assert partition.ids is None
+        assert partition.replica.ids is None
         assert id_files(site, partition) == []
 
     Site().run(story)
 
 
-def test_after_a_clean_stop_the_log_is_not_read_again_for_ids() -> None:
+def test_a_start_after_a_clean_stop_replays_no_log_for_message_ids() -> None:
     async def story(site: Site) -> None:
         partition = await begun(site)
         for number in range(30):
@@ -146,7 +146,7 @@ def test_after_a_clean_stop_the_log_is_not_read_again_for_ids() -> None:
             await put_numbered(partition, 7, number, b"v")
         end = partition.log.end_offset
         partition = events(await site.restart(limits=TINY))
-        assert partition.unsaved_batches == 0, "nothing was replayed"
+        assert partition.replica.unsaved_batches == 0, "nothing was replayed"
         index = index_of(partition)
         assert (index.covered, len(index)) == (end, 60)
         assert all(run.filter is None for run in index.runs), "no filter is read before somebody asks"
@@ -155,14 +155,14 @@ def test_after_a_clean_stop_the_log_is_not_read_again_for_ids() -> None:
     Site().run(story)
 
 
-def test_runs_become_few_and_files_that_are_not_needed_go() -> None:
+def test_runs_are_merged_and_unneeded_files_removed() -> None:
     async def story(site: Site) -> None:
         partition = await begun(site)
         for number in range(300):
             await put_ids(partition, b"%d" % number)
             if number % 3 == 0:
-                await partition.save_ids()
-        await partition.merge_ids(never)
+                await partition.replica.save_ids()
+        await partition.replica.merge_ids(never)
         runs = index_of(partition).runs
         assert len(runs) <= 12
         assert len(id_files(site, partition)) == len(runs) + 1
@@ -171,7 +171,7 @@ def test_runs_become_few_and_files_that_are_not_needed_go() -> None:
     Site().run(story)
 
 
-def test_an_id_answers_its_place_when_its_message_is_gone() -> None:
+def test_a_known_id_returns_its_offset_after_its_message_is_deleted() -> None:
     async def story(site: Site) -> None:
         partition = await begun(site)
         await put_ids(partition, b"a", b"b")
@@ -184,47 +184,47 @@ def test_an_id_answers_its_place_when_its_message_is_gone() -> None:
     Site().run(story)
 
 
-def test_a_disk_that_is_full_is_not_filled_with_attempts_to_save() -> None:
+def test_failed_saves_and_merges_leave_no_files() -> None:
     async def story(site: Site) -> None:
         partition = await begun(site)
         for number in range(3):
             await put_ids(partition, b"%d" % number)
-            await partition.save_ids()
+            await partition.replica.save_ids()
         await put_ids(partition, b"3")
         before = id_files(site, partition)
         assert len(before) == 4
         site.disk.before = no_room_for_runs
         for _ in range(5):
-            await partition.save_ids()
+            await partition.replica.save_ids()
             assert id_files(site, partition) == before
         site.disk.before = None
-        await partition.save_ids()
+        await partition.replica.save_ids()
         after = id_files(site, partition)
         site.disk.before = no_room_for_runs
         for _ in range(5):
             with pytest.raises(OSError, match="no room"):
-                await partition.merge_ids(never)
+                await partition.replica.merge_ids(never)
             assert id_files(site, partition) == after
         site.disk.before = None
-        await partition.merge_ids(never)
+        await partition.replica.merge_ids(never)
         assert len(id_files(site, partition)) == 2
         assert await put_ids(partition, *(b"%d" % number for number in range(4))) == [0, 1, 2, 3]
 
     Site().run(story)
 
 
-def test_a_deletion_that_is_called_off_while_ids_are_saved_leaves_them_in_order() -> None:
+def test_message_ids_stay_known_when_a_record_deletion_is_cancelled() -> None:
     async def story(site: Site) -> None:
         partition = await begun(site)
         await put_ids(partition, b"a", b"b")
-        workers = partition.workers = SlowWorkers()
+        workers = partition.replica.workers = SlowWorkers()
         deleting = asyncio.create_task(partition.delete_records(2))
         for _ in range(3):
             await asyncio.sleep(0)
         assert workers.busy
         deleting.cancel()
         await put_ids(partition, b"c")
-        await partition.save_state()
+        await partition.replica.save_state()
         assert await put_ids(partition, b"a", b"b", b"c") == [0, 1, 2]
         partition = events(await site.restart(limits=TINY))
         assert await put_ids(partition, b"a", b"b", b"c") == [0, 1, 2]
@@ -232,7 +232,7 @@ def test_a_deletion_that_is_called_off_while_ids_are_saved_leaves_them_in_order(
     Site().run(story)
 
 
-def test_retention_waits_until_the_ids_of_what_it_removes_are_saved() -> None:
+def test_retention_waits_until_the_ids_of_removed_messages_are_saved() -> None:
     async def story(site: Site) -> None:
         partition = await begun(site, retention_ms="1000", segment_ms="1000")
         await put_ids(partition, b"a")
@@ -266,7 +266,7 @@ def test_ids_of_messages_that_compaction_removed_are_known_after_a_kill() -> Non
     Site().run(story)
 
 
-def test_without_its_list_of_runs_the_index_is_made_from_the_log() -> None:
+def test_a_missing_list_of_runs_rebuilds_the_index_from_the_log() -> None:
     async def story(site: Site) -> None:
         partition = await begun(site)
         for number in range(20):
@@ -282,7 +282,7 @@ def test_without_its_list_of_runs_the_index_is_made_from_the_log() -> None:
     Site().run(story)
 
 
-def test_the_oldest_ids_of_all_partitions_go_first_when_there_are_too_many() -> None:
+def test_the_oldest_ids_are_forgotten_across_partitions_when_the_limit_is_reached() -> None:
     limits = ProducerLimits(ids=IdLimits(most=40, in_memory_each=4))
 
     async def story(site: Site) -> None:
@@ -290,11 +290,11 @@ def test_the_oldest_ids_of_all_partitions_go_first_when_there_are_too_many() -> 
         await partitions.create("events", 2)
         old, busy = partitions.of("events")
         await put_ids(old, b"old")
-        await old.save_ids()
+        await old.replica.save_ids()
         for number in range(60):
             site.clock.turn(1)
             await put_ids(busy, b"%d" % number)
-            await busy.save_ids()
+            await busy.replica.save_ids()
         assert len(index_of(old)) == 0
         assert len(index_of(busy)) <= 40
         assert (await put_ids(busy, b"59"), await put_ids(busy, b"0"), await put_ids(old, b"old")) == ([59], [60], [1])
@@ -303,7 +303,7 @@ def test_the_oldest_ids_of_all_partitions_go_first_when_there_are_too_many() -> 
     Site().run(story)
 
 
-def test_ids_that_a_failing_disk_does_not_take_stay_in_memory_within_bounds() -> None:
+def test_ids_stay_in_memory_within_limits_while_saves_fail() -> None:
     async def story(site: Site) -> None:
         partition = await begun(site)
         ids = [b"%d" % number for number in range(40)]
@@ -315,23 +315,23 @@ def test_ids_that_a_failing_disk_does_not_take_stay_in_memory_within_bounds() ->
         site.disk.before = refuse
         for each in ids:
             await put_ids(partition, each)
-            await partition.save_ids()
+            await partition.replica.save_ids()
         site.disk.before = None
         assert index_of(partition).runs == ()
         assert len(index_of(partition)) <= 16
         assert await put_ids(partition, ids[-1]) == [39]
-        await partition.save_ids()
+        await partition.replica.save_ids()
         partition = events(await site.restart(killed=True, limits=TINY))
         assert await put_ids(partition, *ids[30:]) == list(range(30, 40))
 
     Site().run(story)
 
 
-def test_a_run_that_is_missing_or_damaged_refuses_what_it_may_know() -> None:
+def test_a_missing_or_damaged_run_refuses_ids_that_it_may_have() -> None:
     async def story(site: Site) -> None:
         partition = await begun(site)
         await put_ids(partition, b"a")
-        await partition.save_ids()
+        await partition.replica.save_ids()
         (run,) = index_of(partition).runs
         run.forget()
         site.disk.remove(run.path)

@@ -1,4 +1,4 @@
-"""Compaction of a partition: its readers, its producers and its snapshots are none the wiser."""
+"""Tests that the compaction of a partition does not affect its readers, producers and snapshots."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,27 +11,27 @@ from builders.loops import for_each
 from builders.partitions import Site, SlowWorkers, committed, read_all
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition import derived_state
-from millstream.partition.partition import Partition
+from millstream.partition.leadership import Leadership
 from millstream.partition.served.compaction_schedule import CompactionSchedule
 from millstream.partition.served.partitions import Partitions
 
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "16384"}
 
 
-async def events(partitions: Partitions) -> Partition:
-    if partitions.topic("events") is None:
+async def events(partitions: Partitions) -> Leadership:
+    if partitions.image.topic("events") is None:
         await partitions.create("events", 1, COMPACTED)
     return partitions.of("events")[0]
 
 
-def known(partition: Partition) -> tuple[Mapping[int, object], list[tuple[int, int]]]:
-    """What the partition has derived from its log, times of silence left out."""
-    producers = {number: (one.epoch, one.batches) for number, one in partition._producers._all().items()}
-    return producers, list(partition._epochs)
+def known(partition: Leadership) -> tuple[Mapping[int, object], list[tuple[int, int]]]:
+    """Return the derived state of a partition without times."""
+    producers = {number: (one.epoch, one.batches) for number, one in partition.replica.producers._all().items()}
+    return producers, list(partition.replica.epochs)
 
 
-async def write_some(partition: Partition, random: Random, sequences: dict[int, int], count: int) -> None:
-    """Batches of several producers, each of a few records of few keys."""
+async def write_some(partition: Leadership, random: Random, sequences: dict[int, int], count: int) -> None:
+    """Write batches of several producers, each with a few records of few keys."""
     for _ in range(count):
         producer = random.choice((-1, 1, 2, 3))
         keys: list[bytes | None] = [b"%d" % random.randrange(4) for _ in range(random.randint(1, 3))]
@@ -49,7 +49,7 @@ async def write_some(partition: Partition, random: Random, sequences: dict[int, 
 
 @for_each("seed", range(8))
 @pytest.mark.parametrize("has_snapshot", [True, False])
-def test_the_log_gives_the_same_producers_and_epochs_after_it_was_cleaned(seed: int, has_snapshot: bool) -> None:
+def test_producers_and_epochs_are_unchanged_after_compaction(seed: int, has_snapshot: bool) -> None:
     async def story(site: Site) -> None:
         random, sequences = Random(seed), dict[int, int]()
         partition = await events(await site.start())
@@ -72,7 +72,7 @@ def test_the_log_gives_the_same_producers_and_epochs_after_it_was_cleaned(seed: 
     Site().run(story)
 
 
-def test_a_start_after_a_cleaning_replays_no_more_than_one_without() -> None:
+def test_compaction_does_not_lengthen_the_next_replay() -> None:
     async def story(site: Site) -> None:
         partition = await events(await site.start())
         for _ in range(60):
@@ -81,12 +81,12 @@ def test_a_start_after_a_cleaning_replays_no_more_than_one_without() -> None:
         assert site.partitions is not None
         await site.partitions.clean()
         partition = await events(await site.restart(killed=True))
-        assert partition.unsaved_batches == 0
+        assert partition.replica.unsaved_batches == 0
 
     Site().run(story)
 
 
-def test_a_retry_of_a_batch_whose_records_have_gone_is_known_as_one() -> None:
+def test_a_retry_of_a_compacted_batch_is_recognised() -> None:
     async def story(site: Site) -> None:
         partition = await events(await site.start())
         first = batch(b"old", keys=[b"k"], producer_id=3, producer_epoch=0, base_sequence=0)
@@ -97,12 +97,12 @@ def test_a_retry_of_a_batch_whose_records_have_gone_is_known_as_one() -> None:
         await site.partitions.clean()
         assert [record.value for record in await read_all(partition)] == [b"new"]
         partition = await events(await site.restart(killed=True))
-        assert partition.append(memoryview(bytearray(first))).duplicate
+        assert partition.append(memoryview(bytearray(first))).is_duplicate
 
     Site().run(story)
 
 
-def test_a_topic_that_is_only_compacted_keeps_its_messages_whatever_their_age() -> None:
+def test_retention_removes_nothing_from_a_topic_with_policy_compact() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("events", 1, COMPACTED | {"retention.ms": "1000", "retention.bytes": "1"})
@@ -122,7 +122,7 @@ def test_a_topic_that_is_only_compacted_keeps_its_messages_whatever_their_age() 
     Site().run(story)
 
 
-def test_what_max_compaction_lag_closes_is_cleaned() -> None:
+def test_a_segment_closed_by_max_compaction_lag_is_compacted() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         settings = COMPACTED | {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": "60000"}
@@ -140,7 +140,7 @@ def test_what_max_compaction_lag_closes_is_cleaned() -> None:
     Site().run(story)
 
 
-def test_a_deleted_topic_is_not_cleaned_any_more_and_a_stop_ends_a_cleaning() -> None:
+def test_a_deleted_topic_is_not_compacted_and_a_stop_ends_compaction() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         partition = await events(partitions)
@@ -155,7 +155,7 @@ def test_a_deleted_topic_is_not_cleaned_any_more_and_a_stop_ends_a_cleaning() ->
 
 
 @for_each("seed", range(3))
-def test_a_moved_start_is_durable_when_it_is_told(seed: int) -> None:
+def test_a_new_log_start_is_durable_when_it_is_returned(seed: int) -> None:
     async def story(site: Site) -> None:
         random = Random(seed)
         partitions = await site.start()
@@ -176,7 +176,7 @@ def test_a_moved_start_is_durable_when_it_is_told(seed: int) -> None:
     Site().run(story)
 
 
-def test_records_beyond_the_high_watermark_cannot_be_deleted() -> None:
+def test_records_after_the_high_watermark_cannot_be_deleted() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("events")
@@ -195,13 +195,13 @@ def test_records_beyond_the_high_watermark_cannot_be_deleted() -> None:
     Site().run(story)
 
 
-def test_a_start_that_waits_while_the_topic_is_deleted_moves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_deletion_fails_when_its_topic_is_deleted_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("events")
         (partition,) = partitions.of("events")
         await committed(partition, batch(b"a"))
-        async with partition.log.exchanging:
+        async with partition.log.cleaning.lock:
             moving = asyncio.create_task(partition.delete_records(1))
             deleting = asyncio.create_task(partitions.delete("events"))
             for _ in range(20):
@@ -220,21 +220,21 @@ def test_one_snapshot_of_a_partition_is_written_at_a_time() -> None:
     async def story(site: Site) -> None:
         partition = await events(await site.start())
         await committed(partition, batch(b"a", keys=[b"k"]))
-        workers = partition.workers = SlowWorkers()
-        await asyncio.gather(partition.save_state(), partition.save_state())
-        assert (workers.busiest, partition.unsaved_batches) == (1, 0)
+        workers = partition.replica.workers = SlowWorkers()
+        await asyncio.gather(partition.replica.save_state(), partition.replica.save_state())
+        assert (workers.busiest, partition.replica.unsaved_batches) == (1, 0)
 
     Site().run(story)
 
 
 class Failing:
-    """A registry that cannot tell its partitions at first."""
+    """A registry whose first call fails."""
 
     def __init__(self) -> None:
         self.asked = 0
         self.was_asked_again = asyncio.Event()
 
-    def all(self) -> list[Partition]:
+    def all(self) -> list[Leadership]:
         self.asked += 1
         if self.asked == 1:
             raise RuntimeError("not what anybody thought of")
@@ -242,7 +242,7 @@ class Failing:
         return []
 
 
-def test_rounds_of_cleaning_go_on_whatever_one_of_them_meets(caplog: pytest.LogCaptureFixture) -> None:
+def test_compaction_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFixture) -> None:
     async def story(site: Site) -> None:
         await site.start()
         assert site.store is not None
@@ -251,6 +251,6 @@ def test_rounds_of_cleaning_go_on_whatever_one_of_them_meets(caplog: pytest.LogC
         cleaning.start()
         await asyncio.wait_for(kept.was_asked_again.wait(), 30)
         await cleaning.stop()
-        assert "cleaning failed" in caplog.text
+        assert "compaction failed" in caplog.text
 
     Site().run(story)

@@ -1,4 +1,4 @@
-"""Topics that grow while they are served: for everybody at once, through every crash and every failure."""
+"""Tests the growth of served topics, through crashes and failures at every step."""
 
 import asyncio
 import copy
@@ -7,30 +7,30 @@ from random import Random
 import pytest
 
 from builders.batches import batch
-from builders.partitions import Site, check_in_step, committed, read_all
+from builders.partitions import Site, check_in_step, committed, definition, read_all
 from builders.watched_catalog import WatchedCatalog, watched_site
 from millstream.catalog.catalog import Catalog
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.partition.partition import Partition
+from millstream.partition.leadership import Leadership
 from millstream.partition.served.partitions import Partitions
 from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
 
-def _get(partitions: Partitions, number: int = 0) -> Partition:
+def _get(partitions: Partitions, number: int = 0) -> Leadership:
     partition = partitions.get("orders", number)
     assert partition is not None
     return partition
 
 
-def test_new_partitions_are_there_for_everybody_at_once_and_after_a_restart() -> None:
+def test_new_partitions_are_served_at_once_and_after_a_restart() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         made = await partitions.create("orders", 2, {"retention.ms": "5000"})
         await committed(_get(partitions, 1), batch(b"old"))
-        before, old = partitions.version, list(partitions.of("orders"))
+        before, old = partitions.image.version, list(partitions.of("orders"))
         grown = await partitions.grow("orders", 5)
         assert (grown.partitions, grown.topic_id) == (5, made.topic_id)
-        assert partitions.version > before
+        assert partitions.image.version > before
         assert list(partitions.of("orders"))[:2] == old
         assert partitions.count == 5
         assert partitions.get_by_id(made.topic_id, 4) is _get(partitions, 4)
@@ -38,7 +38,7 @@ def test_new_partitions_are_there_for_everybody_at_once_and_after_a_restart() ->
         await committed(_get(partitions, 4), batch(b"new"))
         for killed in (True, False):
             partitions = await site.restart(killed=killed)
-            assert partitions.topic("orders") == grown
+            assert definition(partitions, "orders") == (made.topic_id, 5, made.settings)
             assert [record.value for record in await read_all(_get(partitions, 1))] == [b"old"]
             assert [record.value for record in await read_all(_get(partitions, 4))] == [b"new"]
             await check_in_step(site, partitions)
@@ -60,7 +60,7 @@ def test_new_partitions_are_there_for_everybody_at_once_and_after_a_restart() ->
     ],
 )
 @pytest.mark.parametrize("validate_only", [True, False])
-def test_growth_that_cannot_be_is_refused_and_changes_nothing(
+def test_invalid_growth_is_refused_and_changes_nothing(
     name: str, count: int, code: ErrorCode, validate_only: bool
 ) -> None:
     async def story(site: Site) -> None:
@@ -76,7 +76,7 @@ def test_growth_that_cannot_be_is_refused_and_changes_nothing(
     Site().run(story)
 
 
-def test_asking_whether_a_topic_could_grow_makes_nothing() -> None:
+def test_growth_with_validate_only_creates_nothing() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders", 3)
@@ -87,7 +87,7 @@ def test_asking_whether_a_topic_could_grow_makes_nothing() -> None:
     Site().run(story)
 
 
-def test_of_those_who_let_a_topic_grow_at_once_each_finds_what_the_one_before_has_left() -> None:
+def test_concurrent_growths_of_a_topic_run_one_after_another() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders")
@@ -100,7 +100,7 @@ def test_of_those_who_let_a_topic_grow_at_once_each_finds_what_the_one_before_ha
 
 
 class Witness:
-    """Keeps disk and catalog as they were before every change of either, and after each of the catalog's."""
+    """Records disk and catalog before every change of either, and after each change of the catalog."""
 
     def __init__(self, site: Site, catalog: WatchedCatalog) -> None:
         self.moments: list[tuple[SimulatedDisk, Catalog]] = []
@@ -126,7 +126,7 @@ class Witness:
 
 
 @pytest.mark.parametrize("power_loss", [False, True])
-def test_wherever_a_growth_breaks_off_the_next_start_has_all_of_it_or_nothing(power_loss: bool) -> None:
+def test_a_start_finishes_a_growth_that_a_crash_interrupted(power_loss: bool) -> None:
     site, catalog = watched_site()
 
     async def story(site: Site) -> None:
@@ -146,14 +146,14 @@ def test_wherever_a_growth_breaks_off_the_next_start_has_all_of_it_or_nothing(po
 
 
 async def _after_crash(site: Site, moment: tuple[SimulatedDisk, Catalog], power_loss: int | None) -> int:
-    """Start on what a crash has left, check it, and tell how many partitions the topic has."""
+    """Start from the state after a crash, check it, and return the topic's partition count."""
     site.disk, site.catalog = moment
     site.disk.locks.clear()
     if power_loss is not None:
         site.disk.power_loss(Random(power_loss))
     partitions = await site.start()
     await check_in_step(site, partitions)
-    topic = partitions.topic("orders")
+    topic = partitions.image.topic("orders")
     assert topic is not None
     assert len(partitions.of("orders")) == topic.partitions
     assert [record.value for record in await read_all(_get(partitions))] == [b"kept"]
@@ -166,7 +166,7 @@ async def _after_crash(site: Site, moment: tuple[SimulatedDisk, Catalog], power_
 
 
 class FullDisk:
-    """Refuses, from the so-many-th time on, to make directories or to rename them away."""
+    """A disk that refuses to create or rename directories from the n-th time on."""
 
     def __init__(self, site: Site, first: int) -> None:
         self._left = first
@@ -181,7 +181,7 @@ class FullDisk:
 
 @pytest.mark.parametrize("heals_by", ["upkeep", "growing again", "growing less", "deleting"])
 @pytest.mark.parametrize("first_refused", [1, 2, 3])
-def test_a_full_disk_fails_the_growth_and_the_topic_stays_as_it_was(first_refused: int, heals_by: str) -> None:
+def test_growth_on_a_full_disk_fails_and_leaves_the_topic_unchanged(first_refused: int, heals_by: str) -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders", 2)
@@ -205,7 +205,7 @@ def test_a_full_disk_fails_the_growth_and_the_topic_stays_as_it_was(first_refuse
 
 
 @pytest.mark.parametrize("first_refused", [1, 2, 3])
-def test_a_crash_before_a_failed_growth_is_cleaned_up_leaves_a_broker_that_starts(first_refused: int) -> None:
+def test_a_broker_starts_after_a_crash_before_the_growth_cleanup(first_refused: int) -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders", 2)
@@ -224,9 +224,7 @@ def test_a_crash_before_a_failed_growth_is_cleaned_up_leaves_a_broker_that_start
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("call", ["begin_growth", "finish_growth"])
 @pytest.mark.parametrize("stays_away", [False, True])
-def test_a_catalog_that_fails_during_a_growth_does_no_lasting_harm(
-    stays_away: bool, call: str, done: bool, heals_by: str
-) -> None:
+def test_growth_recovers_from_a_catalog_failure(stays_away: bool, call: str, done: bool, heals_by: str) -> None:
     site, catalog = watched_site()
 
     async def story(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""The start of a broker: what a crash left is finished, what no crash explains is refused and left alone."""
+"""Tests the start of a broker: it finishes interrupted changes and refuses differences that no crash explains."""
 
 import copy
 
@@ -9,24 +9,26 @@ from builders.partitions import NODE_ID, Site, check_in_step, committed, read_al
 from millstream.catalog.catalog import Topic
 from millstream.catalog.memory import MemoryCatalog
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import BrokerId
 from millstream.partition import derived_state
-from millstream.partition.partition import Partition
+from millstream.partition.leadership import Leadership
 from millstream.partition.served.partitions import Partitions
 from millstream.seams.entropy import SystemEntropy
-from millstream.storage.log.log import Log, LogSettings
+from millstream.storage.log.log import Log
+from millstream.storage.log.log_settings import LogSettings
 
 
-def _get(partitions: Partitions, topic: str = "orders", number: int = 0) -> Partition:
+def _get(partitions: Partitions, topic: str = "orders", number: int = 0) -> Leadership:
     partition = partitions.get(topic, number)
     assert partition is not None
     return partition
 
 
 @pytest.mark.parametrize("logs_made", range(4))
-def test_a_crash_while_a_topic_is_made_is_finished_at_the_next_start(logs_made: int) -> None:
+def test_a_start_finishes_an_interrupted_topic_creation(logs_made: int) -> None:
     async def story(site: Site) -> None:
         await site.start()
-        topic = await site.catalog.create_topic("orders", 3, {}, [[NODE_ID]] * 3)
+        topic = await site.catalog.create_topic("orders", 3, {}, [[BrokerId(NODE_ID)]] * 3)
         await _make_logs(site, topic, logs_made)
         partitions = await site.restart(killed=True)
         assert len(partitions.of("orders")) == 3
@@ -37,14 +39,14 @@ def test_a_crash_while_a_topic_is_made_is_finished_at_the_next_start(logs_made: 
 
 
 @pytest.mark.parametrize("logs_left", range(4))
-def test_a_crash_while_a_topic_is_deleted_is_finished_at_the_next_start(logs_left: int) -> None:
+def test_a_start_finishes_an_interrupted_topic_deletion(logs_left: int) -> None:
     async def story(site: Site) -> None:
         await site.start()
-        topic = await site.catalog.create_topic("orders", 3, {}, [[NODE_ID]] * 3)
+        topic = await site.catalog.create_topic("orders", 3, {}, [[BrokerId(NODE_ID)]] * 3)
         await _make_logs(site, topic, logs_left)
         await site.catalog.delete_topic(topic.topic_id)
         partitions = await site.restart(killed=True)
-        assert partitions.topics() == []
+        assert partitions.image.names == ()
         assert await site.catalog.topics() == []
         await check_in_step(site, partitions)
 
@@ -59,7 +61,7 @@ async def _make_logs(site: Site, topic: Topic, count: int) -> None:
 
 
 async def _refused_start(site: Site, code: ErrorCode) -> None:
-    """The start is refused as often as it is tried, and changes nothing."""
+    """Check that repeated starts are refused and change nothing."""
     before = await site.catalog.topics(), await site.catalog.placements()
     for _ in range(4):
         with pytest.raises(MillstreamError) as error:
@@ -69,7 +71,7 @@ async def _refused_start(site: Site, code: ErrorCode) -> None:
     assert (await site.catalog.topics(), await site.catalog.placements()) == before
 
 
-def test_a_topic_whose_data_directory_is_missing_does_not_begin_again_empty() -> None:
+def test_a_start_without_a_data_directory_is_refused() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders")
@@ -83,7 +85,7 @@ def test_a_topic_whose_data_directory_is_missing_does_not_begin_again_empty() ->
     Site().run(story)
 
 
-def test_data_of_topics_that_the_catalog_does_not_know_is_left_alone() -> None:
+def test_a_start_with_logs_of_unknown_topics_is_refused() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders")
@@ -97,7 +99,7 @@ def test_data_of_topics_that_the_catalog_does_not_know_is_left_alone() -> None:
     Site().run(story)
 
 
-def test_a_catalog_that_went_back_in_time_is_refused_however_often_it_is_tried() -> None:
+def test_an_older_catalog_is_refused_at_every_start() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders")
@@ -114,7 +116,7 @@ def test_a_catalog_that_went_back_in_time_is_refused_however_often_it_is_tried()
     Site().run(story)
 
 
-def test_a_log_that_cannot_be_read_at_the_start_keeps_no_other_from_being_served(
+def test_an_unreadable_log_does_not_prevent_other_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def story(site: Site) -> None:
@@ -146,7 +148,7 @@ def test_a_log_that_cannot_be_read_at_the_start_keeps_no_other_from_being_served
     Site().run(story)
 
 
-def test_a_bad_default_setting_stops_the_start() -> None:
+def test_an_invalid_default_setting_prevents_the_start() -> None:
     async def story(site: Site) -> None:
         with pytest.raises(MillstreamError) as error:
             await site.start(defaults={"retention.ms": "soon"})

@@ -1,7 +1,6 @@
-"""The registry: catalog, logs and memory stay in step, whoever goes away and whatever fails on the way."""
+"""Tests that catalog, logs and memory stay consistent through cancelled callers and failures."""
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -9,19 +8,19 @@ from uuid import UUID
 import pytest
 
 from builders.batches import batch, numbered_batch
-from builders.partitions import NODE_ID, Site, check_in_step, committed, read_all
+from builders.partitions import NODE_ID, Site, check_in_step, committed, definition, read_all
+from builders.watched_catalog import FailingCatalog
 from millstream.catalog.catalog import Topic, TopicState
-from millstream.catalog.memory import MemoryCatalog
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.partition.partition import Partition
+from millstream.model.ids import Offset, TopicId
+from millstream.partition.leadership import Leadership
 from millstream.partition.served.partitions import Partitions
-from millstream.seams.entropy import SystemEntropy
 from millstream.storage.store import FlushPolicy
 from millstream.testing.simulated.disk import DiskOperation
 
 
 class Refusal:
-    """Lets a disk refuse, from the so-many-th time on, to make directories or to rename them away."""
+    """Makes a disk refuse to create or rename directories from the n-th time on."""
 
     def __init__(self, site: Site, first: int) -> None:
         self._first = first
@@ -35,41 +34,7 @@ class Refusal:
                 raise OSError(28, "No space left on device", operation.path)
 
 
-class MoodyCatalog(MemoryCatalog):
-    """A catalog of which one call fails, before or after it took effect."""
-
-    def __init__(self, site: Site) -> None:
-        super().__init__(site.clock, SystemEntropy())
-        self.fails: tuple[str, bool] | None = None
-
-    async def _mood(self, call: str, done: bool) -> None:
-        if self.fails == (call, done):
-            self.fails = None
-            raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, "the catalog is away")
-
-    async def create_topic(self, name: str, partitions: int, settings: Mapping[str, str], replicas: Any) -> Topic:
-        await self._mood("create_topic", False)
-        topic = await super().create_topic(name, partitions, settings, replicas)
-        await self._mood("create_topic", True)
-        return topic
-
-    async def set_ready(self, topic_id: UUID) -> None:
-        await self._mood("set_ready", False)
-        await super().set_ready(topic_id)
-        await self._mood("set_ready", True)
-
-    async def delete_topic(self, topic_id: UUID) -> None:
-        await self._mood("delete_topic", False)
-        await super().delete_topic(topic_id)
-        await self._mood("delete_topic", True)
-
-    async def forget_topic(self, topic_id: UUID) -> None:
-        await self._mood("forget_topic", False)
-        await super().forget_topic(topic_id)
-        await self._mood("forget_topic", True)
-
-
-def _get(partitions: Partitions, topic: str = "orders", number: int = 0) -> Partition:
+def _get(partitions: Partitions, topic: str = "orders", number: int = 0) -> Leadership:
     partition = partitions.get(topic, number)
     assert partition is not None
     return partition
@@ -78,10 +43,10 @@ def _get(partitions: Partitions, topic: str = "orders", number: int = 0) -> Part
 def test_a_topic_is_found_by_name_and_by_id() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
-        before = partitions.version
+        before = partitions.image.version
         topic = await partitions.create("orders", 3, {"retention.ms": "5000"})
-        assert partitions.version > before
-        assert partitions.topic("orders") == partitions.topic_by_id(topic.topic_id) == topic
+        assert partitions.image.version > before
+        assert partitions.image.topic("orders") == partitions.image.topic_by_id(topic.topic_id) == topic
         assert (topic.partitions, topic.settings, topic.state) == (3, {"retention.ms": "5000"}, TopicState.READY)
         for number in range(3):
             partition = _get(partitions, number=number)
@@ -90,14 +55,14 @@ def test_a_topic_is_found_by_name_and_by_id() -> None:
         assert partitions.count == len(partitions.of("orders")) == 3
         for nobody in (partitions.get("orders", 3), partitions.get("orders", -1), partitions.get("x", 0)):
             assert nobody is None
-        assert partitions.get_by_id(UUID(int=5), 0) is None
-        assert partitions.topic_by_id(UUID(int=5)) is None
+        assert partitions.get_by_id(TopicId(UUID(int=5)), 0) is None
+        assert partitions.image.topic_by_id(TopicId(UUID(int=5))) is None
         assert partitions.of("x") == ()
 
     Site().run(story)
 
 
-def test_a_real_disk_with_threads_serves_as_well(tmp_path: Path) -> None:
+def test_partitions_are_served_from_a_real_disk(tmp_path: Path) -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders", 2)
@@ -113,15 +78,15 @@ def test_a_real_disk_with_threads_serves_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_topics_and_messages_are_there_after_a_restart(killed: bool) -> None:
+def test_topics_and_messages_survive_a_restart(killed: bool) -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         topic = await partitions.create("orders", 2, {"retention.ms": "5000"})
         await partitions.create("bills")
         await committed(_get(partitions, number=1), numbered_batch(3))
         partitions = await site.restart(killed=killed, defaults={"retention.bytes": "77"})
-        assert [found.name for found in partitions.topics()] == ["bills", "orders"]
-        assert partitions.topic("orders") == topic
+        assert partitions.image.names == ("bills", "orders")
+        assert definition(partitions, "orders") == (topic.topic_id, 2, topic.settings)
         partition = _get(partitions, number=1)
         assert len(await read_all(partition)) == 3
         assert (partition.log.settings.retention_ms, partition.log.settings.retention_bytes) == (5000, 77)
@@ -130,7 +95,7 @@ def test_topics_and_messages_are_there_after_a_restart(killed: bool) -> None:
     Site().run(story)
 
 
-def test_of_those_who_create_one_name_at_once_one_makes_it() -> None:
+def test_concurrent_creations_of_one_name_create_it_once() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         results = await asyncio.gather(*(partitions.create("orders") for _ in range(5)), return_exceptions=True)
@@ -141,7 +106,7 @@ def test_of_those_who_create_one_name_at_once_one_makes_it() -> None:
     Site().run(story)
 
 
-def test_whoever_only_needs_a_topic_gets_the_one_that_is_there() -> None:
+def test_ensure_returns_the_existing_topic() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         topics = await asyncio.gather(*(partitions.ensure("orders") for _ in range(5)))
@@ -174,7 +139,7 @@ def test_whoever_only_needs_a_topic_gets_the_one_that_is_there() -> None:
     ],
 )
 @pytest.mark.parametrize("validate_only", [True, False])
-def test_what_cannot_be_created_is_refused_and_leaves_nothing(
+def test_invalid_topics_are_refused_and_leave_nothing(
     name: str, options: dict[str, Any], code: ErrorCode, validate_only: bool
 ) -> None:
     async def story(site: Site) -> None:
@@ -183,14 +148,14 @@ def test_what_cannot_be_created_is_refused_and_leaves_nothing(
         with pytest.raises(MillstreamError) as error:
             await partitions.create(name, **options, validate_only=validate_only)
         assert error.value.code is code
-        assert [topic.name for topic in partitions.topics()] == ["there"]
+        assert [topic.name for topic in partitions.image.topics()] == ["there"]
         await check_in_step(site, partitions)
 
     Site().run(story)
 
 
 @pytest.mark.parametrize(("there", "wanted"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c")])
-def test_a_name_that_could_be_mistaken_for_another_topics_is_refused(there: str, wanted: str) -> None:
+def test_a_name_that_collides_with_another_topic_is_refused(there: str, wanted: str) -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create(there)
@@ -206,25 +171,25 @@ def test_a_name_that_could_be_mistaken_for_another_topics_is_refused(there: str,
     Site().run(story)
 
 
-def test_asking_whether_a_topic_could_be_made_makes_none() -> None:
+def test_creation_with_validate_only_creates_nothing() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         assert (await partitions.create("orders", 5, validate_only=True)).partitions == 5
-        assert partitions.topics() == []
+        assert partitions.image.names == ()
         await partitions.create("__offsets", internal=True)
         await check_in_step(site, partitions)
 
     Site().run(story)
 
 
-def test_a_deleted_topic_is_gone_and_its_name_begins_anew() -> None:
+def test_the_name_of_a_deleted_topic_can_be_used_again() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         old = await partitions.create("orders", 2)
         partition = _get(partitions)
         await committed(partition, numbered_batch(3))
         woken = asyncio.Event()
-        partition.wait(3, woken.set)
+        partition.wait(Offset(3), woken.set)
         await partitions.delete("orders")
         assert woken.is_set()
         with pytest.raises(MillstreamError) as error:
@@ -246,7 +211,7 @@ def test_a_deleted_topic_is_gone_and_its_name_begins_anew() -> None:
 
 @pytest.mark.parametrize("steps", range(12))
 @pytest.mark.parametrize("what", ["create", "delete"])
-def test_a_client_that_goes_away_in_the_middle_leaves_nothing_half_done(what: str, steps: int) -> None:
+def test_a_cancelled_caller_does_not_interrupt_a_change(what: str, steps: int) -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         if what == "delete":
@@ -256,7 +221,7 @@ def test_a_client_that_goes_away_in_the_middle_leaves_nothing_half_done(what: st
             await asyncio.sleep(0)
         call.cancel()
         await asyncio.wait([call])
-        if steps:  # The call had begun, so it is carried through; the next one waits until it is.
+        if steps:  # The call had begun, so it is completed, and the next one waits for it.
             with pytest.raises(MillstreamError) as error:
                 await (partitions.create("orders") if what == "create" else partitions.delete("orders"))
             expected = ErrorCode.TOPIC_ALREADY_EXISTS if what == "create" else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -268,7 +233,7 @@ def test_a_client_that_goes_away_in_the_middle_leaves_nothing_half_done(what: st
 
 @pytest.mark.parametrize("first_refused", range(1, 4))
 @pytest.mark.parametrize("heals_by", ["upkeep", "restart"])
-def test_a_full_disk_fails_the_creation_and_the_name_stays_free(first_refused: int, heals_by: str) -> None:
+def test_creation_on_a_full_disk_fails_and_the_name_stays_free(first_refused: int, heals_by: str) -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         Refusal(site, first_refused)
@@ -288,13 +253,13 @@ def test_a_full_disk_fails_the_creation_and_the_name_stays_free(first_refused: i
 
 
 @pytest.mark.parametrize("heals_by", ["upkeep", "restart"])
-def test_files_that_the_disk_will_not_remove_are_removed_later(heals_by: str) -> None:
+def test_files_that_could_not_be_removed_are_removed_later(heals_by: str) -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders", 3)
         Refusal(site, 2)
         await partitions.delete("orders")
-        assert partitions.topics() == []
+        assert partitions.image.names == ()
         assert [topic.state for topic in await site.catalog.topics()] == [TopicState.DELETING]
         site.disk.before = None
         if heals_by == "upkeep":
@@ -310,9 +275,9 @@ def test_files_that_the_disk_will_not_remove_are_removed_later(heals_by: str) ->
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", ["create_topic", "set_ready", "delete_topic", "forget_topic"])
 @pytest.mark.parametrize("heals_by", ["upkeep", "restart", "the next create"])
-def test_a_catalog_that_fails_once_does_no_lasting_harm(call: str, done: bool, heals_by: str) -> None:
+def test_changes_recover_from_a_catalog_failure(call: str, done: bool, heals_by: str) -> None:
     async def story(site: Site) -> None:
-        site.catalog = catalog = MoodyCatalog(site)
+        site.catalog = catalog = FailingCatalog(site)
         partitions = await site.start()
         await partitions.create("bills")
         catalog.fails = (call, done)
@@ -325,7 +290,7 @@ def test_a_catalog_that_fails_once_does_no_lasting_harm(call: str, done: bool, h
             partitions = await site.restart(killed=True)
         for name in ("orders", "bills"):
             topic = await partitions.ensure(name)
-            assert partitions.topic(name) == topic
+            assert partitions.image.topic(name) == topic
             await committed(_get(partitions, name), batch())
         await partitions.upkeep()
         await check_in_step(site, partitions)
@@ -333,7 +298,7 @@ def test_a_catalog_that_fails_once_does_no_lasting_harm(call: str, done: bool, h
     Site().run(story)
 
 
-def test_upkeep_saves_what_would_take_long_to_replay() -> None:
+def test_maintenance_saves_partitions_with_many_unsaved_batches() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders", 2)
@@ -342,12 +307,12 @@ def test_upkeep_saves_what_would_take_long_to_replay() -> None:
                 _get(partitions, number=number).append(memoryview(batch()))
         await partitions.upkeep()
         partitions = await site.restart(killed=True)
-        assert [partition.unsaved_batches for partition in partitions.of("orders")] == [0, 99]
+        assert [partition.replica.unsaved_batches for partition in partitions.of("orders")] == [0, 99]
 
     Site(policy=FlushPolicy.OS).run(story)
 
 
-def test_upkeep_comes_by_itself() -> None:
+def test_maintenance_runs_periodically() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start(upkeep_s=0.01)
         await partitions.create("orders", 1, {"retention.ms": "5000"})
@@ -360,7 +325,7 @@ def test_upkeep_comes_by_itself() -> None:
     Site().run(story)
 
 
-def test_closing_finishes_what_was_begun_and_takes_no_more() -> None:
+def test_close_finishes_running_changes_and_refuses_new_ones() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         begun = asyncio.create_task(partitions.create("orders"))

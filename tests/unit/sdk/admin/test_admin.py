@@ -1,4 +1,4 @@
-"""Administration and groups from outside, against a whole broker in simulated time."""
+"""Tests administration of topics and groups against a whole broker in simulated time."""
 
 from collections.abc import Awaitable, Callable
 
@@ -49,7 +49,7 @@ def test_settings_are_set_and_unset_together() -> None:
     play(story)
 
 
-def test_settings_come_with_type_source_and_what_they_are_for() -> None:
+def test_settings_include_type_source_and_documentation() -> None:
     async def story(client: WritingClient) -> None:
         await client.create_topic("t", settings={"retention.ms": "5000"})
         (row,) = await client.admin.describe_settings(ResourceKind.TOPIC, "t", ["retention.ms"])
@@ -65,7 +65,7 @@ def test_settings_come_with_type_source_and_what_they_are_for() -> None:
     play(story)
 
 
-def test_a_refused_setting_leaves_the_others_as_they_were() -> None:
+def test_a_refused_setting_leaves_all_settings_unchanged() -> None:
     async def story(client: WritingClient) -> None:
         await client.create_topic("t")
         chosen = {"retention.ms": "1000", "max.message.bytes": "many"}
@@ -76,7 +76,7 @@ def test_a_refused_setting_leaves_the_others_as_they_were() -> None:
     play(story)
 
 
-def test_settings_can_be_tried_without_being_changed() -> None:
+def test_validate_only_changes_no_settings() -> None:
     async def story(client: WritingClient) -> None:
         await client.create_topic("t")
         await client.admin.alter_settings(ResourceKind.TOPIC, "t", {"retention.ms": "1000"}, validate_only=True)
@@ -93,14 +93,14 @@ def test_settings_can_be_tried_without_being_changed() -> None:
         (ResourceKind.BROKER, "first", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_settings_of_what_is_not_there_are_refused(kind: ResourceKind, name: str, code: ErrorCode) -> None:
+def test_settings_of_an_unknown_resource_are_refused(kind: ResourceKind, name: str, code: ErrorCode) -> None:
     async def story(client: WritingClient) -> None:
         assert await code_of(client.admin.describe_settings(kind, name)) is code
 
     play(story)
 
 
-def test_a_topic_grows_and_a_client_that_knew_it_sees_that_at_once() -> None:
+def test_added_partitions_are_usable_at_once_by_the_same_client() -> None:
     async def story(client: WritingClient) -> None:
         await client.create_topic("t", partitions=2)
         await client.put("t", [b"x"], partition=0)
@@ -125,7 +125,7 @@ def test_messages_are_deleted_up_to_an_offset_or_to_the_end() -> None:
     play(story)
 
 
-def test_it_is_told_where_a_leadership_ended_as_far_as_that_is_known() -> None:
+def test_epoch_ends_returns_the_end_of_known_leader_epochs() -> None:
     async def story(client: WritingClient) -> None:
         await client.create_topic("t")
         await client.put("t", [b"x"] * 10)
@@ -140,7 +140,7 @@ def test_it_is_told_where_a_leadership_ended_as_far_as_that_is_known() -> None:
     play(story)
 
 
-def test_sizes_are_told_by_directory_and_partition() -> None:
+def test_log_dirs_report_sizes_by_directory_and_partition() -> None:
     async def story(client: WritingClient) -> None:
         await client.create_topic("t", partitions=2)
         await client.put("t", [b"x" * 1000], partition=1)
@@ -153,7 +153,7 @@ def test_sizes_are_told_by_directory_and_partition() -> None:
     play(story)
 
 
-def test_the_cluster_describes_itself() -> None:
+def test_describe_cluster_matches_the_metadata() -> None:
     async def story(client: WritingClient) -> None:
         description = await client.admin.describe_cluster()
         view = await client.metadata([])
@@ -192,7 +192,7 @@ def test_topics_are_listed_page_by_page_each_once(limit: int, in_parts: bool, mo
     play(story)
 
 
-def test_a_group_is_known_by_what_was_committed_for_it() -> None:
+def test_a_commit_creates_a_group_whose_offsets_can_be_deleted() -> None:
     async def story(client: WritingClient) -> None:
         await client.create_topic("t", partitions=2)
         first, second = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -210,7 +210,7 @@ def test_a_group_is_known_by_what_was_committed_for_it() -> None:
     play(story)
 
 
-def test_a_group_that_is_not_there_is_an_error_but_has_no_offsets() -> None:
+def test_an_unknown_group_has_no_offsets_and_cannot_be_described() -> None:
     async def story(client: WritingClient) -> None:
         assert await client.groups.offsets("nobody") == {}
         assert await code_of(client.groups.describe("nobody")) is ErrorCode.GROUP_ID_NOT_FOUND
@@ -219,7 +219,7 @@ def test_a_group_that_is_not_there_is_an_error_but_has_no_offsets() -> None:
     play(story)
 
 
-def test_a_commit_for_a_partition_that_is_not_there_is_refused() -> None:
+def test_a_commit_for_an_unknown_partition_is_refused() -> None:
     async def story(client: WritingClient) -> None:
         await client.create_topic("t")
         commit = client.groups.commit("g", {TopicPartition("t", 9): CommittedOffset(1)}, timeout_s=5)
@@ -228,7 +228,7 @@ def test_a_commit_for_a_partition_that_is_not_there_is_refused() -> None:
     play(story)
 
 
-def test_groups_can_be_listed_by_state() -> None:
+def test_groups_can_be_listed_by_state_and_kind() -> None:
     async def story(client: WritingClient) -> None:
         await client.create_topic("t")
         await client.groups.commit("idle", {TopicPartition("t", 0): CommittedOffset(0)})
@@ -239,7 +239,7 @@ def test_groups_can_be_listed_by_state() -> None:
     play(story)
 
 
-def test_a_coordinator_that_comes_back_is_found_again() -> None:
+def test_a_restarted_coordinator_is_found_again() -> None:
     async def whole(machine: SimulatedMachine) -> None:
         node = await machine.start()
         async with await machine.client() as client:
@@ -254,9 +254,7 @@ def test_a_coordinator_that_comes_back_is_found_again() -> None:
 
 
 @pytest.mark.parametrize("in_parts", [True, False])
-def test_the_brokers_own_topics_are_listed_only_if_they_are_asked_for(
-    in_parts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_internal_topics_are_listed_only_on_request(in_parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not in_parts:
         monkeypatch.setattr(admin_requests, "DESCRIBE_TOPIC_PARTITIONS", Api(30_000, "DescribeTopicPartitions", 0, 0))
 

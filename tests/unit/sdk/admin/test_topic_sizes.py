@@ -1,4 +1,4 @@
-"""Counting what is in topics while they come and go; against a broker in memory."""
+"""Tests the sizes of topics that are created and deleted meanwhile, against a scripted broker."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.admin.topic_sizes import OffsetRange, extents, topic_sizes
 
 
-def test_messages_are_counted_by_the_offsets_a_topic_spans() -> None:
+def test_messages_are_counted_by_the_offset_range_of_each_topic() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         scene.cluster.topic("a", 2)
@@ -22,7 +22,7 @@ def test_messages_are_counted_by_the_offsets_a_topic_spans() -> None:
 
 
 @pytest.mark.parametrize("gone", [["b"], ["a", "c"], ["a", "b", "c"]])
-def test_a_topic_that_vanishes_in_between_does_not_hide_the_others(gone: list[str]) -> None:
+def test_a_topic_deleted_while_counting_does_not_hide_the_others(gone: list[str]) -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         for name in ("a", "b", "c"):
@@ -38,7 +38,7 @@ def test_a_topic_that_vanishes_in_between_does_not_hide_the_others(gone: list[st
     play(body)
 
 
-def test_a_failure_that_is_not_about_a_topic_is_told() -> None:
+def test_other_failures_while_counting_are_raised() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         await client.put("a", [b"x"])
@@ -50,7 +50,7 @@ def test_a_failure_that_is_not_about_a_topic_is_told() -> None:
     play(body)
 
 
-def test_where_there_are_no_topics_nothing_is_asked() -> None:
+def test_counting_no_topics_sends_no_request() -> None:
     async def body(scene: Scene) -> None:
         assert await extents(scene.client(), [], 30.0) == {}
         assert scene.cluster.seen == []
@@ -58,6 +58,6 @@ def test_where_there_are_no_topics_nothing_is_asked() -> None:
     play(body)
 
 
-def test_an_extent_counts_its_offsets() -> None:
+def test_an_offset_range_counts_its_offsets() -> None:
     assert OffsetRange(5, 9).messages == 4
     assert TopicPartition("t", 0) < TopicPartition("t", 1)

@@ -1,4 +1,4 @@
-"""The seed list as people write it."""
+"""Tests the parsing of bootstrap lists."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from millstream.sdk.connection.address import Address, parse_bootstrap
         (["a:1", "b"], [("a", 1), ("b", 9092)]),
     ],
 )
-def test_an_address_list_is_read(text: str | list[str], expected: list[tuple[str, int]]) -> None:
+def test_a_bootstrap_list_is_parsed(text: str | list[str], expected: list[tuple[str, int]]) -> None:
     assert list(parse_bootstrap(text)) == [Address(*each) for each in expected]
 
 
@@ -46,7 +46,7 @@ def test_an_address_list_is_read(text: str | list[str], expected: list[tuple[str
         ["a", 1],
     ],
 )
-def test_what_is_no_address_is_refused_with_the_setting_named(text: Any) -> None:
+def test_an_invalid_address_is_refused_with_the_expected_format(text: Any) -> None:
     with pytest.raises(MillstreamError) as caught:
         parse_bootstrap(text)
     assert caught.value.code is ErrorCode.INVALID_SETTING
@@ -54,6 +54,6 @@ def test_what_is_no_address_is_refused_with_the_setting_named(text: Any) -> None
 
 
 @pytest.mark.parametrize(("address", "text"), [(Address("a", 1), "a:1"), (Address("::1", 2), "[::1]:2")])
-def test_an_address_is_shown_as_it_can_be_given(address: Address, text: str) -> None:
+def test_the_text_of_an_address_can_be_parsed_again(address: Address, text: str) -> None:
     assert str(address) == text
     assert parse_bootstrap(text) == (address,)

@@ -1,4 +1,4 @@
-"""The own clock against the brokers' average."""
+"""Tests the comparison of the client's clock with the brokers' average."""
 
 import asyncio
 import logging
@@ -17,13 +17,13 @@ SECOND = timedelta(seconds=1)
 Calls = list[tuple[timedelta, Mapping[int, timedelta]]]
 
 
-def test_the_drift_is_that_against_the_average_of_the_brokers() -> None:
+def test_the_drift_is_relative_to_the_average_of_the_brokers() -> None:
     found = average({1: 3 * SECOND, 2: -SECOND, 3: 4 * SECOND})
     assert found == (2 * SECOND, {1: 3 * SECOND, 2: -SECOND, 3: 4 * SECOND})
 
 
 @pytest.mark.parametrize("behind", [timedelta(hours=1), timedelta(hours=-1)])
-def test_a_client_tells_how_far_its_clock_is_from_the_brokers(
+def test_a_client_reports_its_clock_drift_from_the_brokers(
     behind: timedelta, millstream_broker: EmbeddedBroker
 ) -> None:
     calls: Calls = []
@@ -32,13 +32,13 @@ def test_a_client_tells_how_far_its_clock_is_from_the_brokers(
         millstream_broker.bootstrap, on_clock_drift=lambda drift, brokers: calls.append((drift, brokers))
     ) as client:
         found = client.clock_drift()
-        told = timedelta(milliseconds=client.info().drift_ms)
+        info_drift = timedelta(milliseconds=client.info().drift_ms)
     ((drift, brokers),) = calls
-    for seen in (drift, found.drift, brokers[1], found.brokers[1], told):
+    for seen in (drift, found.drift, brokers[1], found.brokers[1], info_drift):
         assert abs(seen + behind) < timedelta(minutes=10)
 
 
-def test_within_the_threshold_nobody_is_called(millstream_broker: EmbeddedBroker) -> None:
+def test_a_drift_within_the_threshold_does_not_call_back(millstream_broker: EmbeddedBroker) -> None:
     calls: Calls = []
     millstream_broker.clock.jump(timedelta(hours=1))
     with millstream.connect(
@@ -49,7 +49,7 @@ def test_within_the_threshold_nobody_is_called(millstream_broker: EmbeddedBroker
         assert calls == []
 
 
-def test_it_is_looked_at_again_at_every_interval_whatever_goes_wrong_in_between(
+def test_the_drift_is_checked_at_every_interval_despite_failures(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     nobody = MillstreamError(ErrorCode.NETWORK_EXCEPTION, "nobody is there")
@@ -65,13 +65,13 @@ def test_it_is_looked_at_again_at_every_interval_whatever_goes_wrong_in_between(
             raise drift
         return average({1: drift})
 
-    def heard(drift: timedelta, brokers: Mapping[int, timedelta]) -> None:
+    def on_drift(drift: timedelta, brokers: Mapping[int, timedelta]) -> None:
         seen.append((loop.time(), drift))
         if drift < timedelta():
             raise ValueError("a bug of the user's")
 
     async def run() -> None:
-        watch = DriftWatch(measure, heard, threshold_s=2.0, interval_s=60.0)
+        watch = DriftWatch(measure, on_drift, threshold_s=2.0, interval_s=60.0)
         begun_s = loop.time()
         await watch.check()
         running = loop.create_task(watch.run())
@@ -88,5 +88,5 @@ def test_it_is_looked_at_again_at_every_interval_whatever_goes_wrong_in_between(
             loop.run_until_complete(run())
     finally:
         loop.end()
-    assert "on_clock_drift failed" in caplog.text
+    assert "on_clock_drift callback failed" in caplog.text
     assert "a bug of ours" in caplog.text

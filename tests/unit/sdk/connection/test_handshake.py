@@ -1,4 +1,4 @@
-"""What a client says first on each connection: its version and its role."""
+"""Tests that a client sends its version and its role first on each connection."""
 
 from pathlib import Path
 
@@ -7,8 +7,9 @@ import pytest
 import millstream
 from builders.batches import batch
 from builders.loops import for_each
+from builders.partitions import HOST
 from builders.sdk.scripted_broker import Scene, play
-from builders.served import HOST, ServedBroker, serve
+from builders.served import ServedBroker, serve
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.model.roles import Role
@@ -28,7 +29,7 @@ WHERE = TopicPartition("events", 0)
 
 def home_at(broker: ServedBroker, version: str = "1.5.0") -> ClientContext:
     return ClientContext(
-        [Address(HOST, broker.identity.port)],
+        [Address(HOST, broker.port)],
         network=TcpNetwork(),
         clock=SystemClock(),
         entropy=SystemEntropy(),
@@ -37,13 +38,13 @@ def home_at(broker: ServedBroker, version: str = "1.5.0") -> ClientContext:
     )
 
 
-async def put_on(asking: RetryingCaller) -> None:
-    connection = await asking.cluster.anyone(Deadline(30))
+async def put_on(caller: RetryingCaller) -> None:
+    connection = await caller.cluster.anyone(Deadline(30))
     await connection.request(requests.produce(WHERE, batch(), acks=-1, timeout_ms=30_000), 30)
 
 
-async def fetch_on(asking: RetryingCaller) -> None:
-    connection = await asking.cluster.anyone(Deadline(30))
+async def fetch_on(caller: RetryingCaller) -> None:
+    connection = await caller.cluster.anyone(Deadline(30))
     await connection.request(requests.fetch(WHERE, 0, max_bytes=1000, max_wait_ms=0), 30)
 
 
@@ -51,28 +52,28 @@ async def fetch_on(asking: RetryingCaller) -> None:
     ("role", "may_put", "may_fetch"),
     [(None, True, True), (Role.PRODUCER, True, False), (Role.CONSUMER, False, True)],
 )
-def test_what_a_client_makes_takes_its_role_and_the_broker_keeps_it(
+def test_the_broker_enforces_the_role_that_a_connection_declares(
     role: Role | None, may_put: bool, may_fetch: bool, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
         await broker.topic()
-        asking = home_at(broker).asking(role, "shop" if role is Role.PRODUCER else None)
+        caller = home_at(broker).new_caller(role, "shop" if role is Role.PRODUCER else None)
         try:
             for operation, may in ((put_on, may_put), (fetch_on, may_fetch)):
                 if may:
-                    await operation(asking)
+                    await operation(caller)
                     continue
                 with pytest.raises(MillstreamError) as refused:
-                    await operation(asking)
+                    await operation(caller)
                 assert refused.value.code is ErrorCode.POLICY_VIOLATION
         finally:
-            asking.cluster.close()
+            caller.cluster.close()
 
     serve(tmp_path, story)
 
 
 @for_each("version", ["1.3.0", "1.4.7", "1.5.0", "1.7.2", "1.6.0.dev3"])
-def test_within_two_minor_versions_client_and_broker_work_together(version: str, tmp_path: Path) -> None:
+def test_client_and_broker_two_minor_versions_apart_work_together(version: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         context = home_at(broker, version)
         await context.open(30, None)
@@ -82,7 +83,7 @@ def test_within_two_minor_versions_client_and_broker_work_together(version: str,
 
 
 @for_each("version", ["1.2.9", "1.8.0", "0.5.0", "2.5.0", "nonsense"])
-def test_outside_of_the_window_the_error_names_both_versions_and_comes_at_once(version: str, tmp_path: Path) -> None:
+def test_versions_outside_the_window_fail_at_once_and_name_both_versions(version: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         context = home_at(broker, version)
         with pytest.raises(MillstreamError) as refused:
@@ -91,14 +92,14 @@ def test_outside_of_the_window_the_error_names_both_versions_and_comes_at_once(v
         assert refused.value.detail.startswith(f"this SDK has version {version}, the broker at ")
         assert " 1.5.0;" in refused.value.detail
         with pytest.raises(MillstreamError) as refused:
-            await put_on(context.asking(Role.PRODUCER))
+            await put_on(context.new_caller(Role.PRODUCER))
         assert refused.value.code is ErrorCode.VERSION_WINDOW
         await context.lifecycle.close()
 
     serve(tmp_path, story)
 
 
-def test_a_broker_that_is_not_ours_is_asked_for_neither_version_nor_role() -> None:
+def test_a_broker_without_the_apis_gets_neither_info_nor_role_requests() -> None:
     async def body(scene: Scene) -> None:
         async with millstream.connect_async(
             "broker1:9092", network=scene.network.host("client"), clock=SimulatedClock(scene.loop)
@@ -107,9 +108,9 @@ def test_a_broker_that_is_not_ours_is_asked_for_neither_version_nor_role() -> No
             with pytest.raises(MillstreamError) as refused:
                 await client.clock_drift()
             assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
-            asking = client._context.asking(Role.PRODUCER)
-            await asking.cluster.anyone(Deadline(30))
-            asking.cluster.close()
+            caller = client._context.new_caller(Role.PRODUCER)
+            await caller.cluster.anyone(Deadline(30))
+            caller.cluster.close()
         assert {name for _, name, _ in scene.cluster.seen} == {"ApiVersions", "Metadata"}
 
     play(body)

@@ -1,4 +1,4 @@
-"""What a consumer makes of values, as it was told to."""
+"""Tests decoding of values in each configured format."""
 
 from typing import Any
 
@@ -8,7 +8,8 @@ from pydantic import BaseModel, PositiveInt
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.message import Message
-from millstream.sdk.consuming.decoding import UndecodableError, Values, decoder
+from millstream.sdk.consuming.decoding import UndecodableError, decoder
+from millstream.sdk.value_formats import Values
 
 
 class Order(msgspec.Struct):
@@ -39,21 +40,21 @@ def message(value: bytes | None) -> Message:
         (Order, None, None),
     ],
 )
-def test_a_value_is_what_was_made_of_its_bytes(values: Values, data: bytes | None, expected: Any) -> None:
+def test_values_are_decoded_in_the_configured_format(values: Values, data: bytes | None, expected: Any) -> None:
     decode = decoder(values)
     assert decode is not None
     assert decode(message(data)) == message(None).with_value(expected)
 
 
 @pytest.mark.parametrize("values", [None, bytes])
-def test_values_that_are_to_be_bytes_are_left_alone(values: Values) -> None:
+def test_byte_values_need_no_decoder(values: Values) -> None:
     assert decoder(values) is None
 
 
 @pytest.mark.parametrize(
     ("values", "data"), [(str, b"\xff"), ("json", b"{"), (Order, b"{}"), (int, b"x"), (Model, b'{"number": -3}')]
 )
-def test_a_value_that_is_not_what_was_said_is_an_error_that_has_the_message(values: Values, data: bytes) -> None:
+def test_an_undecodable_value_raises_an_error_with_the_message(values: Values, data: bytes) -> None:
     decode = decoder(values)
     assert decode is not None
     with pytest.raises(UndecodableError, match="orders-0 at offset 7") as caught:
@@ -62,7 +63,7 @@ def test_a_value_that_is_not_what_was_said_is_an_error_that_has_the_message(valu
 
 
 @pytest.mark.parametrize("values", ["text", 7, b"json"])
-def test_what_is_no_way_to_decode_is_refused(values: Any) -> None:
+def test_an_unknown_value_format_is_refused(values: Any) -> None:
     with pytest.raises(MillstreamError) as caught:
         decoder(values)
     assert caught.value.code is ErrorCode.INVALID_SETTING

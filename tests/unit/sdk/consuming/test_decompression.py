@@ -1,8 +1,7 @@
-"""What is compressed is unpacked in workers before a consumer opens it, and the event loop goes on meanwhile."""
+"""Tests that compressed batches are decompressed in workers, without blocking the event loop."""
 
 import asyncio
 from random import Random
-from uuid import UUID
 
 import pytest
 
@@ -11,25 +10,26 @@ from builders.sdk.simulated_consumers import TOPIC, Ground, every, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
-from millstream.sdk.consuming.batch_opening import HEAVY_BYTES
-from millstream.sdk.consuming.partition_reader import PIECE_BYTES, FetchedChunk, PartitionReader
+from millstream.sdk.feed.batch_opening import HEAVY_BYTES
+from millstream.sdk.feed.fetched_chunk import PIECE_BYTES, FetchedChunk
+from millstream.sdk.feed.partition_feed import PartitionFeed
 from millstream.sdk.responses import FetchedBatches
 
 COMPRESSIONS = ["gzip", "snappy", "lz4", "zstd"]
 VALUES = [Random(number).randbytes(100) for number in range(200)]
 LONG_S = 5.0
-"""Of simulated time."""
+"""Seconds of simulated time."""
 
 
-async def written(ground: Ground, compression: str, lots: int = 1) -> list[bytes]:
+async def written(ground: Ground, compression: str, repeats: int = 1) -> list[bytes]:
     async with ground.client.producer(compression=compression) as producer:
-        for _ in range(lots):
+        for _ in range(repeats):
             await producer.put_many(TOPIC, VALUES, partition=0)
-    return VALUES * lots
+    return VALUES * repeats
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_consumer_waits_for_a_worker_while_its_event_loop_goes_on(compression: str) -> None:
+def test_consumer_decompresses_in_a_worker_without_blocking_the_loop(compression: str) -> None:
     async def story(ground: Ground) -> None:
         values = await written(ground, compression)
         workers = HeldWorkers()
@@ -48,7 +48,7 @@ def test_a_consumer_waits_for_a_worker_while_its_event_loop_goes_on(compression:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_subscription_waits_for_a_worker_no_longer_than_it_may_and_takes_up_what_it_made(compression: str) -> None:
+def test_subscription_poll_times_out_during_decompression_and_continues_later(compression: str) -> None:
     async def story(ground: Ground) -> None:
         values = await written(ground, compression)
         workers = HeldWorkers()
@@ -64,7 +64,7 @@ def test_a_subscription_waits_for_a_worker_no_longer_than_it_may_and_takes_up_wh
     play(story)
 
 
-def test_what_comes_again_while_it_is_opened_is_handed_out_once() -> None:
+def test_a_chunk_redelivered_during_decompression_is_delivered_once() -> None:
     async def story(ground: Ground) -> None:
         values = await written(ground, "zstd")
         workers = HeldWorkers()
@@ -84,7 +84,7 @@ def test_what_comes_again_while_it_is_opened_is_handed_out_once() -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_single_reads_and_iterators_have_it_unpacked_by_a_worker(compression: str) -> None:
+def test_get_and_iterators_decompress_in_a_worker(compression: str) -> None:
     async def story(ground: Ground) -> None:
         values = await written(ground, compression)
         workers = HeldWorkers()
@@ -106,7 +106,7 @@ def test_single_reads_and_iterators_have_it_unpacked_by_a_worker(compression: st
     play(story)
 
 
-def test_no_worker_is_asked_for_what_is_not_compressed() -> None:
+def test_uncompressed_batches_use_no_worker() -> None:
     async def story(ground: Ground) -> None:
         values = await written(ground, "none")
         workers = HeldWorkers()
@@ -120,9 +120,9 @@ def test_no_worker_is_asked_for_what_is_not_compressed() -> None:
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize(("start", "stop"), [(0, 1000), (150, 850), (199, 201), (0, 1)])
-def test_a_range_of_what_is_compressed_is_read_in_order_and_no_further(compression: str, start: int, stop: int) -> None:
+def test_a_range_of_compressed_batches_is_read_exactly(compression: str, start: int, stop: int) -> None:
     async def story(ground: Ground) -> None:
-        values = await written(ground, compression, lots=5)
+        values = await written(ground, compression, repeats=5)
         consumer = ground.client.consumer(TOPIC, start=start, stop=stop)
         assert [message.value for message in await every(consumer)] == values[start:stop]
         assert consumer.position(TOPIC, 0) == stop
@@ -132,9 +132,9 @@ def test_a_range_of_what_is_compressed_is_read_in_order_and_no_further(compressi
     play(story)
 
 
-def test_what_is_sought_away_from_while_it_is_unpacked_is_not_handed_out() -> None:
+def test_a_chunk_is_discarded_when_a_seek_leaves_it_during_decompression() -> None:
     async def story(ground: Ground) -> None:
-        values = await written(ground, "zstd", lots=2)
+        values = await written(ground, "zstd", repeats=2)
         workers = HeldWorkers()
         async with await ground.machine.connect("held", workers=workers) as client:
             consumer = client.consumer(TOPIC, start="beginning")
@@ -148,40 +148,40 @@ def test_what_is_sought_away_from_while_it_is_unpacked_is_not_handed_out() -> No
     play(story)
 
 
-def portions(batches: bytes | bytearray) -> list[FetchedChunk]:
-    reader = PartitionReader(TopicPartition("t", 0), 0, 0, UUID(int=1))
-    return list(FetchedChunk.each(reader, FetchedBatches(0, 0, memoryview(batches)), PIECE_BYTES))
+def chunks(batches: bytes | bytearray) -> list[FetchedChunk]:
+    feed = PartitionFeed(TopicPartition("t", 0), 0)
+    return list(FetchedChunk.each(feed, FetchedBatches(0, 0, memoryview(batches)), PIECE_BYTES))
 
 
-def test_a_large_portion_is_unpacked_into_several_that_are_opened_one_by_one() -> None:
+def test_a_large_chunk_is_decompressed_into_several_chunks() -> None:
     batches = bytearray()
     for number in range(4):
         batches += encode_batch([b"x" * 1000] * 700, timestamps=1, compression="gzip", base_offset=700 * number)
-    (portion,) = portions(batches)
-    assert portion.is_packed == (len(batches) >= HEAVY_BYTES) is True
-    pieces = portion.unpacked(PIECE_BYTES, PIECE_BYTES)
+    (chunk,) = chunks(batches)
+    assert chunk.is_packed == (len(batches) >= HEAVY_BYTES) is True
+    pieces = chunk.unpacked(piece_bytes=PIECE_BYTES, read_bytes=PIECE_BYTES)
     assert all(piece.size_bytes <= PIECE_BYTES and not piece.is_packed for piece in pieces)
     assert [piece.offset for piece in pieces] == [0, 700, 1400, 2100]
     assert [message.offset for piece in pieces for message in piece.open()] == list(range(2800))
-    assert pieces[-1].next_offset == portion.next_offset == 2800
+    assert pieces[-1].next_offset == chunk.next_offset == 2800
 
 
-def test_what_is_damaged_is_told_by_who_opens_it() -> None:
+def test_a_damaged_compressed_chunk_raises_corrupt_message() -> None:
     batch = encode_batch(VALUES, timestamps=1, compression="zstd")
     batch[-1] ^= 1
-    (portion,) = portions(batch)
-    for attempt in (lambda: portion.unpacked(PIECE_BYTES, PIECE_BYTES), portion.open):
+    (chunk,) = chunks(batch)
+    for attempt in (lambda: chunk.unpacked(piece_bytes=PIECE_BYTES, read_bytes=PIECE_BYTES), chunk.open):
         with pytest.raises(MillstreamError) as raised:
             attempt()
         assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_what_grows_out_of_all_proportion_is_refused_unpacked_or_not() -> None:
+def test_a_decompression_bomb_is_refused() -> None:
     batch = encode_batch([None] * 1_000_000, timestamps=1, compression="zstd")
-    (portion,) = portions(batch)
-    portion.is_packed = True
+    (chunk,) = chunks(batch)
+    chunk.is_packed = True
     with pytest.raises(MillstreamError, match="more memory as objects"):
-        portion.open()
-    (piece,) = portion.unpacked(PIECE_BYTES, PIECE_BYTES)
+        chunk.open()
+    (piece,) = chunk.unpacked(piece_bytes=PIECE_BYTES, read_bytes=PIECE_BYTES)
     with pytest.raises(MillstreamError, match="more memory as objects"):
         piece.open()

@@ -1,4 +1,4 @@
-"""Batches as they are stored, for who wants to see them rather than their messages."""
+"""Tests fetching of stored batches without decoding them."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.header import each_batch
 
 
-def test_batches_come_as_they_are_stored() -> None:
+def test_fetch_batches_returns_batches_as_stored() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         await client.put("t", [b"a", b"b"], partition=0)
@@ -22,7 +22,7 @@ def test_batches_come_as_they_are_stored() -> None:
     play(body)
 
 
-def test_damaged_batches_are_handed_over_too() -> None:
+def test_fetch_batches_returns_damaged_batches() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         await client.put("t", [b"a"], partition=0)
@@ -36,7 +36,7 @@ def test_damaged_batches_are_handed_over_too() -> None:
     play(body)
 
 
-def test_beyond_the_end_there_is_nothing() -> None:
+def test_fetch_batches_returns_nothing_after_the_log_end() -> None:
     async def body(scene: Scene) -> None:
         client = scene.client()
         await client.put("t", [b"a"], partition=0)

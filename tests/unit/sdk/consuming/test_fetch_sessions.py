@@ -1,4 +1,4 @@
-"""What a consumer's polls name: everything once, and then what has changed, however often the session is lost."""
+"""Tests that a fetch session names all partitions once and then only changes, also after the session is lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,6 +15,7 @@ from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
 from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.consuming.fetch_session import SESSION_PARTITIONS_MIN, FetchSession, Found, Poll, _request, _Step
+from millstream.sdk.feed.partition_feed import NO_EPOCH, FeedPosition
 from millstream.wire.client_connection import ApiRequest
 from millstream.wire.fetch import (
     TOPIC_IDS_FROM,
@@ -30,7 +31,7 @@ TIMEOUT_S = 30.0
 
 
 class NotedConnection:
-    """A connection whose fetches are written down."""
+    """A connection that records its fetch requests."""
 
     def __init__(self, connection: BrokerConnection, fetches: list[FetchRequest]) -> None:
         self._connection = connection
@@ -43,10 +44,11 @@ class NotedConnection:
 
 
 class Poller:
-    """Polls a broker by hand; `named` and `forgotten` are of the last request."""
+    """Polls a broker step by step; `named` and `forgotten` describe the last request."""
 
     def __init__(self, ground: Ground) -> None:
         self.session = FetchSession()
+        self.epoch = NO_EPOCH
         self.fetches: list[FetchRequest] = []
         network = ground.machine.network.host("poller")
         self._cluster = Cluster(parse_bootstrap(f"{HOST}:9092"), network, ConnectionSettings())
@@ -57,7 +59,8 @@ class Poller:
         address = await self._cluster.leader(TOPIC, 0, deadline)
         if not self._ids:
             self._ids = {TOPIC: (await self._cluster.topic(TOPIC, deadline)).topic_id}
-        poll = Poll({place(number): offset for number, offset in offsets.items()}, self._ids, 2**20, 2**16, wait_ms)
+        positions = {place(number): FeedPosition(offset, self.epoch) for number, offset in offsets.items()}
+        poll = Poll(positions, self._ids, 2**20, 2**16, wait_ms)
         async with self._cluster.polling(address, deadline) as connection:
             noted = cast(BrokerConnection, NotedConnection(connection, self.fetches))
             return await self.session.poll(poll, noted, TIMEOUT_S)
@@ -93,11 +96,22 @@ def at(offset: int, count: int = MANY) -> dict[int, int]:
 
 
 def found_values(found: Found) -> list[TopicPartition]:
-    """The partitions that brought something."""
+    """Return the partitions with new batches."""
     return [where for where, each in found.items() if not isinstance(each, MillstreamError) and len(each.batches)]
 
 
-def test_a_poll_names_what_has_moved_and_is_told_of_what_is_new() -> None:
+def test_a_new_session_starts_after_the_old_one_was_closed() -> None:
+    async def story(ground: Ground, poller: Poller) -> None:
+        await poller.poll(at(0))
+        poller.session.end(await poller.connection())
+        assert len(await poller.poll(at(0))) == MANY
+        assert poller.named == at(0)
+        assert len(poller.fetches) == 2
+
+    play_polls(story)
+
+
+def test_a_request_names_only_moved_partitions() -> None:
     async def story(ground: Ground, poller: Poller) -> None:
         assert len(await poller.poll(at(0))) == MANY
         assert poller.named == at(0)
@@ -112,7 +126,7 @@ def test_a_poll_names_what_has_moved_and_is_told_of_what_is_new() -> None:
     play_polls(story)
 
 
-def test_what_is_polled_no_more_is_forgotten_and_may_come_back() -> None:
+def test_removed_partitions_are_forgotten_and_can_be_added_again() -> None:
     async def story(ground: Ground, poller: Poller) -> None:
         await poller.poll(at(0))
         without = at(0)
@@ -126,7 +140,7 @@ def test_what_is_polled_no_more_is_forgotten_and_may_come_back() -> None:
     play_polls(story)
 
 
-def test_few_partitions_are_polled_without_a_session() -> None:
+def test_few_partitions_are_fetched_without_a_session() -> None:
     async def story(ground: Ground, poller: Poller) -> None:
         few = at(0, SESSION_PARTITIONS_MIN - 1)
         for _ in range(2):
@@ -136,7 +150,7 @@ def test_few_partitions_are_polled_without_a_session() -> None:
     play_polls(story)
 
 
-def test_a_session_that_the_broker_has_lost_is_made_anew_within_the_same_poll() -> None:
+def test_a_session_lost_by_the_broker_is_recreated_in_the_same_poll() -> None:
     async def story(ground: Ground, poller: Poller) -> None:
         await poller.poll(at(0))
         await ground.restart()
@@ -151,7 +165,7 @@ def test_a_session_that_the_broker_has_lost_is_made_anew_within_the_same_poll() 
     play_polls(story)
 
 
-def test_after_a_poll_that_was_given_up_everything_is_named_again() -> None:
+def test_all_partitions_are_named_again_after_a_cancelled_poll() -> None:
     async def story(ground: Ground, poller: Poller) -> None:
         await poller.poll(at(0))
         with pytest.raises(TimeoutError):
@@ -164,7 +178,7 @@ def test_after_a_poll_that_was_given_up_everything_is_named_again() -> None:
     play_polls(story)
 
 
-def test_who_polls_while_another_poll_is_under_way_does_without_the_session() -> None:
+def test_a_concurrent_poll_does_not_use_the_session() -> None:
     async def story(ground: Ground, poller: Poller) -> None:
         await poller.poll(at(0))
         waiting = asyncio.create_task(poller.poll(at(0), wait_ms=20_000))
@@ -180,7 +194,7 @@ def test_who_polls_while_another_poll_is_under_way_does_without_the_session() ->
 
 
 class OldConnection:
-    """Speaks a version without sessions, to a broker of which only the first partition has something to say."""
+    """A connection with a protocol version without sessions; its answers contain no partitions."""
 
     def __init__(self) -> None:
         self.named: list[int] = []
@@ -188,49 +202,51 @@ class OldConnection:
     async def request(self, request: ApiRequest[T], timeout_s: float) -> T:
         version = 6
         body = b"".join(request.encode(version))
-        asked = parse_fetch_request(version, memoryview(body), 0)
-        self.named.append(sum(len(wants) for _, wants in asked.topics))
+        parsed = parse_fetch_request(version, memoryview(body), 0)
+        self.named.append(sum(len(wants) for _, wants in parsed.topics))
         answer = request.decode(version, memoryview(bytes(8)), 0)
         assert not isinstance(answer, MillstreamError)
         return answer
 
 
-def test_a_broker_that_knows_no_sessions_is_told_everything_each_time() -> None:
+def test_all_partitions_are_named_when_the_broker_has_no_sessions() -> None:
     async def story() -> None:
         connection, session = OldConnection(), FetchSession()
         for offset in (0, 0, 1):
-            offsets = {place(number): offset for number in range(MANY)}
-            assert await session.poll(Poll(offsets, {}, 2**20, 2**16, 0), cast(BrokerConnection, connection), 1.0) == {}
+            positions = {place(number): FeedPosition(offset, NO_EPOCH) for number in range(MANY)}
+            assert (
+                await session.poll(Poll(positions, {}, 2**20, 2**16, 0), cast(BrokerConnection, connection), 1.0) == {}
+            )
         assert connection.named == [MANY] * 3
 
     asyncio.run(story())
 
 
 class OtherConnection:
-    """Answers about a partition that nobody asked for."""
+    """A connection whose answers contain a partition that was not requested."""
 
     async def request(self, request: ApiRequest[T], timeout_s: float) -> T:
         pieces = write_fetch_response(12, [(TOPIC, [FetchedPartition(MANY + 1)])], session_id=9)
         request.decode(12, memoryview(b"".join(cast(list[bytes], pieces))), 0)
-        raise AssertionError("it was taken")
+        raise AssertionError("the answer was accepted")
 
 
-def test_an_answer_about_what_was_not_asked_for_is_nonsense() -> None:
+def test_an_answer_with_an_unrequested_partition_is_refused() -> None:
     async def story() -> None:
-        offsets = {place(number): 0 for number in range(MANY)}
+        positions = {place(number): FeedPosition(0, NO_EPOCH) for number in range(MANY)}
         with pytest.raises(ValueError, match="other partitions"):
             await FetchSession().poll(
-                Poll(offsets, {}, 2**20, 2**16, 0), cast(BrokerConnection, OtherConnection()), 1.0
+                Poll(positions, {}, 2**20, 2**16, 0), cast(BrokerConnection, OtherConnection()), 1.0
             )
 
     asyncio.run(story())
 
 
-async def what_becomes_of(ground: Ground, session_id: int) -> ErrorCode:
-    """What a broker says to a request that goes on with a session in a way in which it cannot."""
+async def session_error(ground: Ground, session_id: int) -> ErrorCode:
+    """Return the broker's error for a request in this session with an invalid epoch."""
     poller = Poller(ground)
     try:
-        request = _request(Poll({place(): 0}, {}, 1, 1, 0), _Step(session_id, 1_000, {}))
+        request = _request(Poll({place(): FeedPosition(0, NO_EPOCH)}, {}, 1, 1, 0), _Step(session_id, 1_000, {}))
         with pytest.raises(MillstreamError) as caught:
             await (await poller.connection()).request(request, TIMEOUT_S)
         return caught.value.code
@@ -238,20 +254,20 @@ async def what_becomes_of(ground: Ground, session_id: int) -> ErrorCode:
         poller.close()
 
 
-def test_a_broker_forgets_the_session_of_a_consumer_that_closes() -> None:
+def test_closing_a_consumer_closes_its_session_at_the_broker() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(2, range(MANY))
         async with ground.client.consumer(TOPIC, start="beginning") as consumer:
             await read(consumer, 2 * MANY)
             (session,) = consumer._engine._reading._sessions.values()
             session_id = session._id
-            assert await what_becomes_of(ground, session_id) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        assert await what_becomes_of(ground, session_id) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            assert await session_error(ground, session_id) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert await session_error(ground, session_id) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
     play(story, partitions=MANY)
 
 
-def test_a_consumer_of_many_partitions_reads_everything_once_whatever_happens_to_its_session() -> None:
+def test_consumer_reads_each_message_once_when_sessions_are_lost() -> None:
     async def story(ground: Ground) -> None:
         async with ground.client.consumer(TOPIC, start="beginning") as consumer:
             for round_ in range(6):

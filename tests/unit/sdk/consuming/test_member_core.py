@@ -1,4 +1,4 @@
-"""A member of a group, step by step and without a network."""
+"""Tests the state machine of a group member, without a network."""
 
 from uuid import UUID
 
@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 from millstream.sdk.admin.group_results import HeartbeatResponse
 from millstream.sdk.consuming.group.member_core import (
     LEAVES,
@@ -17,7 +18,7 @@ from millstream.sdk.consuming.group.member_core import (
     Share,
 )
 
-TOPIC = UUID(int=7)
+TOPIC = TopicId(UUID(int=7))
 
 
 def share(*partitions: int) -> Share:
@@ -45,17 +46,17 @@ def joined(*partitions: int) -> MemberCore:
     return core
 
 
-def test_the_first_heartbeat_tells_everything_and_owns_nothing() -> None:
+def test_the_first_heartbeat_is_complete_and_owns_nothing() -> None:
     beat = member().beat()
     assert (beat.epoch, beat.topics, beat.rebalance_timeout_ms, beat.owned) == (0, ("orders",), 60_000, ())
 
 
-def test_later_heartbeats_tell_only_what_has_changed() -> None:
+def test_later_heartbeats_report_only_changes() -> None:
     beat = joined(0, 1).beat()
     assert (beat.epoch, beat.topics, beat.rebalance_timeout_ms, beat.owned) == (1, None, -1, None)
 
 
-def test_what_it_owns_is_told_when_it_has_followed_and_not_before() -> None:
+def test_owned_partitions_are_reported_after_reconciliation() -> None:
     core = joined(0, 1)
     core.answered(answer(1, 1, 2))
     assert core.beat().owned is None
@@ -66,7 +67,7 @@ def test_what_it_owns_is_told_when_it_has_followed_and_not_before() -> None:
     assert core.is_settled
 
 
-def test_a_change_during_a_heartbeat_is_told_with_the_next() -> None:
+def test_a_change_during_a_heartbeat_is_reported_with_the_next() -> None:
     core = joined(0)
     core.answered(answer(1))
     core.beat()
@@ -75,7 +76,7 @@ def test_a_change_during_a_heartbeat_is_told_with_the_next() -> None:
     assert core.beat().owned == ()
 
 
-def test_everything_is_told_again_after_a_heartbeat_whose_fate_is_unknown() -> None:
+def test_a_complete_heartbeat_follows_one_with_an_unknown_outcome() -> None:
     core = joined(0)
     core.beat()
     assert core.failed(MillstreamError(ErrorCode.NETWORK_EXCEPTION)) is Consequence.TRY_AGAIN
@@ -86,7 +87,7 @@ def test_everything_is_told_again_after_a_heartbeat_whose_fate_is_unknown() -> N
 @pytest.mark.parametrize(
     "code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND]
 )
-def test_a_fenced_member_has_lost_everything_and_joins_again_under_its_id(code: ErrorCode) -> None:
+def test_a_fenced_member_loses_its_partitions_and_rejoins(code: ErrorCode) -> None:
     core = joined(0, 1)
     assert core.failed(MillstreamError(code)) is Consequence.JOIN_AGAIN
     assert (core.owned, core.target, core.lives) == (NOTHING, NOTHING, 1)
@@ -103,7 +104,7 @@ def test_a_fenced_member_has_lost_everything_and_joins_again_under_its_id(code: 
         ErrorCode.REQUEST_TIMED_OUT,
     ],
 )
-def test_a_coordinator_that_is_away_costs_nothing_but_time(code: ErrorCode) -> None:
+def test_an_unavailable_coordinator_is_retried_without_loss(code: ErrorCode) -> None:
     core = joined(0)
     assert core.failed(MillstreamError(code)) is Consequence.TRY_AGAIN
     assert core.owned == share(0)
@@ -119,16 +120,16 @@ def test_a_coordinator_that_is_away_costs_nothing_but_time(code: ErrorCode) -> N
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ],
 )
-def test_what_would_fail_again_is_given_up(code: ErrorCode) -> None:
+def test_permanent_errors_end_the_membership(code: ErrorCode) -> None:
     assert joined(0).failed(MillstreamError(code)) is Consequence.GIVE_UP
 
 
-def test_a_group_that_cannot_be_joined_for_not_being_there_is_given_up() -> None:
+def test_joining_a_missing_group_ends_the_membership() -> None:
     assert member().failed(MillstreamError(ErrorCode.GROUP_ID_NOT_FOUND)) is Consequence.GIVE_UP
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, LEAVES), ("worker-1", LEAVES_FOR_A_WHILE)])
-def test_a_static_member_leaves_for_a_while_only(instance_id: str | None, epoch: int) -> None:
+def test_a_static_member_leaves_temporarily(instance_id: str | None, epoch: int) -> None:
     core = member(instance_id)
     core.beat()
     core.answered(answer(3, 0))
@@ -154,11 +155,11 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_a_coordinator_that_believes_what_it_is_told_always_knows_what_the_member_owns(
+def test_the_coordinator_always_knows_the_owned_partitions(
     steps: list[tuple[str, object]],
 ) -> None:
     core = member()
-    believed: Share = NOTHING
+    reported: Share = NOTHING
     epoch = 0
     for step, what in steps:
         beat = core.beat()
@@ -166,10 +167,10 @@ def test_a_coordinator_that_believes_what_it_is_told_always_knows_what_the_membe
             if beat.epoch == 0:
                 assert beat.owned == ()
             if beat.owned is not None:
-                believed = frozenset(beat.owned)
-            assert believed == core.owned
+                reported = frozenset(beat.owned)
+            assert reported == core.owned
             epoch += 1
-            assigned = None if what is None else share(*what)  # type: ignore[misc]  # numbers of partitions
+            assigned = None if what is None else share(*what)  # type: ignore[misc]  # partition numbers
             core.answered(HeartbeatResponse(epoch, 1_000, assigned))
         elif step == "fail":
             core.failed(MillstreamError(what))  # type: ignore[arg-type]  # an ErrorCode

@@ -1,4 +1,4 @@
-"""A poll comes back in its time beside a silent broker, and what it began then is taken up by a later one."""
+"""Tests that polls return within their timeout when a broker is silent, and that a later poll continues their work."""
 
 import asyncio
 from functools import partialmethod
@@ -8,7 +8,7 @@ import pytest
 
 from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, Worker, play, read, until, values
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.consuming.fetcher import BACKOFF_MIN_S
+from millstream.sdk.connection.retry_policy import BACKOFF_FIRST_S
 from millstream.sdk.consuming.read_at import ANSWER_S
 from millstream.testing.simulated.loop import SimulatedLoop
 
@@ -16,13 +16,13 @@ TIMEOUT_S = 0.5
 
 
 async def poll_in_time(reader: Any, for_s: float) -> None:
-    """Ask again and again; nothing comes, and each time in time."""
+    """Poll repeatedly; each poll must return nothing, within its timeout."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + for_s
     while loop.time() < end_s:
-        asked_s = loop.time()
+        begun_s = loop.time()
         assert not await reader.poll(TIMEOUT_S)
-        assert loop.time() - asked_s <= TIMEOUT_S + 0.01
+        assert loop.time() - begun_s <= TIMEOUT_S + 0.01
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ async def poll_in_time(reader: Any, for_s: float) -> None:
         ({"group": GROUP, "auto_commit": 0.1}, 30.0),
         ({"group": GROUP, "auto_commit": None}, 30.0),
     ],
-    ids=["without a group", "with rare commits", "with frequent commits", "with commits by hand"],
+    ids=["without a group", "with rare commits", "with frequent commits", "with explicit commits"],
 )
-def test_a_consumers_poll_beside_a_silent_broker_comes_back_in_its_time(options: Any, for_s: float) -> None:
+def test_consumer_poll_returns_in_time_when_the_broker_is_silent(options: Any, for_s: float) -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
         async with ground.client.consumer(TOPIC, start="beginning", **options) as consumer:
@@ -50,7 +50,7 @@ def test_a_consumers_poll_beside_a_silent_broker_comes_back_in_its_time(options:
     play(story)
 
 
-def test_a_poll_in_which_partitions_change_hands_comes_back_in_its_time_too() -> None:
+def test_poll_returns_in_time_during_a_rebalance() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10, (0, 1))
         consumer = ground.client.consumer(TOPIC, start="beginning", group=GROUP, auto_commit=1.0)
@@ -72,7 +72,7 @@ def test_a_poll_in_which_partitions_change_hands_comes_back_in_its_time_too() ->
     play(story, partitions=2)
 
 
-def test_the_commit_of_a_batch_of_iterators_holds_up_no_poll_and_is_not_forgotten() -> None:
+def test_an_iterator_commit_does_not_block_polls_and_completes_later() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
         async with ground.client.iterators(TOPIC, group=GROUP, max_messages=5) as iterators:
@@ -90,7 +90,7 @@ def test_the_commit_of_a_batch_of_iterators_holds_up_no_poll_and_is_not_forgotte
     play(story)
 
 
-def test_whoever_finishes_a_batch_waits_for_the_commit_that_a_poll_began() -> None:
+def test_finish_waits_for_a_commit_that_a_poll_started() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
         async with ground.client.iterators(TOPIC, group=GROUP) as iterators:
@@ -106,27 +106,27 @@ def test_whoever_finishes_a_batch_waits_for_the_commit_that_a_poll_began() -> No
     play(story)
 
 
-def test_messages_from_a_place_are_waited_for_no_longer_than_was_said() -> None:
+def test_get_returns_within_its_timeout_when_the_broker_is_silent() -> None:
     async def story(ground: Ground) -> None:
         loop = asyncio.get_running_loop()
         await ground.write(3)
         async with ground.client.consumer(TOPIC, start="beginning") as consumer:
             assert values(await consumer.get(TOPIC, 0, 1, timeout=0)) == ground.written[0][1:]
             ground.network.block("reader")
-            asked_s = loop.time()
+            begun_s = loop.time()
             with pytest.raises(MillstreamError) as caught:
                 await consumer.get(TOPIC, 0, 1, timeout=3)
-            assert loop.time() - asked_s <= 3 + ANSWER_S
+            assert loop.time() - begun_s <= 3 + ANSWER_S
             assert caught.value.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
             ground.network.unblock("reader")
 
     play(story)
 
 
-def test_a_consumer_comes_back_from_a_pause_although_time_passes_while_it_works(
+def test_consumer_recovers_when_a_backoff_ends_between_clock_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The pause is over between any two looks at the clock, in one of the turns."""
+    """In each round the backoff ends between two other reads of the clock."""
 
     async def story(ground: Ground) -> None:
         async with ground.client.consumer(TOPIC, start="beginning") as consumer:
@@ -134,7 +134,7 @@ def test_a_consumer_comes_back_from_a_pause_although_time_passes_while_it_works(
                 await ground.write(1)
                 assert len(await consumer.poll(LONG_S)) == 1
                 with monkeypatch.context() as patch:
-                    patch.setattr(SimulatedLoop, "time", partialmethod(passing, BACKOFF_MIN_S / (looks - 0.5)))
+                    patch.setattr(SimulatedLoop, "time", partialmethod(passing, BACKOFF_FIRST_S / (looks - 0.5)))
                     ground.network.cut("reader")
                     await asyncio.sleep(1)
 
@@ -142,6 +142,6 @@ def test_a_consumer_comes_back_from_a_pause_although_time_passes_while_it_works(
 
 
 def passing(loop: SimulatedLoop, step_s: float) -> float:
-    """Time that goes on with every look at it."""
+    """Advance the clock with every read of it."""
     loop._now += step_s
     return loop._now

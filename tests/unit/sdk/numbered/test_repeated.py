@@ -1,4 +1,4 @@
-"""A writer that is killed, repeated, doubled, on a broker that crashes: each row is stored once, in its order."""
+"""Tests that each row is stored once and in order when writers are killed, repeated and doubled, and brokers crash."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,14 +15,11 @@ from millstream.catalog.memory import MemoryCatalog
 from millstream.node.settings import BrokerSettings
 from millstream.sdk.aio.client import AsyncClient, connect_async
 from millstream.sdk.numbered import engine
-from millstream.testing.simulated.clock import SimulatedClock
-from millstream.testing.simulated.disk import SimulatedDisk
 from millstream.testing.simulated.entropy import SimulatedEntropy
 from millstream.testing.simulated.loop import SimulatedLoop
-from millstream.testing.simulated.network import SimulatedNetwork
-from millstream.testing.simulated.workers import SimulatedWorkers, Slowness
-from millstream.testing.simulation.simulated_process import BrokerProcess, SimulatedMachine
-from millstream.testing.simulation.trace import Trace
+from millstream.testing.simulated.machine import SimulatedMachines
+from millstream.testing.simulated.workers import SimulatedWorkers
+from millstream.testing.simulation.broker_service import BrokerService
 
 PARTITIONS = 3
 ROWS = 120
@@ -37,36 +34,21 @@ EVENTS = st.lists(
 
 
 class Ground:
-    """A machine whose broker is started again whenever it crashes, and the writers on it."""
+    """A machine whose broker restarts after each crash, and the writers that use it."""
 
     def __init__(self, loop: SimulatedLoop, seed: int) -> None:
         self.loop = loop
         self.random = Random(seed)
-        self.clock = SimulatedClock(loop)
         self.entropy = SimulatedEntropy(Random(seed + 1))
-        self.network = SimulatedNetwork(loop, Random(seed + 2))
+        machines = SimulatedMachines(loop, self.random)
+        self.network = machines.network
+        machine = machines.add(HOST)
+        self.clock = machine.clock
+        settings = BrokerSettings(data=("/data",), host=HOST, operator_port=-1)
         catalog = MemoryCatalog(self.clock, self.entropy)
-        disk = SimulatedDisk(Random(seed + 3))
-        self._machine = SimulatedMachine(
-            loop, self.random, Trace(), self.network, self.clock, disk, catalog, HOST, Slowness()
-        )
-        self._process: BrokerProcess | None = None
+        self.broker = BrokerService(machine, loop, catalog, settings, restart_delay_s=0.05)
         self._clients = 0
         self.attempts: list[asyncio.Task[int]] = []
-
-    async def keep_running(self) -> None:
-        while True:
-            process = BrokerProcess(
-                self._machine, BrokerSettings(data=("/data",), host=HOST, operator_port=-1), 0, _ignore
-            )
-            self._process = process
-            if await process.start():
-                await process.ended
-            await asyncio.sleep(0.05)
-
-    def crash(self, *, power_loss: bool) -> None:
-        if self._process is not None:
-            self._process.crash(power_loss=power_loss)
 
     @asynccontextmanager
     async def client(self, host: str | None = None) -> AsyncIterator[AsyncClient]:
@@ -83,7 +65,7 @@ class Ground:
             yield client
 
     def begin(self, epoch: int, rows: pa.RecordBatch) -> None:
-        """One more attempt, which gets the rows cut in its own way."""
+        """Start another attempt, which gets the rows in batches of random size."""
         self.attempts.append(asyncio.create_task(self._attempt(epoch, rows)))
 
     async def _attempt(self, epoch: int, rows: pa.RecordBatch) -> int:
@@ -114,12 +96,8 @@ class Ground:
         return found
 
 
-def _ignore(power_loss: bool) -> None:
-    pass
-
-
 def rows_of(epoch: int) -> pa.RecordBatch:
-    """Some have a partition, some of the others a key."""
+    """Make rows of which some have a partition, and some of the others a key."""
     numbers = range(ROWS)
     return pa.RecordBatch.from_pydict(
         {
@@ -131,7 +109,7 @@ def rows_of(epoch: int) -> pa.RecordBatch:
 
 
 async def play(ground: Ground, script: list[list[Event]]) -> list[list[bytes | None]]:
-    """Each epoch is tried until somebody has finished it; whoever is left over goes on into the next."""
+    """Run each epoch until one writer has finished it; the other writers continue into the next epoch."""
     async with ground.client() as client:
         await client.create_topic(TOPIC, partitions=PARTITIONS)
     for epoch, events in enumerate(script):
@@ -144,13 +122,13 @@ async def play(ground: Ground, script: list[list[Event]]) -> list[list[bytes | N
             elif event == "cut":
                 ground.network.cut(HOST)
             elif event in ("crash", "power loss"):
-                ground.crash(power_loss=event == "power loss")
+                ground.broker.crash(power_loss=event == "power loss")
             await asyncio.sleep(pause_s)
         ground.begin(epoch, rows)
         assert await ground.attempts[-1] == ROWS
     for outcome in await asyncio.gather(*ground.attempts, return_exceptions=True):
         assert not isinstance(outcome, Exception), outcome
-    ground.crash(power_loss=True)
+    ground.broker.crash(power_loss=True)
     return await ground.stored()
 
 
@@ -159,7 +137,7 @@ def run(seed: int, script: list[list[Event]]) -> list[list[bytes | None]]:
     ground = Ground(loop, seed)
 
     async def whole() -> list[list[bytes | None]]:
-        keeper = asyncio.create_task(ground.keep_running())
+        keeper = asyncio.create_task(ground.broker.run())
         try:
             async with asyncio.timeout(3600):
                 return await play(ground, script)
@@ -167,7 +145,7 @@ def run(seed: int, script: list[list[Event]]) -> list[list[bytes | None]]:
             keeper.cancel()
 
     try:
-        with patch.object(engine, "PIECE_BYTES", 400):  # So that rows are under way before all are given.
+        with patch.object(engine, "PIECE_BYTES", 400):  # Small, so that rows are in flight before the last is added.
             stored = loop.run_until_complete(whole())
         assert loop.failures == []
     finally:
@@ -177,7 +155,7 @@ def run(seed: int, script: list[list[Event]]) -> list[list[bytes | None]]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.lists(EVENTS, min_size=1, max_size=3))
-def test_whatever_happens_each_row_is_stored_once_and_in_order(seed: int, script: list[list[Event]]) -> None:
+def test_each_row_is_stored_once_and_in_order_under_any_faults(seed: int, script: list[list[Event]]) -> None:
     stored = run(seed, script)
     assert stored == run(0, [[] for _ in script]), "as when nothing happens"
     assert sorted(value for values in stored for value in values if value is not None) == sorted(

@@ -1,4 +1,4 @@
-"""The numbered writer on a whole broker: where rows go, what is left out, and what it says when it cannot go on."""
+"""Tests the numbered writer on a whole broker: partitions of rows, repeated writes and errors."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -68,7 +68,7 @@ def test_all_columns_of_a_row_are_stored() -> None:
     play(story)
 
 
-def test_a_row_goes_where_its_column_says_else_by_its_key_and_in_order() -> None:
+def test_the_partition_column_decides_before_the_key() -> None:
     async def story(client: AsyncClient) -> None:
         numbers = range(300)
         keys = [b"%d" % (number % 11) if number % 2 else None for number in numbers]
@@ -84,7 +84,7 @@ def test_a_row_goes_where_its_column_says_else_by_its_key_and_in_order() -> None
     play(story, partitions=4)
 
 
-def test_rows_that_nothing_decides_for_take_turns_by_their_number_however_they_come() -> None:
+def test_rows_without_key_and_partition_rotate_in_blocks_by_row_number() -> None:
     async def story(client: AsyncClient) -> None:
         rows = values_of(2 * BLOCK_ROWS + 10)
         cuts = [BLOCK_ROWS - 1, BLOCK_ROWS + 5, rows.num_rows]
@@ -98,7 +98,7 @@ def test_rows_that_nothing_decides_for_take_turns_by_their_number_however_they_c
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_who_comes_again_adds_what_is_missing(compression: str) -> None:
+def test_a_repeated_writer_stores_only_missing_rows(compression: str) -> None:
     async def story(client: AsyncClient) -> None:
         await write(client, values_of(70), compression=compression, batch_bytes=500)
         again = [values_of(33), values_of(67, 33)]
@@ -108,7 +108,7 @@ def test_who_comes_again_adds_what_is_missing(compression: str) -> None:
     play(story)
 
 
-def test_without_a_name_nobody_is_taken_for_a_repetition() -> None:
+def test_writers_without_a_name_store_all_their_rows() -> None:
     async def story(client: AsyncClient) -> None:
         for _ in range(2):
             await write(client, values_of(50), name=None, batch_bytes=200)
@@ -117,7 +117,7 @@ def test_without_a_name_nobody_is_taken_for_a_repetition() -> None:
     play(story)
 
 
-def test_an_epoch_begins_anew_and_ends_those_before_it() -> None:
+def test_a_higher_epoch_starts_at_row_0_and_fences_lower_epochs() -> None:
     async def story(client: AsyncClient) -> None:
         await write(client, values_of(3), epoch=5)
         await write(client, values_of(2), epoch=7)
@@ -129,7 +129,7 @@ def test_an_epoch_begins_anew_and_ends_those_before_it() -> None:
     play(story)
 
 
-def test_a_batch_that_the_topic_finds_too_large_is_halved_until_it_fits() -> None:
+def test_a_batch_too_large_for_the_topic_is_split_until_it_fits() -> None:
     async def story(client: AsyncClient) -> None:
         await write(client, values_of(1000))
         assert [each.value for each in await messages(client)] == [b"%d" % number for number in range(1000)]
@@ -140,7 +140,7 @@ def test_a_batch_that_the_topic_finds_too_large_is_halved_until_it_fits() -> Non
     play(story, max_bytes=1000)
 
 
-def test_a_writer_that_the_broker_has_forgotten_says_so_instead_of_storing_rows_twice() -> None:
+def test_a_writer_unknown_to_the_broker_fails_and_stores_nothing_twice() -> None:
     async def story(client: AsyncClient) -> None:
         async with client.numbered_writer(TOPIC, b"w", batch_bytes=500) as writer:
             await writer.write(values_of(50))
@@ -148,7 +148,7 @@ def test_a_writer_that_the_broker_has_forgotten_says_so_instead_of_storing_rows_
             await client.delete_topic(TOPIC)
             await client.create_topic(TOPIC)
             await writer.write(values_of(50, 50))
-            with pytest.raises(MillstreamError, match="50 rows were stored, of which the broker knows 0") as error:
+            with pytest.raises(MillstreamError, match="50 rows were stored, but the broker knows only 0") as error:
                 await writer.finish()
             assert error.value.code is ErrorCode.UNKNOWN_PRODUCER_ID
         assert await messages(client) == []
@@ -161,12 +161,12 @@ def test_a_writer_that_the_broker_has_forgotten_says_so_instead_of_storing_rows_
     [
         ({"key": [b"k"]}, "column 'value'"),
         ({"value": [1.5]}, "double"),
-        ({"value": [b"v"], "partition": [2]}, "partition 2; there are 0 to 1"),
-        ({"value": [b"v"], "partition": [-1]}, "partition -1; there are 0 to 1"),
+        ({"value": [b"v"], "partition": [2]}, "partition 2; the partitions are 0 to 1"),
+        ({"value": [b"v"], "partition": [-1]}, "partition -1; the partitions are 0 to 1"),
         ({"value": [b"v"], "partition": ["x"]}, "x"),
     ],
 )
-def test_rows_that_cannot_be_written_are_refused_with_the_reason(columns: dict[str, Any], says: str) -> None:
+def test_unsuitable_rows_are_refused_with_the_reason(columns: dict[str, Any], says: str) -> None:
     async def story(client: AsyncClient) -> None:
         with pytest.raises(MillstreamError, match=says) as error:
             await write(client, pa.RecordBatch.from_pydict(columns))
@@ -185,13 +185,13 @@ def test_rows_that_cannot_be_written_are_refused_with_the_reason(columns: dict[s
         ({"compression": "none", "batch_bytes": 0}, "batch_bytes"),
     ],
 )
-def test_options_that_cannot_be_are_named(options: dict[str, Any], says: str) -> None:
+def test_invalid_writer_options_are_named(options: dict[str, Any], says: str) -> None:
     with pytest.raises(MillstreamError, match=f"{says}=") as error:
         NumberedOptions(**{"name": b"w", **options})
     assert error.value.code is ErrorCode.INVALID_SETTING
 
 
-def test_a_name_always_stands_for_the_same_id_of_those_that_are_given_to_nobody() -> None:
+def test_a_name_maps_to_a_fixed_producer_id_that_brokers_do_not_assign() -> None:
     ids = {producer_id_of(b"%d" % number) for number in range(1000)}
     assert len(ids) == 1000
     assert all(FIRST_SELF_NAMED_PRODUCER <= each < 2**63 for each in ids)

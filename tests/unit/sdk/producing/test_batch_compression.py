@@ -1,4 +1,4 @@
-"""What is to be compressed is compressed in workers, and the event loop goes on meanwhile."""
+"""Tests that large batches are compressed in workers while the event loop continues."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from millstream.sdk.producing.failures import UnstoredError
 
 BIG = b"x" * HEAVY_BYTES
 LONG_S = 5.0
-"""Of simulated time."""
+"""Seconds of simulated time."""
 
 
 def held(scene: Scene) -> HeldWorkers:
@@ -23,7 +23,7 @@ def held(scene: Scene) -> HeldWorkers:
 
 
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
-def test_others_are_stored_while_a_worker_compresses_a_batch(compression: str) -> None:
+def test_other_batches_are_stored_while_a_worker_compresses(compression: str) -> None:
     async def body(scene: Scene) -> None:
         workers = held(scene)
         put = Put(scene, compression=compression)
@@ -41,7 +41,7 @@ def test_others_are_stored_while_a_worker_compresses_a_batch(compression: str) -
 
 
 @pytest.mark.parametrize(("compression", "value"), [("none", BIG), ("gzip", b"small")])
-def test_no_worker_is_asked_for_what_takes_no_time(compression: str, value: bytes) -> None:
+def test_small_and_uncompressed_batches_use_no_worker(compression: str, value: bytes) -> None:
     async def body(scene: Scene) -> None:
         workers = held(scene)
         await Put(scene, compression=compression)("t", value)
@@ -68,25 +68,25 @@ def test_batches_keep_their_order_whichever_is_compressed_first(first: int) -> N
     play(body)
 
 
-def test_an_id_that_is_asked_for_while_its_batch_is_compressed_is_stored_with_the_message() -> None:
+def test_an_id_read_during_compression_is_stored_with_the_message() -> None:
     async def body(scene: Scene) -> None:
         workers = held(scene)
         put = Put(scene, compression="lz4")
         receipt = put("t", BIG)
         await asyncio.sleep(LONG_S)
-        told = receipt.message_id
+        known_id = receipt.message_id
         await workers.release()
         assert not receipt.done()
         await workers.release()
         await receipt
-        assert receipt.message_id == told
+        assert receipt.message_id == known_id
         (record,) = scene.cluster.topics["t"][0].records
-        assert list(record.headers) == [(ID_HEADER, told)]
+        assert list(record.headers) == [(ID_HEADER, known_id)]
 
     play(body)
 
 
-def test_a_batch_that_is_too_large_is_compressed_anew_in_a_worker() -> None:
+def test_a_batch_that_is_too_large_is_split_and_compressed_in_a_worker() -> None:
     async def body(scene: Scene) -> None:
         workers = held(scene)
         put = Put(scene, compression="gzip")
@@ -104,7 +104,7 @@ def test_a_batch_that_is_too_large_is_compressed_anew_in_a_worker() -> None:
     play(body)
 
 
-def test_what_is_being_compressed_when_the_producer_is_given_up_is_told_to_be_unsent() -> None:
+def test_a_batch_in_compression_is_reported_unsent_when_the_producer_closes() -> None:
     async def body(scene: Scene) -> None:
         workers = held(scene)
         put = Put(scene, compression="zstd")
@@ -119,7 +119,7 @@ def test_what_is_being_compressed_when_the_producer_is_given_up_is_told_to_be_un
     play(body)
 
 
-def test_what_cannot_be_encoded_fails_and_what_comes_after_it_is_stored() -> None:
+def test_a_batch_that_cannot_be_encoded_fails_and_later_ones_are_stored() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, compression="zstd")
         impossible = put.many("t", [BIG, BIG], timestamps_ms=[0, 2**63])

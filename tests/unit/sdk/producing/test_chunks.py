@@ -1,4 +1,4 @@
-"""The bookkeeping of chunks, batches and receipts, and the rules by which rows are shared out."""
+"""Tests the bookkeeping of chunks, batches and receipts, and the distribution of rows over partitions."""
 
 from random import Random
 from threading import RLock
@@ -60,14 +60,14 @@ def test_every_row_of_a_chunk_keeps_its_columns_together(rows: list[tuple[Any, .
         (None, [0], None),
     ],
 )
-def test_a_batch_has_of_each_column_what_its_rows_have(
+def test_picked_returns_the_values_of_the_given_rows(
     column: list[bytes | None] | None, rows: list[int] | None, expected: list[bytes | None] | None
 ) -> None:
     assert picked(column, rows) == expected
 
 
 @given(rows, st.integers(1, 7), st.integers(0, 6))
-def test_rows_are_shared_out_completely_in_order_and_by_the_first_rule_that_applies(
+def test_rows_are_distributed_in_order_by_the_first_rule_that_applies(
     rows: list[tuple[Any, ...]], count: int, turn: int
 ) -> None:
     _, keys, _, partitions, hashes, ids = (list(column) for column in zip(*rows, strict=True))
@@ -89,7 +89,7 @@ def test_rows_are_shared_out_completely_in_order_and_by_the_first_rule_that_appl
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=60), st.integers(1, 400), st.integers(1, 20))
-def test_pieces_cover_all_messages_and_stay_below_both_bounds(sizes: list[int], most: int, rows: int) -> None:
+def test_cut_covers_all_messages_and_respects_the_byte_and_row_limits(sizes: list[int], most: int, rows: int) -> None:
     pieces = cut([b"v" * size for size in sizes], None, None, most, rows)
     assert [start for start, _, _ in pieces] == [0, *(end for _, end, _ in pieces[:-1])]
     assert pieces[-1][1] == len(sizes)
@@ -100,7 +100,7 @@ def test_pieces_cover_all_messages_and_stay_below_both_bounds(sizes: list[int], 
 
 
 @given(st.integers(1, 40), st.integers(0, 2**32))
-def test_a_receipt_finds_its_row_however_often_its_batch_is_taken_apart(count: int, seed: int) -> None:
+def test_a_receipt_finds_its_row_after_any_number_of_splits(count: int, seed: int) -> None:
     random = Random(seed)
     chunk = ProducerChunk("t", None, ProducerOptions())
     chunk.fill([b"v"] * count, None, None, 5, None, None, None, 1)
@@ -125,12 +125,12 @@ def test_a_receipt_finds_its_row_however_often_its_batch_is_taken_apart(count: i
     for row, (batch, position) in owner.items():
         place = Receipt(chunk, row).result()
         assert (place.partition, place.offset) == (batch.partition, batch.base_offset + position)
-    told = [(each, position + at) for each, position, length in chunk.runs() for at in range(length)]
-    assert told == [owner[row] for row in range(count)]
+    found = [(each, position + at) for each, position, length in chunk.runs() for at in range(length)]
+    assert found == [owner[row] for row in range(count)]
 
 
 @given(st.lists(st.none() | st.sampled_from([b"a", b"b", b"c", b"~1.0.0.0.0", b"~1.0.0.0.1"]), min_size=1, max_size=20))
-def test_a_batch_has_ids_for_all_of_its_rows_or_for_none_each_once_and_a_made_one_alone(
+def test_rows_are_split_into_batches_by_their_message_ids(
     ids: list[bytes | None],
 ) -> None:
     found = runs(range(len(ids)), ids)
@@ -142,13 +142,13 @@ def test_a_batch_has_ids_for_all_of_its_rows_or_for_none_each_once_and_a_made_on
 
 
 @pytest.mark.parametrize(("given", "taken"), [("é", b"\xc3\xa9"), (bytearray(b"x"), b"x"), (memoryview(b"y"), b"y")])
-def test_what_users_call_bytes_is_taken_as_bytes(given: object, taken: bytes) -> None:
+def test_text_and_buffers_are_converted_to_bytes(given: object, taken: bytes) -> None:
     assert as_bytes(given) == taken
     assert as_message_id("a") == b"a"
 
 
 @pytest.mark.parametrize("wrong", [5, ["x"], {"h"}])
-def test_what_is_no_bytes_is_refused(wrong: object) -> None:
+def test_values_and_headers_of_other_types_are_refused(wrong: object) -> None:
     with pytest.raises(TypeError, match="bytes, str or None"):
         intake().put("t", wrong, None, None, None, None, None, None, None)
     with pytest.raises(TypeError):

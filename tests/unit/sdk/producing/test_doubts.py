@@ -1,4 +1,4 @@
-"""What is known, and what is done, when answers are lost, refuse, or come to the same message twice."""
+"""Tests outcomes and retries of the producer after lost answers, refusals and duplicates."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from millstream.sdk.producing.failures import OutcomeUnknownError
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_RECORD, ErrorCode.UNKNOWN_PRODUCER_ID])
-def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown_and_nothing_is_sent_again(code: ErrorCode) -> None:
+def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown(code: ErrorCode) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.then("Produce", Cut(after=True), Refuse(code))
         with pytest.raises(OutcomeUnknownError):
@@ -20,7 +20,7 @@ def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown_and_nothing_is
     play(body)
 
 
-def test_a_copy_whose_place_is_forgotten_counts_as_stored() -> None:
+def test_a_duplicate_whose_offset_is_unknown_counts_as_stored() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.then("Produce", Cut(after=True), Refuse(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
         assert (await Put(scene)("t", b"a")).offset == -1
@@ -29,7 +29,7 @@ def test_a_copy_whose_place_is_forgotten_counts_as_stored() -> None:
 
 
 @pytest.mark.parametrize(("lost", "name"), [(0, "KAFKA_STORAGE_ERROR"), (1, "REQUEST_TIMED_OUT")])
-def test_a_disk_error_until_the_deadline_is_told_as_what_it_is(lost: int, name: str) -> None:
+def test_a_disk_error_until_the_deadline_keeps_its_error_code(lost: int, name: str) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, timeout_s=3.0)
         await put("t", b"a")
@@ -38,13 +38,13 @@ def test_a_disk_error_until_the_deadline_is_told_as_what_it_is(lost: int, name: 
             await put("t", b"b")
         assert caught.value.code.name == name
         assert ErrorCode.KAFKA_STORAGE_ERROR.meaning in caught.value.detail
-        assert ("the broker's disk refused it" in caught.value.detail) == (not lost)
+        assert ("the broker reported a disk error" in caught.value.detail) == (not lost)
 
     play(body)
 
 
 @pytest.mark.parametrize("last", [Refuse(ErrorCode.NOT_ENOUGH_REPLICAS), Silence()])
-def test_a_refusal_until_the_deadline_is_named_although_the_last_attempt_was_not_answered(last: Fault) -> None:
+def test_a_refusal_is_reported_although_the_last_attempt_was_not_answered(last: Fault) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, timeout_s=3.0)
         await put("t", b"a")
@@ -57,7 +57,7 @@ def test_a_refusal_until_the_deadline_is_named_although_the_last_attempt_was_not
     play(body)
 
 
-def test_a_message_whose_turn_does_not_come_in_time_is_known_not_to_be_stored() -> None:
+def test_a_message_unsent_at_its_deadline_is_reported_as_not_stored() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, timeout_s=3.0, batch_count=1)
         scene.cluster.then("Produce", Silence())
@@ -73,7 +73,7 @@ def test_a_message_whose_turn_does_not_come_in_time_is_known_not_to_be_stored() 
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_with_weaker_acknowledgements_nothing_is_sent_twice(acks: int) -> None:
+def test_with_acks_0_or_1_nothing_is_sent_twice(acks: int) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, acks=acks)
         assert (await put("t", b"a")).offset == (0 if acks else -1)
@@ -86,13 +86,13 @@ def test_with_weaker_acknowledgements_nothing_is_sent_twice(acks: int) -> None:
                 await put("t", b"b")
         else:
             await put("t", b"b")
-            await put.engine.flush(10)  # Does not wait for what cannot answer any more.
+            await put.engine.flush(10)  # Does not wait for a lost connection.
         assert scene.cluster.topics["t"][0].values == [b"a", b"b"]
 
     play(body)
 
 
-def test_where_order_is_kept_to_the_end_nothing_goes_behind_a_message_that_failed() -> None:
+def test_in_order_sends_no_later_message_of_a_partition_after_a_failed_one() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 2)
         put = Put(scene, batch_count=1, in_order=True)
@@ -110,24 +110,24 @@ def test_where_order_is_kept_to_the_end_nothing_goes_behind_a_message_that_faile
     play(body)
 
 
-def test_numbers_begin_anew_where_they_would_become_negative() -> None:
+def test_sequence_numbers_wrap_around_before_they_become_negative() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         await put("t", b"a")
         log = scene.cluster.topics["t"][0]
-        line = put.engine._lines[TopicPartition("t", 0)]
-        assert line._identity is not None
-        line._next_sequence = 2**31 - 2
-        log.producers[line._identity.producer_id] = [(2**31 - 3, 1, 0)]
+        queue = put.engine._queues[TopicPartition("t", 0)]
+        assert queue._identity is not None
+        queue._next_sequence = 2**31 - 2
+        log.producers[queue._identity.producer_id] = [(2**31 - 3, 1, 0)]
         await put.many("t", [b"b", b"c"])
         await put("t", b"d")
         assert log.values == [b"a", b"b", b"c", b"d"]
-        assert line._next_sequence == 1
+        assert queue._next_sequence == 1
 
     play(body)
 
 
-def test_nothing_is_sent_without_messages() -> None:
+def test_putting_no_messages_sends_no_request() -> None:
     async def body(scene: Scene) -> None:
         assert len(await Put(scene).many("t", [])) == 0
         assert scene.cluster.seen == []

@@ -1,4 +1,4 @@
-"""The engine stores each message once and in order, whatever happens on the way, and says what it knows."""
+"""Tests that the producer engine stores each message once and in order, and reports the true outcome."""
 
 import asyncio
 from threading import Thread
@@ -24,7 +24,7 @@ RETRIED: list[Fault] = [
 ]
 
 
-def test_a_message_is_stored_and_its_receipt_tells_where() -> None:
+def test_a_receipt_returns_partition_offset_and_timestamp() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         receipt = put("t", b"v", key=b"k", headers={"h": "x"}, time_ms=77)
@@ -43,7 +43,7 @@ def test_a_message_is_stored_and_its_receipt_tells_where() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([1, 1, 2, 7]), st.lists(st.sampled_from(RETRIED), max_size=3)), max_size=12))
-def test_order_and_number_are_kept_with_many_batches_under_way_and_any_mix_of_faults(
+def test_messages_are_stored_once_and_in_order_under_any_faults(
     script: list[tuple[int, list[Fault]]],
 ) -> None:
     async def body(scene: Scene) -> None:
@@ -63,7 +63,7 @@ def test_order_and_number_are_kept_with_many_batches_under_way_and_any_mix_of_fa
     play(body)
 
 
-def test_messages_without_a_key_take_turns_by_batch_and_keys_decide_where_there_are_any() -> None:
+def test_messages_without_keys_rotate_by_batch_and_keys_choose_a_partition() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 4)
         put = Put(scene, batch_count=10)
@@ -81,7 +81,7 @@ def test_messages_without_a_key_take_turns_by_batch_and_keys_decide_where_there_
     ("given", "partition"),
     [({"partition": 3}, 3), ({"hash": 6, "key": b"x"}, 2), ({"hash": -1}, 3), ({"partition": 1, "key": b"x"}, 1)],
 )
-def test_a_partition_or_a_hash_that_is_given_decides(given: dict[str, object], partition: int) -> None:
+def test_a_given_partition_or_hash_chooses_the_partition(given: dict[str, object], partition: int) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 4)
         assert (await Put(scene)("t", b"v", **given)).partition == partition
@@ -89,7 +89,7 @@ def test_a_partition_or_a_hash_that_is_given_decides(given: dict[str, object], p
     play(body)
 
 
-def test_what_lingers_goes_together_and_what_is_waited_for_does_not_linger() -> None:
+def test_a_batch_lingers_until_a_caller_waits_for_one_of_its_messages() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, linger_s=5.0)
         first = [put("t", b"a"), put("t", b"b")]
@@ -108,7 +108,7 @@ def test_what_lingers_goes_together_and_what_is_waited_for_does_not_linger() -> 
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_what_nobody_answers_for_has_an_unknown_outcome_and_does_not_swallow_the_next(stored: bool) -> None:
+def test_an_unanswered_batch_is_outcome_unknown_and_the_next_is_stored(stored: bool) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, request_timeout_s=2.0, timeout_s=5.0)
         await put("t", b"a")
@@ -122,7 +122,7 @@ def test_what_nobody_answers_for_has_an_unknown_outcome_and_does_not_swallow_the
     play(body)
 
 
-def test_a_refusal_in_the_middle_of_what_is_under_way_fails_only_its_own_batch() -> None:
+def test_a_refused_batch_in_flight_fails_alone() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, batch_count=1)
         await put("t", b"first")
@@ -137,7 +137,7 @@ def test_a_refusal_in_the_middle_of_what_is_under_way_fails_only_its_own_batch()
 
 
 @pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE])
-def test_a_batch_that_its_topic_finds_too_large_is_halved(code: ErrorCode) -> None:
+def test_a_batch_too_large_for_its_topic_is_split(code: ErrorCode) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         scene.cluster.then("Produce", Refuse(code), Refuse(code))
@@ -154,7 +154,7 @@ def test_a_batch_that_its_topic_finds_too_large_is_halved(code: ErrorCode) -> No
 @pytest.mark.parametrize(
     "code", [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH]
 )
-def test_a_producer_that_its_broker_has_forgotten_gets_a_new_identity(code: ErrorCode) -> None:
+def test_a_producer_id_unknown_to_the_broker_is_replaced(code: ErrorCode) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         await put("t", b"a")
@@ -165,7 +165,7 @@ def test_a_producer_that_its_broker_has_forgotten_gets_a_new_identity(code: Erro
     play(body)
 
 
-def test_a_topic_that_cannot_be_had_fails_its_messages_and_no_others() -> None:
+def test_an_unknown_topic_fails_only_its_own_messages() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.auto_create = False
         scene.cluster.topic("good")
@@ -182,7 +182,7 @@ def test_a_topic_that_cannot_be_had_fails_its_messages_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_messages_that_cannot_be_encoded_fail_and_hold_up_nobody(alone: bool) -> None:
+def test_messages_that_cannot_be_encoded_fail_alone(alone: bool) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, batch_count=2)
         if not alone:
@@ -198,7 +198,7 @@ def test_messages_that_cannot_be_encoded_fail_and_hold_up_nobody(alone: bool) ->
 
 
 @pytest.mark.parametrize("wrong", [ValueError("a user's mistake"), SystemExit(1), KeyboardInterrupt()])
-def test_callbacks_are_called_once_each_and_harm_nobody(wrong: BaseException) -> None:
+def test_callbacks_run_once_and_their_exceptions_are_ignored(wrong: BaseException) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         called = []
@@ -219,7 +219,7 @@ def test_callbacks_are_called_once_each_and_harm_nobody(wrong: BaseException) ->
     play(body)
 
 
-def test_many_at_once_have_one_receipt_with_all_places() -> None:
+def test_put_many_returns_one_receipt_with_all_results() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 3)
         put = Put(scene, batch_count=7)
@@ -243,9 +243,9 @@ def test_many_at_once_have_one_receipt_with_all_places() -> None:
 
 
 @pytest.mark.parametrize("value", ["abc", b"abc", bytearray(b"abc")])
-def test_one_value_is_not_taken_for_many(value: Any) -> None:
+def test_put_many_refuses_a_single_value(value: Any) -> None:
     async def body(scene: Scene) -> None:
-        with pytest.raises(TypeError, match="put takes one"):
+        with pytest.raises(TypeError, match="use put for one value"):
             Put(scene).many("t", value)
 
     play(body)
@@ -260,7 +260,7 @@ def test_columns_of_different_length_are_refused_before_anything_is_sent(columns
     play(body)
 
 
-def test_flushing_waits_for_everything_and_tells_what_nobody_has_asked_after() -> None:
+def test_flush_waits_for_all_messages_and_raises_unread_failures() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, linger_s=60.0)
         stored = put("t", b"a")
@@ -283,7 +283,7 @@ def test_flushing_waits_for_everything_and_tells_what_nobody_has_asked_after() -
     play(body)
 
 
-def test_closing_flushes_and_what_cannot_be_flushed_in_time_is_said_to_be_in_doubt_or_not_sent() -> None:
+def test_close_flushes_and_reports_unsent_and_unknown_messages() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, batch_count=1)
         stored = put("t", b"a")
@@ -304,7 +304,7 @@ def test_closing_flushes_and_what_cannot_be_flushed_in_time_is_said_to_be_in_dou
     play(body)
 
 
-def test_a_put_beyond_the_memory_a_producer_may_hold_is_refused_on_the_event_loop_until_there_is_room() -> None:
+def test_a_put_into_a_full_buffer_is_refused_on_the_event_loop() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, max_bytes=2_000, linger_s=1.0)
         taken = [put("t", b"v" * 100) for _ in range(10)]
@@ -320,7 +320,7 @@ def test_a_put_beyond_the_memory_a_producer_may_hold_is_refused_on_the_event_loo
     play(body)
 
 
-def test_blocking_on_the_event_loop_that_does_the_work_is_refused() -> None:
+def test_blocking_on_the_producers_event_loop_is_refused() -> None:
     async def body(scene: Scene) -> None:
         receipt = Put(scene)("t", b"v")
         with pytest.raises(MillstreamError, match="CLIENT_MISUSED"):
@@ -330,7 +330,7 @@ def test_blocking_on_the_event_loop_that_does_the_work_is_refused() -> None:
     play(body)
 
 
-def test_whoever_stops_waiting_does_not_stop_the_message() -> None:
+def test_cancelling_a_wait_does_not_cancel_the_message() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         await put("t", b"a")
@@ -345,7 +345,7 @@ def test_whoever_stops_waiting_does_not_stop_the_message() -> None:
     play(body)
 
 
-def test_the_id_of_a_message_is_its_place_in_its_batch_or_its_own_when_asked_for_early() -> None:
+def test_a_message_id_comes_from_the_batch_unless_read_before_sending() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         early, late, later = (put("t", value) for value in (b"a", b"b", b"c"))
@@ -359,10 +359,10 @@ def test_the_id_of_a_message_is_its_place_in_its_batch_or_its_own_when_asked_for
     play(body)
 
 
-def test_a_broker_that_keeps_no_ids_refuses_retries_under_one_and_repeats_nothing_that_only_an_id_would_tell() -> None:
+def test_a_broker_without_message_ids_refuses_own_ids_and_gets_no_retries() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
-        with pytest.raises(MillstreamError, match="keeps no message ids"):
+        with pytest.raises(MillstreamError, match="does not support message ids"):
             await put("t", b"a", message_id=b"mine")
         scene.cluster.then("Produce", Cut(after=True))
         asked = put("t", b"b")
@@ -374,7 +374,7 @@ def test_a_broker_that_keeps_no_ids_refuses_retries_under_one_and_repeats_nothin
     play(body)
 
 
-def test_a_number_that_was_told_as_part_of_an_id_is_not_taken_back() -> None:
+def test_a_sequence_number_in_an_id_that_was_read_is_not_reused() -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         await put("t", b"a")
@@ -383,17 +383,17 @@ def test_a_number_that_was_told_as_part_of_an_id_is_not_taken_back() -> None:
         await asyncio.sleep(0.1)
         second = put("t", b"c")
         await asyncio.sleep(0.1)
-        told = second.message_id
-        assert told.startswith(b"~")
+        known_id = second.message_id
+        assert known_id.startswith(b"~")
         await first
         with pytest.raises(MillstreamError, match="UNKNOWN_PRODUCER_ID"):
             await second
-        assert second.message_id == told
+        assert second.message_id == known_id
 
     play(body)
 
 
-def test_a_message_that_never_left_has_an_id_of_its_own() -> None:
+def test_an_unsent_message_has_a_random_id() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.auto_create = False
         receipt = Put(scene)("t", b"v")
@@ -411,7 +411,7 @@ def test_a_batch_has_no_more_ids_than_a_request_may_have() -> None:
         count = 2 * IDS_MAX + 5
         ids = [b"%d" % number for number in range(count)]
         receipts = put.many("t", [b""] * count, ids=ids)
-        with pytest.raises(UnstoredError):  # The scripted broker keeps no ids; what matters is how it was asked.
+        with pytest.raises(UnstoredError):  # The scripted broker has no message ids; only the requests matter here.
             await receipts
         assert max(batch.count for batch, _, _ in receipts.runs()) <= IDS_MAX
 
@@ -419,7 +419,7 @@ def test_a_batch_has_no_more_ids_than_a_request_may_have() -> None:
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-def test_whoever_asked_a_receipt_and_waits_no_longer_leaves_nothing_behind(blocking: bool) -> None:
+def test_a_timed_out_wait_leaves_no_waiter_behind(blocking: bool) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         scene.network.block("broker1")
@@ -434,9 +434,9 @@ def test_whoever_asked_a_receipt_and_waits_no_longer_leaves_nothing_behind(block
 
         for _ in range(3):
             if blocking:
-                asking = Thread(target=ask)
-                asking.start()
-                asking.join()
+                thread = Thread(target=ask)
+                thread.start()
+                thread.join()
             else:
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(receipt, 0.01)

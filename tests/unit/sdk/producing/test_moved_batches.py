@@ -1,5 +1,4 @@
-"""Batches that cannot stay as they are, too large for their topic or to a partition that is gone: no message is stored
-twice, and an id that was told stays what it is."""
+"""Tests batches that are split or moved to another partition: no message is stored twice, and ids do not change."""
 
 import asyncio
 from typing import Any
@@ -19,14 +18,14 @@ PARTITIONS = 8
 
 
 async def put_to_all(put: Put) -> None:
-    """So that all partitions have an identity that is proven, and several batches may be under way in each."""
+    """Put one message to each partition, after which several batches per partition may be in flight."""
     for number in range(PARTITIONS):
         await put("t", b"", partition=number)
 
 
 @pytest.mark.parametrize("gone_first", [False, True])
 @pytest.mark.parametrize("column", [None, "key", "hash"])
-def test_what_nobody_chose_a_partition_for_goes_to_one_that_is_there(column: str | None, gone_first: bool) -> None:
+def test_messages_for_a_removed_partition_move_to_an_existing_one(column: str | None, gone_first: bool) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", PARTITIONS)
         put = Put(scene, batch_count=2)
@@ -50,7 +49,7 @@ def test_what_nobody_chose_a_partition_for_goes_to_one_that_is_there(column: str
     play(body)
 
 
-def test_keys_decide_among_the_partitions_that_are_there() -> None:
+def test_moved_messages_with_keys_are_partitioned_again() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", PARTITIONS)
         put = Put(scene)
@@ -66,7 +65,7 @@ def test_keys_decide_among_the_partitions_that_are_there() -> None:
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_a_partition_that_the_user_chose_is_not_exchanged_for_another(in_order: bool) -> None:
+def test_a_message_with_a_chosen_partition_is_not_moved(in_order: bool) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", PARTITIONS)
         put = Put(scene, in_order=in_order)
@@ -81,7 +80,7 @@ def test_a_partition_that_the_user_chose_is_not_exchanged_for_another(in_order: 
     play(body)
 
 
-def test_a_message_whose_place_was_told_as_part_of_its_id_goes_nowhere_else() -> None:
+def test_a_message_whose_made_id_was_read_is_not_moved() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 2)
         put = Put(scene)
@@ -90,31 +89,29 @@ def test_a_message_whose_place_was_told_as_part_of_its_id_goes_nowhere_else() ->
         scene.cluster.then("Produce", Late(1.0), Late(1.0))
         receipts = [put("t", b"v", hash=number) for number in range(2)]
         await asyncio.sleep(0.1)
-        told = [receipt.message_id for receipt in receipts]
-        assert all(each.startswith(b"~") for each in told)
+        known_ids = [receipt.message_id for receipt in receipts]
+        assert all(each.startswith(b"~") for each in known_ids)
         scene.cluster.topic("t", 1)
         with pytest.raises(MillstreamError, match="no partition 1"):
             await receipts[1]
-        assert [receipt.message_id for receipt in receipts] == told
+        assert [receipt.message_id for receipt in receipts] == known_ids
 
     play(body)
 
 
 @pytest.mark.parametrize("asked", ["before", "after"])
-def test_an_id_that_is_asked_for_while_a_batch_is_halved_stays_what_it_is(
-    monkeypatch: pytest.MonkeyPatch, asked: str
-) -> None:
+def test_an_id_read_while_its_batch_is_split_does_not_change(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene)
         receipts: list[Receipt] = []
-        told: list[bytes] = []
+        known_ids: list[bytes] = []
 
         def halved(batch: ProducerBatch, *given: Any) -> list[ProducerBatch]:
             if asked == "before":
-                told.append(receipts[3].message_id)
+                known_ids.append(receipts[3].message_id)
             made = parts(batch, *given)
             if asked == "after":
-                told.append(receipts[3].message_id)
+                known_ids.append(receipts[3].message_id)
             return made
 
         monkeypatch.setattr(batch_compression, "parts", halved)
@@ -122,10 +119,10 @@ def test_an_id_that_is_asked_for_while_a_batch_is_halved_stays_what_it_is(
         scene.cluster.then("Produce", Refuse(ErrorCode.MESSAGE_TOO_LARGE))
         receipts += [put("t", b"%d" % number) for number in range(4)]
         await receipts[3]
-        assert [receipts[3].message_id] == told
+        assert [receipts[3].message_id] == known_ids
         (log,) = scene.cluster.topics["t"]
         assert log.values == [b"first", b"0", b"1", b"2", b"3"]
-        assert (ID_HEADER, told[0]) in log.records[4].headers
+        assert (ID_HEADER, known_ids[0]) in log.records[4].headers
         assert receipts[0].message_id.startswith(b"~")
 
     play(body)

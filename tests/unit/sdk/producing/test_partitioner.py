@@ -1,4 +1,4 @@
-"""Keys meet the same partition as with the Java client, and with the other clients that follow it."""
+"""Tests that keys map to the same partitions as in the Java client and in compatible clients."""
 
 import pytest
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
@@ -29,7 +29,7 @@ KEYS = [
         (b"abc", 479470107),
     ],
 )
-def test_the_hash_is_the_one_the_java_client_tests_itself_with(key: bytes, signed: int) -> None:
+def test_the_hash_matches_the_java_clients_test_vectors(key: bytes, signed: int) -> None:
     assert murmur2(key) == signed % 2**32
 
 
@@ -40,7 +40,7 @@ def test_the_hash_agrees_with_other_clients(key: bytes) -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("partitions", [1, 2, 7, 1000])
-def test_a_key_always_meets_the_same_partition_within_range(key: bytes, partitions: int) -> None:
+def test_a_key_maps_to_the_same_partition_as_in_kafka_python(key: bytes, partitions: int) -> None:
     chosen = partition_for(key, partitions)
     assert 0 <= chosen < partitions
     assert chosen == (kafka_python_murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,4 +1,4 @@
-"""What holds for the compiled modules holds for the plain ones: the tests here are run with those too."""
+"""Runs the producer's tests with the plain Python versions of the compiled modules."""
 
 import os
 import shutil
@@ -12,14 +12,14 @@ from millstream.sdk.producing import chunk, row_partitioning
 HERE = Path(__file__).parent
 
 
-def test_it_is_told_whether_the_modules_are_compiled() -> None:
+def test_compiled_flag_matches_the_loaded_modules() -> None:
     for module in (chunk, row_partitioning):
         assert (Path(str(module.__file__)).suffix == ".so") == module.COMPILED
 
 
-def test_the_tests_of_the_producer_pass_with_the_modules_as_plain_python(tmp_path: Path) -> None:
+def test_producer_tests_pass_with_plain_python_modules(tmp_path: Path) -> None:
     if not chunk.COMPILED:
-        return  # This is that run.
+        return  # This is the run with plain modules.
     source = Path(str(millstream.__file__)).parent
     shutil.copytree(
         source, tmp_path / "millstream", ignore=shutil.ignore_patterns("chunk.*.so", "row_partitioning.*.so")
@@ -38,7 +38,7 @@ def test_the_tests_of_the_producer_pass_with_the_modules_as_plain_python(tmp_pat
         "from millstream.sdk.producing import chunk, row_partitioning\n"
         "print(chunk.COMPILED or row_partitioning.COMPILED)"
     )
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=100, check=True
     )
-    assert told.stdout.strip() == "False"
+    assert printed.stdout.strip() == "False"

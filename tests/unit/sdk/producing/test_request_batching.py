@@ -1,4 +1,4 @@
-"""Batches to one broker travel together, and each has its own answer."""
+"""Tests that batches for one broker share a request, and that each has its own outcome."""
 
 import asyncio
 from collections import Counter
@@ -10,13 +10,13 @@ from builders.sdk.simulated_consumers import TOPIC, Ground, every, play
 from millstream.model.errors import MillstreamError
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.aio.producer import AsyncProducer
-from millstream.sdk.producing.request_batching import TOGETHER_BYTES
+from millstream.sdk.producing.request_batching import REQUEST_BYTES_MAX
 
 PARTITIONS = 16
 
 
 class Requests:
-    """How many of each were answered."""
+    """Counts the answered requests by API."""
 
     def __init__(self) -> None:
         self.answered: Counter[str] = Counter()
@@ -29,14 +29,14 @@ class Requests:
 
 
 async def begun(client: AsyncClient, topic: str = TOPIC, partitions: int = PARTITIONS) -> AsyncProducer:
-    """A producer that is known to all partitions, so that nothing has to go alone."""
+    """Create a producer that all partitions know, so that no first batch is sent alone."""
     producer = client.producer()
     for number in range(partitions):
         await producer.put(topic, b"", partition=number)
     return producer
 
 
-def test_batches_of_one_moment_take_one_request_and_are_all_stored() -> None:
+def test_concurrent_batches_for_one_broker_share_one_request() -> None:
     async def story(ground: Ground) -> None:
         requests = Requests()
         async with await ground.machine.connect("writer2", metrics=requests) as client:
@@ -55,10 +55,10 @@ def test_batches_of_one_moment_take_one_request_and_are_all_stored() -> None:
     play(story, partitions=PARTITIONS)
 
 
-def test_a_request_grows_no_larger_than_most_are() -> None:
+def test_a_shared_request_stays_within_its_size_limit() -> None:
     async def story(ground: Ground) -> None:
         requests = Requests()
-        value = bytes(TOGETHER_BYTES // 4)
+        value = bytes(REQUEST_BYTES_MAX // 4)
         async with await ground.machine.connect("writer2", metrics=requests) as client:
             producer = await begun(client, partitions=8)
             requests.answered.clear()
@@ -69,7 +69,7 @@ def test_a_request_grows_no_larger_than_most_are() -> None:
     play(story, partitions=8)
 
 
-def test_what_one_partition_refuses_concerns_no_other() -> None:
+def test_an_error_of_one_partition_does_not_affect_the_others() -> None:
     async def story(ground: Ground) -> None:
         await ground.client.create_topic("small", settings={"max.message.bytes": "1000"})
         async with await ground.machine.connect("writer2") as client:
@@ -85,7 +85,7 @@ def test_what_one_partition_refuses_concerns_no_other() -> None:
     play(story, partitions=2)
 
 
-def test_what_was_sent_together_and_not_answered_is_stored_once() -> None:
+def test_batches_of_an_unanswered_shared_request_are_stored_once() -> None:
     async def story(ground: Ground) -> None:
         async with await ground.machine.connect("writer2") as client:
             producer = await begun(client)

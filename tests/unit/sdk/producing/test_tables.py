@@ -1,4 +1,4 @@
-"""Arrow tables are put without a Python object for a row: what is stored is what the table says."""
+"""Tests that Arrow tables are stored unchanged, without a Python object per row."""
 
 import pyarrow as pa
 import pytest
@@ -29,7 +29,7 @@ def table(rows: list[tuple[bytes | None, bytes | None]], chunks: int = 2) -> pa.
 
 @settings(max_examples=40, deadline=None)
 @given(ROWS, st.integers(1, 5), st.integers(1, 20))
-def test_every_row_is_stored_once_in_its_keys_partition_and_its_place_told(
+def test_every_row_of_a_table_is_stored_once_and_its_offset_reported(
     rows: list[tuple[bytes | None, bytes | None]], partitions: int, batch_count: int
 ) -> None:
     async def body(scene: Scene) -> None:
@@ -51,7 +51,7 @@ def test_every_row_is_stored_once_in_its_keys_partition_and_its_place_told(
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_tables_and_single_messages_keep_their_order_and_a_batch_that_is_too_large_is_halved(compression: str) -> None:
+def test_tables_and_single_messages_keep_their_order_when_a_batch_is_split(compression: str) -> None:
     async def body(scene: Scene) -> None:
         put = Put(scene, compression=compression)
         await put("t", b"first")
@@ -65,7 +65,7 @@ def test_tables_and_single_messages_keep_their_order_and_a_batch_that_is_too_lar
     play(body)
 
 
-def test_a_row_of_a_table_has_an_id_also_before_it_left() -> None:
+def test_a_row_of_a_table_has_an_id_before_it_is_sent() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 2)
         put = Put(scene)
@@ -82,13 +82,13 @@ def test_a_row_of_a_table_has_an_id_also_before_it_left() -> None:
 @pytest.mark.parametrize(
     ("given", "columns", "problem"),
     [
-        (pa.table({"v": [b"x"]}), {}, "needs a column 'value'"),
-        (pa.table({"value": [1.5]}), {}, "cannot be taken"),
+        (pa.table({"v": [b"x"]}), {}, "has no column 'value'"),
+        (pa.table({"value": [1.5]}), {}, "cannot be converted"),
         (pa.table({"value": [b"x"]}), {"keys": [b"k"]}, "has its own columns"),
         (pa.table({"value": [b"x"]}), {"timestamps_ms": [1]}, "has its own columns"),
     ],
 )
-def test_what_cannot_be_put_is_refused_before_anything_is_sent(
+def test_an_unsuitable_table_is_refused_before_anything_is_sent(
     given: pa.Table, columns: dict[str, object], problem: str
 ) -> None:
     async def body(scene: Scene) -> None:
@@ -98,7 +98,7 @@ def test_what_cannot_be_put_is_refused_before_anything_is_sent(
     play(body)
 
 
-def test_a_partition_may_be_given_for_a_whole_table_and_an_empty_one_is_nothing() -> None:
+def test_a_table_can_have_one_partition_and_can_be_empty() -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t", 3)
         put = Put(scene)
@@ -110,18 +110,16 @@ def test_a_partition_may_be_given_for_a_whole_table_and_an_empty_one_is_nothing(
 
 @pytest.mark.parametrize(
     ("offsets", "validity", "problem"),
-    [([0, 1], None, "fewer"), ([0, 9, 9], None, "lead out"), ([0, 1, 2], b"", "fewer")],
+    [([0, 1], None, "fewer"), ([0, 9, 9], None, "an Arrow column's offsets"), ([0, 1, 2], b"", "fewer")],
 )
-def test_a_column_that_leads_out_of_its_data_is_refused(
-    offsets: list[int], validity: bytes | None, problem: str
-) -> None:
+def test_a_key_column_with_invalid_offsets_is_refused(offsets: list[int], validity: bytes | None, problem: str) -> None:
     column = memoryview(b"".join(each.to_bytes(8, "little") for each in offsets)).cast("q")
     with pytest.raises(ValueError, match=problem):
         sorted_by_key(column, validity, 0, b"ab", 0, 2, 3, 0)
 
 
 @pytest.mark.parametrize("as_table", [False, True])
-def test_places_are_told_of_a_share_that_was_halved_before_anybody_asked(as_table: bool) -> None:
+def test_offsets_are_correct_for_a_batch_split_before_receipts_are_read(as_table: bool) -> None:
     keys = [b"%d" % number for number in range(100)]
 
     async def body(scene: Scene) -> None:

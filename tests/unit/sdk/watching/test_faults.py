@@ -1,9 +1,10 @@
-"""Whoever reads from place to place sees exactly the log, whatever becomes of connections and brokers meanwhile."""
+"""Tests that successive reads return exactly the log under lost connections, restarts and damaged deliveries."""
 
 import asyncio
 import logging
 from collections.abc import Mapping
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,14 @@ from builders.loops import for_each
 from builders.sdk.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.records.batch import decode_messages
 from millstream.records.header import CorruptBatch
+from millstream.sdk.feed import fetched_chunk
 from millstream.sdk.subscribing import requests as subscribing
-from millstream.sdk.watching import backlog_fetch, recent_cache
-from millstream.sdk.watching.backlog_fetch import BacklogFetch, Portions
+from millstream.sdk.watching.backlog_fetch import BacklogFetch, ReadResults
 from millstream.sdk.watching.engine import CHECK_TICKS, TICK_S, WatchEngine
 from millstream.sdk.watching.read_result import ReadResult
-from millstream.sdk.watching.recent_cache import SHELF_BYTES
+from millstream.sdk.watching.recent_cache import PARTITION_BYTES
 from millstream.sdk.watching.watch_connection import WINDOW
 
 PARTITIONS = 3
@@ -25,18 +27,18 @@ MESSAGES = 150
 
 
 def watching(ground: Ground) -> WatchEngine:
-    found = ground.client._context._watching
+    found = ground.client._context._watch_engine
     assert found is not None
     return found
 
 
-async def begun(ground: Ground, count: int = 1) -> None:
+async def wait_until_waiting(ground: Ground, count: int = 1) -> None:
     await asyncio.sleep(1)
     assert sum(watch.waiting for watch in watching(ground)._watches.values()) == count
 
 
 class Poller:
-    """Reads some partitions from some places on, as a caller does that keeps them itself."""
+    """Reads some partitions from random offsets on, and tracks its positions like a caller of `client.read`."""
 
     def __init__(self, ground: Ground, random: Random) -> None:
         self._ground = ground
@@ -60,12 +62,12 @@ class Poller:
                 if not error.code.retriable:
                     raise
                 continue
-            for where, portion in found.items():
-                assert [message.offset for message in portion.messages] == list(
-                    range(self._at[where], portion.next_offset)
-                ), "all of it, and nothing else"
-                self._found[where.partition] += values(portion.messages)
-                self._at[where] = portion.next_offset
+            for where, result in found.items():
+                assert [message.offset for message in result.messages] == list(
+                    range(self._at[where], result.next_offset)
+                ), "a result has no gap and no duplicate"
+                self._found[where.partition] += values(result.messages)
+                self._at[where] = result.next_offset
             if random.random() < 0.2:
                 await asyncio.sleep(random.random() * 15)
 
@@ -89,7 +91,7 @@ async def trouble(ground: Ground, random: Random, enough: asyncio.Event) -> None
 
 
 @for_each("seed", range(8))
-def test_readers_at_any_place_see_exactly_the_log(seed: int) -> None:
+def test_readers_at_any_offset_see_exactly_the_log_under_faults(seed: int) -> None:
     random = Random(seed)
 
     async def story(ground: Ground) -> None:
@@ -122,18 +124,18 @@ async def timed_s(waiting: "asyncio.Future[list[list[bytes]]]") -> float:
 
 
 async def polls(ground: Ground, offsets: list[int], wait_s: float = 3_600) -> list[list[bytes]]:
-    portions = await asyncio.gather(*(ground.client.read(TOPIC, 0, offset, wait=wait_s) for offset in offsets))
-    return [values(portion.messages) for portion in portions]
+    results = await asyncio.gather(*(ground.client.read(TOPIC, 0, offset, wait=wait_s) for offset in offsets))
+    return [values(result.messages) for result in results]
 
 
-def test_a_restart_wakes_nobody_and_what_comes_after_it_wakes_all() -> None:
+def test_waiting_reads_survive_a_restart_and_wake_at_the_next_message() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(5)
         waiting = asyncio.ensure_future(polls(ground, [5, 5, 6, 7]))
-        await begun(ground, 4)
+        await wait_until_waiting(ground, 4)
         await ground.restart(pause_s=20)
         await asyncio.sleep(20)
-        await begun(ground, 4)
+        await wait_until_waiting(ground, 4)
         await ground.write(3)
         assert await timed_s(waiting) < 0.1
         assert waiting.result() == [ground.written[0][5:]] * 2 + [ground.written[0][6:], ground.written[0][7:]]
@@ -142,11 +144,11 @@ def test_a_restart_wakes_nobody_and_what_comes_after_it_wakes_all() -> None:
 
 
 @pytest.mark.parametrize("offset", [5, 7])
-def test_what_is_written_while_the_broker_cannot_be_heard_wakes_who_waits_for_it(offset: int) -> None:
+def test_messages_written_during_a_disconnect_wake_waiting_reads(offset: int) -> None:
     async def story(ground: Ground) -> None:
         await ground.write(5)
         waiting = asyncio.ensure_future(polls(ground, [offset] * 100))
-        await begun(ground, 100)
+        await wait_until_waiting(ground, 100)
         ground.network.block("reader")
         ground.network.cut("reader")
         await asyncio.sleep(5)
@@ -158,15 +160,15 @@ def test_what_is_written_while_the_broker_cannot_be_heard_wakes_who_waits_for_it
     play(story)
 
 
-def test_a_connection_that_has_died_in_silence_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dead_idle_connection_is_detected(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "millstream.sdk.watching")
 
     async def story(ground: Ground) -> None:
         waiting = asyncio.ensure_future(polls(ground, [0]))
-        await begun(ground)
+        await wait_until_waiting(ground)
         ground.network.block("reader")
         await asyncio.sleep(CHECK_TICKS * TICK_S + 15)
-        assert any(text.startswith("watching again") for text in caplog.messages)
+        assert any(text.startswith("watches lost") for text in caplog.messages)
         ground.network.unblock("reader")
         await ground.write(1)
         assert await timed_s(waiting) < 30
@@ -174,11 +176,11 @@ def test_a_connection_that_has_died_in_silence_is_noticed(caplog: pytest.LogCapt
     play(story)
 
 
-def test_a_broker_that_is_not_there_is_named_when_the_time_is_over() -> None:
+def test_a_read_fails_with_network_exception_when_the_broker_is_down() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(5)
         waiting = asyncio.ensure_future(polls(ground, [5], wait_s=5.0))
-        await begun(ground)
+        await wait_until_waiting(ground)
         await ground.node.stop()
         with pytest.raises(MillstreamError) as lost:
             await asyncio.wait_for(waiting, LONG_S)
@@ -189,7 +191,7 @@ def test_a_broker_that_is_not_there_is_named_when_the_time_is_over() -> None:
     play(story)
 
 
-def test_what_nobody_reads_is_sent_a_window_at_most_and_all_is_there_for_who_comes_back() -> None:
+def test_an_unread_watch_receives_at_most_one_window() -> None:
     async def story(ground: Ground) -> None:
         await ground.client.read(TOPIC, 0, 0, wait=1.0)
         large = [b"%06d" % number + bytes(100_000) for number in range(100)]
@@ -200,17 +202,17 @@ def test_what_nobody_reads_is_sent_a_window_at_most_and_all_is_there_for_who_com
         assert 0 < watch.position * 100_000 <= WINDOW.size_bytes
         found: list[bytes] = []
         while len(found) < 100:
-            portion = await ground.client.read(TOPIC, 0, len(found), wait=60)
-            assert portion.messages
-            found += values(portion.messages)
-            assert engine._cache.size_bytes <= SHELF_BYTES
+            result = await ground.client.read(TOPIC, 0, len(found), wait=60)
+            assert result.messages
+            found += values(result.messages)
+            assert engine._cache.size_bytes <= PARTITION_BYTES
         assert found == large
 
     play(story)
 
 
-def test_who_knows_of_a_later_place_is_not_sent_all_that_lies_before_it() -> None:
-    """As one does that waits for news and has the messages read by others."""
+def test_a_read_at_a_later_offset_skips_the_messages_before_it() -> None:
+    """Model a reader that only waits at the log end and skips the messages before it."""
 
     async def story(ground: Ground) -> None:
         await ground.client.read(TOPIC, 0, 0, wait=1.0)
@@ -223,7 +225,7 @@ def test_who_knows_of_a_later_place_is_not_sent_all_that_lies_before_it() -> Non
         (watch,) = engine._watches.values()
         assert (watch.position, old.is_live) == (100, False)
         waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 100, wait=60.0))
-        await begun(ground)
+        await wait_until_waiting(ground)
         await ground.writer.put(TOPIC, [b"news"], partition=0)
         assert values((await waiting).messages) == [b"news"]
         assert engine._watches[place(0)] is watch
@@ -231,24 +233,27 @@ def test_who_knows_of_a_later_place_is_not_sent_all_that_lies_before_it() -> Non
     play(story)
 
 
-def test_what_comes_damaged_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_delivery_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = 0
 
-    def decode(stored: memoryview, topic: str, partition: int, **_: object) -> object:
+    def decode(*arguments: Any, **more: Any) -> object:
         nonlocal damaged
         damaged += 1
         raise CorruptBatch("a bit has turned")
 
+    def decode_twice(*arguments: Any, **more: Any) -> object:
+        return decode() if damaged == 0 else decode_messages(*arguments, **more)
+
     async def story(ground: Ground) -> None:
         waiting = asyncio.ensure_future(polls(ground, [0]))
-        await begun(ground)
+        await wait_until_waiting(ground)
         with monkeypatch.context() as patched:
-            patched.setattr(recent_cache, "decode_messages", decode)
+            patched.setattr(fetched_chunk, "decode_messages", decode_twice)
             await ground.write(3)
             assert await waiting == [ground.written[0]]
         assert damaged == 1
         with monkeypatch.context() as patched:
-            patched.setattr(backlog_fetch, "decode_messages", decode)
+            patched.setattr(fetched_chunk, "decode_messages", decode)
             with pytest.raises(MillstreamError, match="a bit has turned") as refused:
                 await ground.client.read(TOPIC, 0, 0)
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
@@ -256,10 +261,10 @@ def test_what_comes_damaged_is_fetched_again(monkeypatch: pytest.MonkeyPatch) ->
     play(story)
 
 
-def test_a_fetch_that_does_not_see_what_was_delivered_is_repeated_at_leisure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_backlog_fetches_of_a_waiting_read_are_repeated_with_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     fetches = 0
 
-    async def blind(self: BacklogFetch, offsets: Mapping[TopicPartition, int], *_: object) -> Portions:
+    async def blind(self: BacklogFetch, offsets: Mapping[TopicPartition, int], *_: object) -> ReadResults:
         nonlocal fetches
         fetches += 1
         return {where: ReadResult(*where, [], offset, 0, offset) for where, offset in offsets.items()}
@@ -267,7 +272,7 @@ def test_a_fetch_that_does_not_see_what_was_delivered_is_repeated_at_leisure(mon
     async def story(ground: Ground) -> None:
         await ground.write(5)
         waiting = asyncio.ensure_future(polls(ground, [5]))
-        await begun(ground)
+        await wait_until_waiting(ground)
         with monkeypatch.context() as patched:
             patched.setattr(BacklogFetch, "share", blind)
             late = asyncio.ensure_future(polls(ground, [3]))
@@ -279,7 +284,7 @@ def test_a_fetch_that_does_not_see_what_was_delivered_is_repeated_at_leisure(mon
     assert 10 < fetches < 100
 
 
-def test_a_broker_that_does_not_push_says_so_to_who_waits_and_is_read_all_the_same(
+def test_without_push_support_only_waiting_reads_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unknown = subscribing.SUBSCRIBE._replace(key=1_999)
@@ -296,7 +301,7 @@ def test_a_broker_that_does_not_push_says_so_to_who_waits_and_is_read_all_the_sa
 
 
 @pytest.mark.parametrize("first_is_patient", [True, False])
-def test_of_those_who_ask_the_same_each_tries_for_as_long_as_it_has_time(first_is_patient: bool) -> None:
+def test_reads_that_share_a_fetch_keep_their_own_deadlines(first_is_patient: bool) -> None:
     async def story(ground: Ground) -> None:
         loop = asyncio.get_running_loop()
         await ground.write(3)
@@ -325,7 +330,7 @@ def test_of_those_who_ask_the_same_each_tries_for_as_long_as_it_has_time(first_i
     play(story)
 
 
-def test_a_read_that_is_closed_under_is_told_and_not_cancelled() -> None:
+def test_reads_raise_client_closed_when_their_client_closes() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(3)
         client = await ground.machine.connect("other")

@@ -1,4 +1,4 @@
-"""Reads from places that the caller keeps: what is there at once, what is not when it comes, and failures by name."""
+"""Tests reads at offsets that the caller tracks: existing messages, waiting, limits and errors."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,25 +10,25 @@ import pytest
 from builders.sdk.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records import batch
-from millstream.sdk.watching import backlog_fetch
+from millstream.sdk.feed import fetched_chunk
 from millstream.sdk.watching.engine import LINGER_S, WatchEngine
 from millstream.sdk.watching.read_result import ReadResult
 
 
 def watching(ground: Ground) -> WatchEngine:
-    found = ground.client._context._watching
+    found = ground.client._context._watch_engine
     assert found is not None
     return found
 
 
-async def begun(ground: Ground, count: int = 1) -> None:
-    """Let those who were started come to where they wait."""
+async def wait_until_waiting(ground: Ground, count: int = 1) -> None:
+    """Let the started reads run until `count` of them wait."""
     await asyncio.sleep(1)
     assert sum(watch.waiting for watch in watching(ground)._watches.values()) == count
 
 
-def offsets(portion: ReadResult) -> list[int]:
-    return [message.offset for message in portion.messages]
+def offsets(result: ReadResult) -> list[int]:
+    return [message.offset for message in result.messages]
 
 
 @pytest.mark.parametrize(
@@ -36,39 +36,39 @@ def offsets(portion: ReadResult) -> list[int]:
     [(0, 0), (7, 7), ("beginning", 0), ("latest", 20), (20, 20), (timedelta(hours=1), 0), (4e9, 20)],
 )
 @pytest.mark.parametrize("wait", [0.0, 1.0])
-def test_a_read_gives_what_is_there_from_its_place_on(offset: Any, first: int, wait: float) -> None:
+def test_a_read_returns_the_messages_from_its_position_on(offset: Any, first: int, wait: float) -> None:
     async def story(ground: Ground) -> None:
         await ground.write(20)
-        portion = await ground.client.read(TOPIC, 0, offset, wait=wait)
-        assert values(portion.messages) == ground.written[0][first:]
-        assert offsets(portion) == list(range(first, 20))
-        assert portion._replace(messages=[]) == (TOPIC, 0, [], 20, 0, 20)
+        result = await ground.client.read(TOPIC, 0, offset, wait=wait)
+        assert values(result.messages) == ground.written[0][first:]
+        assert offsets(result) == list(range(first, 20))
+        assert result._replace(messages=[]) == (TOPIC, 0, [], 20, 0, 20)
 
     play(story)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 15])
-def test_a_place_that_is_not_reached_is_waited_for(ahead: int) -> None:
+def test_a_read_after_the_log_end_waits_for_its_offset(ahead: int) -> None:
     async def story(ground: Ground) -> None:
         await ground.write(20)
         reading = asyncio.ensure_future(ground.client.read(TOPIC, 0, 20 + ahead, wait=60))
         for _ in range(ahead):
-            await begun(ground)
+            await wait_until_waiting(ground)
             await ground.write(1)
-        await begun(ground)
+        await wait_until_waiting(ground)
         assert not reading.done()
         await ground.write(1)
         before_s = asyncio.get_running_loop().time()
-        portion = await reading
+        result = await reading
         assert asyncio.get_running_loop().time() - before_s < 0.1
-        assert (values(portion.messages), portion.next_offset) == (ground.written[0][-1:], 21 + ahead)
+        assert (values(result.messages), result.next_offset) == (ground.written[0][-1:], 21 + ahead)
 
     play(story)
 
 
 @pytest.mark.parametrize("offset", [10, 12])
 @pytest.mark.parametrize("wait", [0.0, 7.0])
-def test_a_wait_without_news_ends_with_nothing(offset: int, wait: float) -> None:
+def test_a_wait_without_messages_returns_an_empty_result(offset: int, wait: float) -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
         before_s = asyncio.get_running_loop().time()
@@ -78,16 +78,16 @@ def test_a_wait_without_news_ends_with_nothing(offset: int, wait: float) -> None
     play(story)
 
 
-def test_a_read_keeps_to_its_limits_and_the_next_goes_on_behind_it() -> None:
+def test_a_read_respects_its_limits_and_returns_the_next_offset() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(100)
         found: list[bytes] = []
         offset = 0
         while len(found) < 100:
-            portion = await ground.client.read(TOPIC, 0, offset, max_messages=7)
-            assert len(portion.messages) == min(7, 100 - len(found))
-            found += values(portion.messages)
-            offset = portion.next_offset
+            result = await ground.client.read(TOPIC, 0, offset, max_messages=7)
+            assert len(result.messages) == min(7, 100 - len(found))
+            found += values(result.messages)
+            offset = result.next_offset
         assert found == ground.written[0]
         by_bytes = await ground.client.read(TOPIC, 0, 10, max_bytes=8)
         assert offsets(by_bytes) == [10, 11, 12, 13]
@@ -96,23 +96,23 @@ def test_a_read_keeps_to_its_limits_and_the_next_goes_on_behind_it() -> None:
     play(story)
 
 
-def test_what_came_a_moment_ago_is_read_from_memory_within_the_limits() -> None:
+def test_recent_messages_are_read_from_memory_within_the_limits() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(5)
         waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 5, wait=60))
-        await begun(ground)
+        await wait_until_waiting(ground)
         for _ in range(10):
             await ground.write(10)
         assert values((await waiting).messages)[0] == ground.written[0][5]
         await asyncio.sleep(0.5)
-        ground.network.block("reader")  # Whatever comes now comes from memory.
+        ground.network.block("reader")  # From here on only the cache can answer.
         found: list[bytes] = []
         offset = 5
         while len(found) < 100:
-            portion = await ground.client.read(TOPIC, 0, offset, max_messages=13)
-            assert len(portion.messages) == min(13, 100 - len(found))
-            found += values(portion.messages)
-            offset = portion.next_offset
+            result = await ground.client.read(TOPIC, 0, offset, max_messages=13)
+            assert len(result.messages) == min(13, 100 - len(found))
+            found += values(result.messages)
+            offset = result.next_offset
         assert found == ground.written[0][5:]
         ground.network.unblock("reader")
 
@@ -120,7 +120,7 @@ def test_what_came_a_moment_ago_is_read_from_memory_within_the_limits() -> None:
 
 
 @pytest.mark.parametrize("wait", [0.0, 5.0])
-def test_what_is_compressed_is_unpacked_by_workers(wait: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_messages_are_decompressed_by_workers(wait: float, monkeypatch: pytest.MonkeyPatch) -> None:
     unpackings = 0
     unpacked = batch.unpacked
 
@@ -129,12 +129,12 @@ def test_what_is_compressed_is_unpacked_by_workers(wait: float, monkeypatch: pyt
         unpackings += 1
         return unpacked(stored)
 
-    monkeypatch.setattr(backlog_fetch, "unpacked", counted)
+    monkeypatch.setattr(fetched_chunk, "unpacked", counted)
     values_written = [b"%06d" % number * 100 for number in range(1_500)]
 
     async def story(ground: Ground) -> None:
         waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 0, max_messages=2_000, wait=600))
-        await begun(ground)
+        await wait_until_waiting(ground)
         async with ground.client.producer(compression="zstd") as producer:
             await producer.put_many(TOPIC, values_written, partition=0)
         assert values((await waiting).messages) == values_written
@@ -145,10 +145,10 @@ def test_what_is_compressed_is_unpacked_by_workers(wait: float, monkeypatch: pyt
     assert unpackings == 2
 
 
-def test_a_read_that_does_not_wait_sees_every_message_that_was_acknowledged_before() -> None:
+def test_a_read_without_wait_sees_every_acknowledged_message() -> None:
     async def story(ground: Ground) -> None:
         waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 1_000, wait=600))
-        await begun(ground)
+        await wait_until_waiting(ground)
         for number in range(50):
             await ground.write(1)
             assert values((await ground.client.read(TOPIC, 0, number)).messages) == ground.written[0][number:]
@@ -158,12 +158,12 @@ def test_a_read_that_does_not_wait_sees_every_message_that_was_acknowledged_befo
 
 
 @pytest.mark.parametrize("wait", [0.0, 30.0])
-def test_places_of_removed_messages_are_passed_over(wait: float) -> None:
+def test_offsets_of_removed_messages_are_skipped(wait: float) -> None:
     settings = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
 
     async def story(ground: Ground) -> None:
         await ground.client.create_topic("kept", partitions=1, settings=settings)
-        for _ in range(40):  # Of each segment of a megabyte no message is left, but of the last.
+        for _ in range(40):  # Compaction removes every message of each segment (1 MiB) except the last one.
             await ground.writer.put("kept", [bytes(100_000)], keys=[b"key"], partition=0)
         await asyncio.sleep(3_600)
         whole = await ground.client.read("kept", 0, 0, max_messages=40)
@@ -177,11 +177,11 @@ def test_places_of_removed_messages_are_passed_over(wait: float) -> None:
 
 
 @pytest.mark.parametrize("wait", [0.0, 5.0])
-def test_a_place_before_the_beginning_is_out_of_range(wait: float) -> None:
+def test_an_offset_before_the_log_start_is_out_of_range(wait: float) -> None:
     async def story(ground: Ground) -> None:
         await ground.write(10)
         await ground.client.admin.delete_records({place(): 4})
-        with pytest.raises(MillstreamError, match=r"the first message that is has offset 4") as refused:
+        with pytest.raises(MillstreamError, match=r"the log now starts at offset 4") as refused:
             await ground.client.read(TOPIC, 0, 3, wait=wait)
         assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
         assert (await ground.client.read(TOPIC, 0, 4, wait=wait)).log_start_offset == 4
@@ -191,7 +191,7 @@ def test_a_place_before_the_beginning_is_out_of_range(wait: float) -> None:
 
 @pytest.mark.parametrize(("topic", "partition"), [("nothing", 0), (TOPIC, 7)])
 @pytest.mark.parametrize("wait", [0.0, 5.0])
-def test_what_is_not_there_is_refused_by_name(topic: str, partition: int, wait: float) -> None:
+def test_a_read_of_a_missing_topic_or_partition_is_refused(topic: str, partition: int, wait: float) -> None:
     async def story(ground: Ground) -> None:
         with pytest.raises(MillstreamError) as refused:
             await ground.client.read(topic, partition, 0, wait=wait)
@@ -204,7 +204,7 @@ def test_what_is_not_there_is_refused_by_name(topic: str, partition: int, wait: 
     "wrong",
     [
         {"offset": -1},
-        {"offset": "end"},
+        {"offset": "finish"},
         {"offset": None},
         {"offset": {0: 1}},
         {"offset": [1]},
@@ -214,7 +214,7 @@ def test_what_is_not_there_is_refused_by_name(topic: str, partition: int, wait: 
         {"wait": -1},
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
+def test_invalid_read_arguments_are_refused_by_name(wrong: dict[str, Any]) -> None:
     async def story(ground: Ground) -> None:
         with pytest.raises(MillstreamError, match=next(iter(wrong))) as refused:
             await ground.client.read(TOPIC, **({"partition": 0, "offset": 0} | wrong))
@@ -223,10 +223,10 @@ def test_what_makes_no_sense_is_refused_by_its_name(wrong: dict[str, Any]) -> No
     play(story)
 
 
-def test_a_topic_that_is_deleted_while_somebody_waits_is_told_at_once() -> None:
+def test_a_waiting_read_fails_at_once_when_its_topic_is_deleted() -> None:
     async def story(ground: Ground) -> None:
         waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 0, wait=600))
-        await begun(ground)
+        await wait_until_waiting(ground)
         await ground.client.delete_topic(TOPIC)
         with pytest.raises(MillstreamError) as refused:
             await asyncio.wait_for(waiting, LONG_S)
@@ -235,10 +235,10 @@ def test_a_topic_that_is_deleted_while_somebody_waits_is_told_at_once() -> None:
     play(story)
 
 
-def test_a_topic_that_is_made_again_is_read_anew() -> None:
+def test_a_recreated_topic_is_read_from_its_own_offsets() -> None:
     async def story(ground: Ground) -> None:
         waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 0, wait=600))
-        await begun(ground)
+        await wait_until_waiting(ground)
         await ground.write(3)
         assert values((await waiting).messages) == ground.written[0]
         await ground.client.delete_topic(TOPIC)
@@ -249,39 +249,39 @@ def test_a_topic_that_is_made_again_is_read_anew() -> None:
     play(story)
 
 
-def test_the_first_of_several_places_that_has_something_ends_the_wait() -> None:
+def test_the_first_partition_with_a_message_ends_the_wait() -> None:
     async def story(ground: Ground) -> None:
         await ground.write(2, (0, 1, 2))
         at = {place(number): 2 for number in range(3)}
         waiting = asyncio.ensure_future(ground.client.read_any(at, wait=600))
-        await begun(ground, 3)
+        await wait_until_waiting(ground, 3)
         await ground.write(1, (1,))
         found = await waiting
-        assert [(where.partition, portion.next_offset) for where, portion in found.items()] == [(0, 2), (1, 3), (2, 2)]
+        assert [(where.partition, result.next_offset) for where, result in found.items()] == [(0, 2), (1, 3), (2, 2)]
         assert values(found[place(1)].messages) == ground.written[1][2:]
-        await begun(ground, 0)
+        await wait_until_waiting(ground, 0)
 
     play(story, partitions=3)
 
 
 @pytest.mark.parametrize(("limits", "most"), [({"max_messages": 10}, 10), ({"max_bytes": 30}, 30)])
-def test_several_places_share_the_limits_and_nobody_is_left_out_for_good(limits: dict[str, int], most: int) -> None:
+def test_partitions_of_one_read_share_its_limits_without_starvation(limits: dict[str, int], most: int) -> None:
     async def story(ground: Ground) -> None:
         await ground.write(50, (0, 1, 2))
         at = {place(number): 0 for number in range(3)}
         found: dict[int, list[bytes]] = {number: [] for number in range(3)}
         while found != ground.written:
-            portions = await ground.client.read_any(at, **limits)
-            assert 0 < sum(len(portion.messages) for portion in portions.values()) <= most
-            for where, portion in portions.items():
-                found[where.partition] += values(portion.messages)
-                at[where] = portion.next_offset
+            results = await ground.client.read_any(at, **limits)
+            assert 0 < sum(len(result.messages) for result in results.values()) <= most
+            for where, result in results.items():
+                found[where.partition] += values(result.messages)
+                at[where] = result.next_offset
             assert max(map(len, found.values())) - min(map(len, found.values())) < 50
 
     play(story, partitions=3)
 
 
-def test_what_nobody_waits_for_any_more_is_not_watched_for_long() -> None:
+def test_an_unused_watch_is_ended_after_its_linger_time() -> None:
     async def story(ground: Ground) -> None:
         await ground.client.read(TOPIC, 0, 0, wait=1.0)
         engine = watching(ground)
@@ -294,17 +294,17 @@ def test_what_nobody_waits_for_any_more_is_not_watched_for_long() -> None:
         assert connection is not None
         assert connection.closed
         waiting = asyncio.ensure_future(ground.client.read(TOPIC, 0, 0, wait=600))
-        await begun(ground)
+        await wait_until_waiting(ground)
         await ground.write(1)
         assert values((await waiting).messages) == ground.written[0]
 
     play(story)
 
 
-def test_a_closed_client_ends_every_wait() -> None:
+def test_closing_the_client_ends_every_waiting_read() -> None:
     async def story(ground: Ground) -> None:
         waiting = [asyncio.ensure_future(ground.client.read(TOPIC, 0, 0, wait=600)) for _ in range(3)]
-        await begun(ground, 3)
+        await wait_until_waiting(ground, 3)
         await ground.client.close()
         ended: Sequence[Any] = await asyncio.gather(*waiting, return_exceptions=True)
         assert [error.code for error in ended] == [ErrorCode.CLIENT_CLOSED] * 3

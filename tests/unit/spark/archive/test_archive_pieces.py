@@ -1,4 +1,4 @@
-"""What an archive holds: pieces one behind the other, and none twice."""
+"""Tests the pieces of an archive: contiguous, and without overlaps."""
 
 from itertools import pairwise
 
@@ -25,7 +25,7 @@ intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambd
 
 @st.composite
 def lines(draw: st.DrawFn) -> list[ArchivePiece]:
-    """The pieces of a batch: of each partition one behind the other, with holes where something had gone."""
+    """Draws the pieces of a batch: per partition in order, with gaps for expired offsets."""
     found = []
     for partition in range(draw(st.integers(0, 3))):
         offset = draw(st.integers(0, 20))
@@ -40,7 +40,7 @@ def ends_of(pieces: list[ArchivePiece]) -> dict[int, int]:
 
 
 @given(lines())
-def test_with_what_was_lost_the_pieces_of_a_batch_are_one_behind_the_other(batch: list[ArchivePiece]) -> None:
+def test_lost_pieces_fill_the_gaps_between_the_pieces_of_a_batch(batch: list[ArchivePiece]) -> None:
     found = added({}, batch)
     assert misplaced(found) == []
     assert sorted(piece for piece in found if not piece.is_lost) == sorted(batch)
@@ -49,7 +49,7 @@ def test_with_what_was_lost_the_pieces_of_a_batch_are_one_behind_the_other(batch
 
 
 @given(lines(), st.integers(0, 20))
-def test_of_a_batch_that_is_repeated_only_what_is_missing_is_added(batch: list[ArchivePiece], first: int) -> None:
+def test_a_repeated_batch_adds_only_its_missing_pieces(batch: list[ArchivePiece], first: int) -> None:
     whole = added({}, batch)
     before = whole[: first % (len(whole) + 1)]
     again = added(ends_of(before), batch)
@@ -57,13 +57,13 @@ def test_of_a_batch_that_is_repeated_only_what_is_missing_is_added(batch: list[A
     assert added(ends_of(whole), batch) == []
 
 
-def test_a_piece_that_covers_the_end_of_the_archive_is_refused() -> None:
-    with pytest.raises(ValueError, match="partition 0 ends at 5, and 3 to 7 were to be added"):
+def test_a_piece_that_overlaps_the_end_of_the_archive_is_refused() -> None:
+    with pytest.raises(ValueError, match="partition 0 ends at 5, but the batch adds 3 to 7"):
         added({0: 5}, [ArchivePiece(0, 3, 8)])
 
 
 @given(intervals)
-def test_merged_intervals_have_the_same_offsets_and_lie_apart(given_intervals: list[tuple[int, int]]) -> None:
+def test_merged_intervals_have_the_same_offsets_and_do_not_touch(given_intervals: list[tuple[int, int]]) -> None:
     found = merged(given_intervals)
     assert {offset for each in found for offset in range(*each)} == {
         offset for each in given_intervals for offset in range(*each)
@@ -72,7 +72,7 @@ def test_merged_intervals_have_the_same_offsets_and_lie_apart(given_intervals: l
 
 
 @given(intervals)
-def test_holes_are_what_lies_between_intervals(given_intervals: list[tuple[int, int]]) -> None:
+def test_holes_are_the_gaps_between_intervals(given_intervals: list[tuple[int, int]]) -> None:
     found = {offset for each in holes(given_intervals) for offset in range(*each)}
     within = {offset for each in given_intervals for offset in range(*each)}
     if given_intervals:
@@ -92,11 +92,11 @@ def test_holes_are_what_lies_between_intervals(given_intervals: list[tuple[int, 
         (ArchivePiece(1, 1, 3), []),
     ],
 )
-def test_what_is_missing_or_twice_is_told(second: ArchivePiece, told: list[str]) -> None:
+def test_gaps_and_overlaps_between_archive_pieces_are_described(second: ArchivePiece, told: list[str]) -> None:
     assert misplaced([second, ArchivePiece(0, 0, 5)]) == told
 
 
-def test_a_piece_comes_back_as_it_was() -> None:
+def test_pieces_survive_encoding() -> None:
     piece = ArchivePiece(3, 3, 9, files=(FILE, FILE._replace(rows=1)))
     assert from_json(to_json(piece)) == piece
     assert (piece.rows, piece.size_bytes) == (6, 1400)

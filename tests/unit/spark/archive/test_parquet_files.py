@@ -1,4 +1,4 @@
-"""Messages as Parquet files by day, and back: nothing is changed, and offsets come in order."""
+"""Tests Parquet files by day: messages come back unchanged and in offset order."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ from unit.spark.archive.test_topic_archive import DAY_MS, made, messages, writte
 
 
 def read(shelf: TopicArchive, piece: ArchivePiece, start: int, end: int) -> pa.Table:
-    batches = [batch.select(SCHEMA.names) for batch in read_piece(shelf, piece, start, end)]
+    batches = [batch.select(SCHEMA.names) for batch in read_piece(shelf, piece, start, end=end)]
     return pa.Table.from_batches(batches, SCHEMA)
 
 
@@ -30,7 +30,7 @@ def read(shelf: TopicArchive, piece: ArchivePiece, start: int, end: int) -> pa.T
     st.integers(0, 45),
     st.integers(0, 45),
 )
-def test_messages_come_back_as_they_were_in_order_whatever_their_days(days: list[int], start: int, end: int) -> None:
+def test_messages_of_mixed_days_come_back_unchanged_and_in_order(days: list[int], start: int, end: int) -> None:
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as path:
         patched.setattr(files_module, "GROUP_BYTES", 200)
         shelf = made(Path(path))
@@ -42,7 +42,7 @@ def test_messages_come_back_as_they_were_in_order_whatever_their_days(days: list
         assert sum(file.rows for file in piece.files) == len(days)
 
 
-def test_a_file_has_its_day_its_extent_and_its_checksum(tmp_path: Path) -> None:
+def test_a_stored_file_records_its_day_offsets_times_and_size(tmp_path: Path) -> None:
     shelf = made(tmp_path)
     piece = written(shelf, messages(3, 10, 20, lambda offset: offset * DAY_MS // 2), 10, 25)
     assert (piece.partition, piece.start, piece.end, piece.rows) == (3, 10, 25, 10)
@@ -53,24 +53,24 @@ def test_a_file_has_its_day_its_extent_and_its_checksum(tmp_path: Path) -> None:
     assert (tmp_path / shelf.staged_place(first)).stat().st_size == first.size_bytes
 
 
-def test_times_that_no_calendar_has_go_to_its_ends(tmp_path: Path) -> None:
+def test_times_outside_the_calendar_go_to_its_first_or_last_day(tmp_path: Path) -> None:
     piece = written(made(tmp_path), messages(0, 0, 2, lambda offset: (2**62, -(2**62))[offset]), 0, 2)
     assert [file.name.partition("/")[0] for file in piece.files] == ["date=9999-12-31", "date=0001-01-01"]
 
 
-def test_a_file_that_has_grown_large_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_begins_when_the_current_one_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_module, "GROUP_BYTES", 1)
     monkeypatch.setattr(files_module, "ROLL_BYTES", 1)
     shelf = made(tmp_path)
     writer = files_module.PieceWriter(shelf, 0)
     for start in range(0, 30, 10):
         writer.write(messages(0, start, start + 10))
-    piece = writer.finish(0, 30)
+    piece = writer.finish(0, end=30)
     assert [(file.first, file.last) for file in piece.files] == [(0, 9), (10, 19), (20, 29)]
     assert read(shelf, piece, 0, 30).num_rows == 30
 
 
-def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
+def test_more_days_than_open_files_get_one_file_each(tmp_path: Path) -> None:
     shelf = made(tmp_path)
     days = 3 * OPEN_MAX
     piece = written(shelf, messages(0, 0, 2 * days, lambda offset: offset % days * DAY_MS), 0, 2 * days)
@@ -78,7 +78,7 @@ def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
     assert read(shelf, piece, 0, 2 * days).column("offset").to_pylist() == list(range(2 * days))
 
 
-def test_what_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+def test_a_discarded_piece_leaves_no_files(tmp_path: Path) -> None:
     shelf = made(tmp_path)
     writer = files_module.PieceWriter(shelf, 0)
     writer.write(messages(0, 0, 10, lambda offset: offset * DAY_MS))
@@ -86,7 +86,7 @@ def test_what_is_given_up_leaves_nothing(tmp_path: Path) -> None:
     assert not list((tmp_path / shelf.staged).iterdir())
 
 
-def test_a_file_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_file_is_reported(tmp_path: Path) -> None:
     shelf = made(tmp_path)
     piece = written(shelf, messages(0, 0, 3), 0, 3)
     path = tmp_path / shelf.staged_place(piece.files[0])
@@ -99,7 +99,7 @@ def test_a_file_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
 
 
 class Full(ArchiveStore):
-    """A file system with room for so many bytes in each file."""
+    """A file system with limited space in each file."""
 
     room_bytes = 0
 
@@ -124,7 +124,7 @@ class FullFile:
 
 
 @pytest.mark.parametrize("room_bytes", [0, 4, 100, 1000])
-def test_a_disk_that_is_full_is_told_and_what_was_written_goes(
+def test_a_full_disk_is_reported_and_written_files_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_bytes: int
 ) -> None:
     monkeypatch.setattr(files_module, "GROUP_BYTES", 1)
@@ -135,7 +135,7 @@ def test_a_disk_that_is_full_is_told_and_what_was_written_goes(
 
     def work() -> None:
         writer.write(messages(0, 0, 20, lambda offset: offset // 10 * DAY_MS))
-        writer.finish(0, 20)
+        writer.finish(0, end=20)
 
     with pytest.raises(OSError, match="No space left on device") as caught:
         work()
@@ -145,10 +145,11 @@ def test_a_disk_that_is_full_is_told_and_what_was_written_goes(
 
 
 @pytest.mark.parametrize("wanted", [(0, 20), (5, 12)], ids=["all of it", "part of it"])
-def test_whatever_is_damaged_of_what_a_file_says_of_itself_the_error_names_the_file(
-    tmp_path: Path, wanted: tuple[int, int]
-) -> None:
-    """Bytes without a checksum of their own may not matter; where they do, nothing else is raised, and nothing ends."""
+def test_damaged_file_metadata_is_reported_with_the_file_name(tmp_path: Path, wanted: tuple[int, int]) -> None:
+    """Damage to bytes without a checksum may be harmless.
+
+    If it is not, the read fails with this error and never crashes.
+    """
     shelf = made(tmp_path)
     piece = written(shelf, messages(0, 0, 20, lambda offset: offset), 0, 20)
     (file,) = piece.files

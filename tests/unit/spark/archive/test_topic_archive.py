@@ -1,4 +1,4 @@
-"""An archive survives whatever becomes of the one who writes it: a batch is part of it whole or not at all."""
+"""Tests that an archive survives every failure of its writer: a batch is part of it completely or not at all."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ from millstream.spark.archive.topic_archive import ArchiveWriter, TopicArchive, 
 ID = UUID(int=7)
 DAY_MS = 86_400_000
 ROWS = 4
-"""Offsets of each piece."""
+"""Number of offsets in each piece."""
 
 
 def messages(
@@ -50,7 +50,7 @@ def messages(
 def written(shelf: TopicArchive, batch: pa.RecordBatch, start: int, end: int) -> ArchivePiece:
     writer = PieceWriter(shelf, batch.column("partition")[0].as_py())
     writer.write(batch)
-    return writer.finish(start, end)
+    return writer.finish(start, end=end)
 
 
 def batch_of(shelf: TopicArchive, number: int) -> list[ArchivePiece]:
@@ -67,7 +67,7 @@ def made(path: Path) -> TopicArchive:
 def offsets(shelf: TopicArchive, partition: int) -> list[int]:
     found: list[int] = []
     for piece in shelf.pieces(partition):
-        for batch in read_piece(shelf, piece, piece.start, piece.end, ["value"]):
+        for batch in read_piece(shelf, piece, piece.start, end=piece.end, names=["value"]):
             found += batch.column("offset").to_pylist()
     return found
 
@@ -90,11 +90,11 @@ def test_after_many_batches_the_index_has_few_files_and_every_piece(tmp_path: Pa
     assert not files_under(tmp_path / "_millstream" / "orders" / "staged")
 
 
-def test_a_batch_that_leaves_offsets_out_is_refused_unless_losses_are_to_be_remembered(tmp_path: Path) -> None:
+def test_a_batch_with_a_gap_is_refused_unless_losses_are_allowed(tmp_path: Path) -> None:
     shelf = made(tmp_path)
     with kept(shelf) as keeper:
         keeper.commit(batch_of(shelf, 0))
-        with pytest.raises(MillstreamError, match="orders-0: offsets 4 to 7 are missing in what was to be archived"):
+        with pytest.raises(MillstreamError, match="orders-0: offsets 4 to 7 are missing in the batch to archive"):
             keeper.commit(batch_of(shelf, 2))
     with kept(shelf) as keeper:
         keeper.recover()
@@ -103,7 +103,9 @@ def test_a_batch_that_leaves_offsets_out_is_refused_unless_losses_are_to_be_reme
     assert shelf.extents()[0].lost == [(ROWS, 2 * ROWS)]
 
 
-def test_an_index_whose_segments_grow_no_more_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_continue_when_segments_have_reached_their_maximum_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("millstream.spark.archive.index_segments.FANOUT", 2)
     monkeypatch.setattr("millstream.spark.archive.index_segments.MERGED_ROWS", 8)
     shelf = made(tmp_path)
@@ -117,18 +119,18 @@ def test_an_index_whose_segments_grow_no_more_goes_on(tmp_path: Path, monkeypatc
 
 
 class KilledError(BaseException):
-    """As if the process ended there."""
+    """Simulates the end of the process."""
 
 
 class Failure(NamedTuple):
-    """A thing that is to be done fails, before it is done or after; and from then on all others, or no other."""
+    """A file operation that fails, before or after it takes effect. All later operations fail too, unless `is_last`."""
 
     error: BaseException
     is_late: bool = False
     is_last: bool = False
 
     def after(self, done: int) -> Iterator[bool]:
-        """Whether what comes next fails, when so much was done."""
+        """Yields, for each operation, whether it fails: the first failure comes after `done` operations."""
         return chain(repeat(False, done), [True], repeat(not self.is_last))
 
 
@@ -153,7 +155,7 @@ class Mortal(ArchiveStore):
 
 
 def work(path: Path, batches: int) -> None:
-    """As a start of the archive does: what is left over is put right, then come the batches that are missing."""
+    """Runs the archive as a start of it does: recovers, then commits the missing batches."""
     shelf = made(path)
     with kept(shelf) as keeper:
         keeper.recover()
@@ -177,11 +179,11 @@ def work(path: Path, batches: int) -> None:
     ],
     ids=lambda failure: repr(failure.error),
 )
-def test_killed_at_any_moment_it_goes_on_without_a_loss_a_double_or_a_file_too_many(
+def test_an_archive_recovers_exactly_after_a_failure_of_any_file_operation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Failure
 ) -> None:
     monkeypatch.setattr("millstream.spark.archive.index_segments.FANOUT", 2)
-    monkeypatch.setattr("os.fsync", lambda file: None)  # No power fails here.
+    monkeypatch.setattr("os.fsync", lambda file: None)  # No power failure in this test.
     batches = 3
     for lives in count():
         path = tmp_path / str(lives)
@@ -208,9 +210,7 @@ def test_killed_at_any_moment_it_goes_on_without_a_loss_a_double_or_a_file_too_m
     assert lives > 30
 
 
-def test_files_are_on_the_disk_under_their_names_before_the_commit_that_names_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_flushed_before_the_commit_that_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = made(tmp_path)
     batch = batch_of(shelf, 0)
     done: list[tuple[str, ...]] = []
@@ -221,7 +221,7 @@ def test_files_are_on_the_disk_under_their_names_before_the_commit_that_names_th
     assert done[:2] == [("keep", shelf.staged), ("create", f"{shelf.index}/{CommitSpan(0, 0).name}")]
 
 
-def test_only_one_writes_at_a_time(tmp_path: Path) -> None:
+def test_only_one_writer_is_accepted_at_a_time(tmp_path: Path) -> None:
     shelf = made(tmp_path)
     with kept(shelf):
         with pytest.raises(MillstreamError, match="it holds the lock") as caught, kept(shelf):
@@ -229,11 +229,11 @@ def test_only_one_writes_at_a_time(tmp_path: Path) -> None:
         assert caught.value.code is ErrorCode.DATA_DIRECTORY_IN_USE
     stale, other = ArchiveWriter(shelf), ArchiveWriter(shelf)
     other.commit(batch_of(shelf, 0))
-    with pytest.raises(MillstreamError, match="the commit 0 is there already"):
+    with pytest.raises(MillstreamError, match="commit 0 already exists"):
         stale.commit(batch_of(shelf, 0))
 
 
-def test_two_may_begin_an_archive_in_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_may_create_an_archive_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = TopicArchive(str(tmp_path), "orders")
     create = shelf.store.create
 
@@ -246,9 +246,7 @@ def test_two_may_begin_an_archive_in_the_same_moment(tmp_path: Path, monkeypatch
     assert shelf.topic_id() == ID
 
 
-def test_a_disk_that_is_full_is_told_with_the_path_that_was_to_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_reported_with_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -263,11 +261,11 @@ def test_a_disk_that_is_full_is_told_with_the_path_that_was_to_be_written(
 
 def test_an_archive_of_another_topic_or_format_is_refused(tmp_path: Path) -> None:
     shelf = made(tmp_path)
-    with pytest.raises(MillstreamError, match="each has to have an archive of its own"):
+    with pytest.raises(MillstreamError, match="archive the new topic in another directory"):
         shelf.begin(UUID(int=8))
     manifest = tmp_path / "_millstream" / "orders" / "archive.json"
     manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(MillstreamError, match="has format 2, and this version knows 1"):
+    with pytest.raises(MillstreamError, match="has format 2; this version supports format 1"):
         shelf.begin(ID)
 
 
@@ -278,7 +276,7 @@ def test_a_directory_with_files_of_an_unknown_archive_format_is_refused(tmp_path
     _refused_as_unknown(tmp_path)
 
 
-def test_an_archive_whose_folder_has_another_name_is_refused_before_it_has_files(tmp_path: Path) -> None:
+def test_an_empty_archive_in_a_folder_of_another_name_is_refused(tmp_path: Path) -> None:
     made(tmp_path)
     (tmp_path / "_millstream").rename(tmp_path / "_other")
     _refused_as_unknown(tmp_path)
@@ -293,7 +291,7 @@ def _refused_as_unknown(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: data[:60] + b"x" + data[61:]])
-def test_a_damaged_index_is_told_as_such(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_index_is_reported(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     shelf = made(tmp_path)
     with kept(shelf) as keeper:
         keeper.commit(batch_of(shelf, 0))
@@ -305,21 +303,19 @@ def test_a_damaged_index_is_told_as_such(tmp_path: Path, damage: Callable[[bytes
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_segment_of_the_index_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_missing_segment_of_the_index_is_reported(tmp_path: Path) -> None:
     shelf = made(tmp_path)
     with kept(shelf) as keeper:
         for number in range(3):
             keeper.commit(batch_of(shelf, number))
     (tmp_path / shelf.index / CommitSpan(0, 0).name).unlink()
     for read in (shelf.extents, shelf.pieces, partial(ArchiveWriter, shelf)):
-        with pytest.raises(MillstreamError, match="what the commits 0 to 0 have added is missing") as caught:
+        with pytest.raises(MillstreamError, match="the segment of commits 0 to 0 is missing") as caught:
             read()
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_an_index_that_is_merged_while_it_is_listed_is_seen_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_merged_during_a_listing_is_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = made(tmp_path)
     with kept(shelf) as keeper:
         for number in range(3):
@@ -330,7 +326,7 @@ def test_an_index_that_is_merged_while_it_is_listed_is_seen_whole(
     assert len(shelf.spans()) == 3
 
 
-def test_other_file_systems_than_local_ones_serve_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_works_on_a_file_system_that_is_not_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.spark.archive.index_segments.FANOUT", 3)
     store = ArchiveStore(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "bucket")
     monkeypatch.setattr("millstream.spark.archive.topic_archive.store_of", lambda path: store)
@@ -342,7 +338,7 @@ def test_other_file_systems_than_local_ones_serve_as_well(tmp_path: Path, monkey
         with kept(shelf) as keeper:
             keeper.recover()
             keeper.commit(batch_of(shelf, number))
-            batch_of(shelf, number)  # Written, and never committed.
+            batch_of(shelf, number)  # Written, but never committed.
     with kept(shelf) as keeper:
         keeper.recover()
         with pytest.raises(FileExistsError):

@@ -1,4 +1,4 @@
-"""Ranges become tasks: everything is read once, however it is split and merged."""
+"""Tests how ranges become tasks: everything is read once, however ranges are split and merged."""
 
 from uuid import UUID
 
@@ -38,21 +38,21 @@ def test_every_offset_is_read_by_exactly_one_task(given_ranges: list[Range], tas
 
 
 @given(ranges(), st.integers(1, 40))
-def test_tasks_are_as_many_as_asked_for_and_none_is_empty(given_ranges: list[Range], tasks_min: int) -> None:
+def test_plan_makes_the_requested_number_of_tasks_and_none_is_empty(given_ranges: list[Range], tasks_min: int) -> None:
     tasks = plan(given_ranges, tasks_min)
     assert len(tasks) >= min(tasks_min, sum(each.offsets for each in given_ranges))
     assert all(task and all(each.offsets > 0 for each in task) for task in tasks)
 
 
 @given(ranges(), st.integers(1, 40))
-def test_ranges_share_a_task_only_while_they_are_small(given_ranges: list[Range], tasks_min: int) -> None:
+def test_only_small_ranges_share_a_task(given_ranges: list[Range], tasks_min: int) -> None:
     for task in plan(given_ranges, tasks_min):
         assert len(task) == 1 or sum(each.size_bytes for each in task) <= MERGE_BYTES
         assert len({each.where for each in task}) == len(task)
 
 
 @given(ranges())
-def test_no_task_is_much_larger_than_the_limit_unless_a_message_is(given_ranges: list[Range]) -> None:
+def test_no_task_exceeds_the_size_limit_by_more_than_one_message(given_ranges: list[Range]) -> None:
     largest = max((each.size_bytes / each.offsets for each in given_ranges if each.offsets), default=0)
     for task in plan(given_ranges):
         assert sum(each.size_bytes for each in task) <= SPLIT_BYTES + largest
@@ -64,13 +64,13 @@ def test_a_large_range_is_split_and_small_ones_share_a_task() -> None:
     assert len(plan([ranged(0, 0, 1000, 10 * SPLIT_BYTES)])) == 10
 
 
-def test_small_ranges_still_share_tasks_where_a_few_are_asked_for() -> None:
+def test_small_ranges_still_share_tasks_when_few_tasks_are_requested() -> None:
     small = [ranged(partition, 0, 10, 1000) for partition in range(6)]
     assert plan(small, 3) == [small[:1], small[1:3], small[3:]]
     assert plan(small, 6) == [[each] for each in small]
 
 
-def test_more_tasks_are_made_by_halving_what_is_largest() -> None:
+def test_more_tasks_are_made_by_halving_the_largest_range() -> None:
     tasks = plan([ranged(0, 0, 100, 1000), ranged(1, 0, 10, 100)], 3)
     assert [[(each.partition, each.start, each.end) for each in task] for task in tasks] == [
         [(0, 0, 50)],
@@ -87,7 +87,7 @@ def backlogs(draw: st.DrawFn) -> tuple[dict[TopicPartition, int], dict[TopicPart
 
 
 @given(backlogs(), st.integers(1, 20_000), st.floats(0.5, 200.0))
-def test_a_batch_stays_within_its_budget_and_takes_something(
+def test_a_batch_stays_within_its_budget_but_is_never_empty(
     backlog: tuple[dict[TopicPartition, int], dict[TopicPartition, int]], budget: int, cost: float
 ) -> None:
     starts, ends = backlog
@@ -99,7 +99,7 @@ def test_a_batch_stays_within_its_budget_and_takes_something(
 
 
 @given(backlogs(), st.integers(8, 20_000))
-def test_every_partition_with_messages_has_a_turn(
+def test_every_partition_with_messages_gets_at_least_one(
     backlog: tuple[dict[TopicPartition, int], dict[TopicPartition, int]], budget: int
 ) -> None:
     starts, ends = backlog
@@ -107,6 +107,6 @@ def test_every_partition_with_messages_has_a_turn(
     assert all(admitted[where] > starts[where] for where in ends if ends[where] > starts[where])
 
 
-def test_an_end_that_went_back_takes_nothing_back() -> None:
+def test_an_end_before_the_start_reads_nothing() -> None:
     where = TopicPartition("orders", 0)
     assert admit({where: 10}, {where: 4}, 100, {where: 1.0}) == {where: 10}

@@ -1,4 +1,4 @@
-"""Filters as limits of what is read: what is taken is taken exactly, the rest is left to Spark."""
+"""Tests filter pushdown: accepted filters are applied exactly, the others are left to Spark."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -38,12 +38,12 @@ def limits(*filters: Filter) -> FilterLimits:
         (LessThanOrEqual(("partition",), 1), [0, 1]),
     ],
 )
-def test_partitions_are_chosen(made: Filter, wanted: list[int]) -> None:
+def test_filters_select_partitions(made: Filter, wanted: list[int]) -> None:
     found = limits(made)
     assert [number for number in range(4) if found.wants(TopicPartition("a", number))] == wanted
 
 
-def test_topics_are_chosen() -> None:
+def test_filters_select_topics() -> None:
     found = limits(EqualTo(("topic",), "a"), IsNotNull(("topic",)))
     assert [name for name in "abc" if found.wants(TopicPartition(name, 0))] == ["a"]
 
@@ -59,11 +59,11 @@ def test_topics_are_chosen() -> None:
         ([EqualTo(("offset",), 50)], (50, 50)),
     ],
 )
-def test_offsets_are_cut_to_what_is_wanted(filters: list[Filter], expected: tuple[int, int]) -> None:
-    assert limits(*filters).clip(2, 20) == expected
+def test_filters_clip_offset_ranges(filters: list[Filter], expected: tuple[int, int]) -> None:
+    assert limits(*filters).clip(2, end=20) == expected
 
 
-def test_a_time_is_where_to_begin_and_is_checked_again() -> None:
+def test_a_timestamp_filter_sets_the_start_and_is_rechecked_by_spark() -> None:
     found = FilterLimits()
     wanted = [GreaterThanOrEqual(("timestamp",), NOON), LessThan(("timestamp",), NOON)]
     assert push(wanted, found) == wanted
@@ -82,7 +82,7 @@ def test_a_time_is_where_to_begin_and_is_checked_again() -> None:
         IsNotNull(("key",)),
     ],
 )
-def test_what_cannot_be_taken_is_left_to_spark(left: Any) -> None:
+def test_unsupported_filters_are_left_to_spark(left: Any) -> None:
     found = FilterLimits()
     assert push([left], found) == [left]
-    assert (found.clip(0, 10), found.wants(TopicPartition("a", 1))) == ((0, 10), True)
+    assert (found.clip(0, end=10), found.wants(TopicPartition("a", 1))) == ((0, 10), True)

@@ -1,4 +1,4 @@
-"""What a batch reads when messages that were to be read are gone."""
+"""Tests what a batch reads if messages to be read no longer exist."""
 
 from uuid import UUID
 
@@ -16,25 +16,25 @@ OTHERS = [DataLoss.EARLIEST, DataLoss.SKIP]
 
 
 @pytest.mark.parametrize("policy", DataLoss)
-def test_a_range_that_is_there_is_read_as_it_is(policy: DataLoss) -> None:
-    assert still_there(WHERE, 5, 9, ReadableRange(5, 20), policy) == (5, 9)
+def test_an_existing_range_is_read_unchanged(policy: DataLoss) -> None:
+    assert still_there(WHERE, 5, end=9, reach=ReadableRange(5, 20), policy=policy) == (5, 9)
 
 
 @pytest.mark.parametrize("policy", DataLoss)
-def test_nothing_is_lost_of_an_empty_range(policy: DataLoss) -> None:
-    assert still_there(WHERE, 3, 3, ReadableRange(5, 20), policy) == (3, 3)
+def test_an_empty_range_counts_as_existing(policy: DataLoss) -> None:
+    assert still_there(WHERE, 3, end=3, reach=ReadableRange(5, 20), policy=policy) == (3, 3)
 
 
 @pytest.mark.parametrize(("policy", "expected"), [(DataLoss.EARLIEST, (5, 9)), (DataLoss.SKIP, (9, 9))])
-def test_of_a_range_whose_beginning_is_gone_the_rest_or_nothing_is_read(
-    policy: DataLoss, expected: tuple[int, int]
-) -> None:
-    assert still_there(WHERE, 2, 9, ReadableRange(5, 20), policy) == expected
+def test_a_range_with_a_lost_beginning_is_shortened_or_skipped(policy: DataLoss, expected: tuple[int, int]) -> None:
+    assert still_there(WHERE, 2, end=9, reach=ReadableRange(5, 20), policy=policy) == expected
 
 
-def test_a_range_whose_beginning_is_gone_is_a_failure_that_says_what_to_do() -> None:
-    with pytest.raises(MillstreamError, match=r"orders-0: offsets 2 to 4 .* gone; .*dataLoss=earliest") as caught:
-        still_there(WHERE, 2, 9, ReadableRange(5, 20), DataLoss.FAIL)
+def test_a_range_with_a_lost_beginning_fails_with_advice() -> None:
+    with pytest.raises(
+        MillstreamError, match=r"orders-0: offsets 2 to 4 no longer exist; .*dataLoss=earliest"
+    ) as caught:
+        still_there(WHERE, 2, end=9, reach=ReadableRange(5, 20), policy=DataLoss.FAIL)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -45,7 +45,7 @@ def spans(policy: DataLoss, before: dict[str, TopicPosition], after: dict[str, T
     return [(each.start, each.end) for each in found]
 
 
-def test_a_partition_and_a_topic_that_are_new_are_read_from_their_beginning() -> None:
+def test_new_partitions_and_topics_are_read_from_their_beginning() -> None:
     before = {"orders": TopicPosition(OLD, {0: 5})}
     after = {"orders": TopicPosition(OLD, {0: 7, 1: 3})}
     assert spans(DataLoss.FAIL, before, after) == [(5, 7), (0, 3)]
@@ -53,19 +53,19 @@ def test_a_partition_and_a_topic_that_are_new_are_read_from_their_beginning() ->
 
 
 @pytest.mark.parametrize(("policy", "expected"), [(DataLoss.EARLIEST, [(0, 7)]), (DataLoss.SKIP, [])])
-def test_a_topic_that_was_made_anew_is_read_from_its_beginning_or_not(
+def test_a_recreated_topic_is_read_from_its_beginning_or_skipped(
     policy: DataLoss, expected: list[tuple[int, int]]
 ) -> None:
     assert spans(policy, {"orders": TopicPosition(OLD, {0: 5})}, {"orders": TopicPosition(NEW, {0: 7})}) == expected
 
 
-def test_a_topic_that_was_made_anew_is_a_failure() -> None:
-    with pytest.raises(MillstreamError, match="made anew") as caught:
+def test_a_recreated_topic_is_an_error_when_data_loss_is_not_allowed() -> None:
+    with pytest.raises(MillstreamError, match="deleted and recreated") as caught:
         spans(DataLoss.FAIL, {"orders": TopicPosition(OLD, {0: 5})}, {"orders": TopicPosition(NEW, {0: 7})})
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_log_that_was_cut_back_is_read_from_there_by_one_batch_and_by_the_next_ones_from_where_that_ended() -> None:
+def test_one_batch_resumes_at_the_truncation_and_the_next_ones_continue() -> None:
     before = {"orders": TopicPosition(OLD, {0: 10}, epochs={0: 1})}
     after = {"orders": TopicPosition(OLD, {0: 8}, epochs={0: 3}, resumed={0: 5})}
     assert spans(DataLoss.EARLIEST, before, after) == [(5, 8)]

@@ -1,4 +1,4 @@
-"""Positions in Spark's checkpoint: the same text for the same place, and known for what they are."""
+"""Tests the positions in Spark's checkpoint: equal positions have equal text, and other formats are refused."""
 
 import json
 from uuid import UUID
@@ -27,7 +27,7 @@ PLACES = {TopicPartition("b", 10): 5, TopicPartition("b", 9): 4, TopicPartition(
 SIZES = {TopicPartition("a", 0): 99}
 
 
-def test_a_position_is_the_same_text_in_whatever_order_it_was_made() -> None:
+def test_equal_positions_have_equal_text() -> None:
     turned = dict(reversed(PLACES.items()))
     ids = {"b": ID, "a": ID}
     texts = {json.dumps(to_json(positions_of(each, ids, SIZES))) for each in (PLACES, turned)}
@@ -39,7 +39,7 @@ def test_a_position_is_the_same_text_in_whatever_order_it_was_made() -> None:
     }
 
 
-def test_a_position_comes_back_as_it_was() -> None:
+def test_positions_survive_encoding() -> None:
     epochs, resumed = {TopicPartition("b", 9): 3}, {TopicPartition("b", 10): 2}
     positions = positions_of(PLACES, {"a": ID, "b": ID}, SIZES, epochs, resumed)
     assert from_json(json.loads(json.dumps(to_json(positions)))) == positions
@@ -49,15 +49,15 @@ def test_a_position_comes_back_as_it_was() -> None:
     assert from_json(to_json(beginning(positions))) == beginning(positions)
 
 
-def test_a_first_batch_that_is_repeated_begins_where_it_did_although_the_stream_would_begin_elsewhere_now() -> None:
+def test_a_repeated_first_batch_begins_at_its_recorded_start() -> None:
     first = beginning({"a": TopicPosition(ID, {0: 5, 1: 0})})
     end = following(first, {"a": TopicPosition(ID, {0: 9, 1: 0})}, {})
     later = beginning({"a": TopicPosition(ID, {0: 12, 1: 3})})
     assert offsets_of(begun(later, end)) == offsets_of(begun(first, end)) == offsets_of(first)
 
 
-@pytest.mark.parametrize("old", [{}, {"b": UUID(int=8)}], ids=["new", "made anew"])
-def test_a_first_batch_that_is_repeated_reads_a_topic_again_that_came_while_it_was_planned(
+@pytest.mark.parametrize("old", [{}, {"b": UUID(int=8)}], ids=["new", "recreated"])
+def test_a_repeated_first_batch_rereads_a_topic_created_while_it_was_planned(
     old: dict[str, UUID],
 ) -> None:
     first = beginning(
@@ -69,12 +69,12 @@ def test_a_first_batch_that_is_repeated_reads_a_topic_again_that_came_while_it_w
     assert offsets_of(begun(later, from_json(to_json(end)))) == {TopicPartition("a", 0): 5, TopicPartition("b", 0): 2}
 
 
-def test_a_topic_that_comes_later_has_no_part_in_the_beginning() -> None:
+def test_a_topic_added_later_has_no_recorded_start() -> None:
     before = following(beginning({"a": TopicPosition(ID, {0: 5})}), {"a": TopicPosition(ID, {0: 9})}, {})
     assert following(before, {"b": TopicPosition(ID, {0: 3})}, {}) == {"b": TopicPosition(ID, {0: 3})}
 
 
-def test_later_batches_begin_where_the_last_one_ended() -> None:
+def test_later_batches_begin_where_the_previous_one_ended() -> None:
     first = beginning({"a": TopicPosition(ID, {0: 5})})
     assert following(first, {"a": TopicPosition(ID, {0: 5})}, {}) == first
     second = following(first, {"a": TopicPosition(ID, {0: 9})}, {})
@@ -84,7 +84,7 @@ def test_later_batches_begin_where_the_last_one_ended() -> None:
     assert begun(second, third) == second
 
 
-def test_a_topic_that_was_made_anew_begins_by_itself() -> None:
+def test_a_recreated_topic_has_a_position_of_its_own() -> None:
     before = {"a": TopicPosition(ID, {0: 5})}
     anew = {"a": TopicPosition(UUID(int=8), {0: 5})}
     assert following(before, anew, {}) == anew
@@ -100,7 +100,7 @@ def test_a_damaged_position_is_refused(said: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("marked", [{}, {"#format": "other-1"}])
-def test_the_position_of_another_format_is_refused(marked: dict[str, object]) -> None:
+def test_a_position_in_another_format_is_refused(marked: dict[str, object]) -> None:
     whole = {topic: each for topic, each in to_json({"a": TopicPosition(ID, {0: 5})}).items() if topic != "#format"}
     with pytest.raises(MillstreamError, match="unknown format") as caught:
         from_json({**marked, **whole})

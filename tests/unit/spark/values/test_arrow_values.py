@@ -1,4 +1,4 @@
-"""Arrow in messages: each row of each is a row, with the columns that are wanted."""
+"""Tests Arrow decoding: each row of each message becomes a row with the requested columns."""
 
 from io import BytesIO
 
@@ -28,7 +28,7 @@ _values = st.none() | st.tuples(_tables, st.booleans()) | st.binary(max_size=20)
 
 
 @given(st.lists(_values, max_size=6))
-def test_the_rows_of_all_messages_come_in_order_with_the_number_of_their_message(
+def test_rows_come_in_order_with_the_index_of_their_message(
     messages: "list[tuple[list[tuple[int | None, str]], bool] | bytes | None]",
 ) -> None:
     values: list[bytes | None] = []
@@ -47,7 +47,7 @@ def test_the_rows_of_all_messages_come_in_order_with_the_number_of_their_message
     assert list(zip(numbers, found.fields.to_pylist(), strict=True)) == expected
 
 
-def test_what_is_not_there_is_null_and_what_is_coded_is_plain() -> None:
+def test_missing_columns_are_null_and_dictionaries_are_decoded() -> None:
     table = pa.table({"b": pa.array(["x", "x"]).dictionary_encode()})
     found, counts = DECODER.decode(pa.array([stream(table)]))
     assert found.to_pylist() == [{"a": None, "b": "x"}, {"a": None, "b": "x"}]
@@ -57,20 +57,20 @@ def test_what_is_not_there_is_null_and_what_is_coded_is_plain() -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (b"ARROW1", "no stream of Arrow"),
-        (b"x", "no stream of Arrow"),
-        (stream(pa.table({"a": ["x"]})), "its column a cannot be read as int64"),
-        (stream(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])), "its column a cannot be read"),
-        (stream(pa.table({"a": [1.5]})), "its column a cannot be read as int64"),
+        (b"ARROW1", "not an Arrow IPC stream"),
+        (b"x", "not an Arrow IPC stream"),
+        (stream(pa.table({"a": ["x"]})), "column a cannot be cast to int64"),
+        (stream(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])), "column a cannot be cast"),
+        (stream(pa.table({"a": [1.5]})), "column a cannot be cast to int64"),
     ],
 )
-def test_what_cannot_be_read_says_why(value: bytes, says: str) -> None:
+def test_invalid_values_are_refused_with_a_reason(value: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         DECODER.decode(pa.array([value]))
 
 
-def test_columns_are_those_of_the_newest_message_that_can_be_read() -> None:
+def test_columns_are_inferred_from_the_newest_readable_message() -> None:
     old, new = pa.table({"a": [1]}), pa.table({"a": [1], "b": ["x"]})
     assert infer_arrow([stream(old), stream(new), b"x"]) == pa.struct([("a", pa.int64()), ("b", pa.string())])
-    with pytest.raises(ValueError, match="no stream of Arrow"):
+    with pytest.raises(ValueError, match="not an Arrow IPC stream"):
         infer_arrow([b"x"])

@@ -1,4 +1,4 @@
-"""Avro as columns: every type of its, in each of the frames that messages have."""
+"""Tests Avro decoding, with every Avro type and every framing."""
 
 import json
 from datetime import UTC, date, datetime
@@ -65,19 +65,19 @@ def read(value: bytes | None, framing: AvroFraming = AvroFraming.PLAIN, wanted: 
         (AvroFraming.CONFLUENT, b"\0\0\0\0\x05"),
     ],
 )
-def test_a_datum_is_read_in_each_frame(framing: AvroFraming, header: bytes) -> None:
+def test_a_datum_is_decoded_with_each_framing(framing: AvroFraming, header: bytes) -> None:
     assert read(header + datum(ROW), framing) == ROW | {"marks": [("a", 1.5)]}
     assert read(None, framing) is None
 
 
-def test_only_what_is_wanted_is_given_in_the_type_that_is_wanted() -> None:
+def test_only_requested_fields_are_returned_in_the_requested_type() -> None:
     wanted = pa.struct([("at", pa.timestamp("us", "UTC")), ("id", pa.int64())])
     found, _ = AvroDecoder(SCHEMA, wanted, AvroFraming.PLAIN).decode(pa.array([datum(ROW)]))
     assert found.type == wanted
     assert found.to_pylist() == [{"at": ROW["at"], "id": 7}]
 
 
-def test_the_fingerprint_is_that_of_avros_specification() -> None:
+def test_the_fingerprint_ignores_attributes_outside_the_canonical_form() -> None:
     schema = AvroSchema('{"type": "record", "name": "R", "fields": [], "doc": "not a part of it"}')
     assert schema.fingerprint == AvroSchema('{"fields": [], "name": "R", "type": "record"}').fingerprint
     assert len(schema.fingerprint) == 8
@@ -88,19 +88,19 @@ def test_the_fingerprint_is_that_of_avros_specification() -> None:
     [
         (datum(ROW)[:-1], AvroFraming.PLAIN, "ends too early"),
         (datum(ROW) + b"x", AvroFraming.PLAIN, "1 bytes are left"),
-        (b"", AvroFraming.PLAIN, "no datum"),
-        (b"", AvroFraming.CONFLUENT, "begins with nothing and not with 00"),
-        (b"\0\0", AvroFraming.CONFLUENT, "no datum"),
-        (b"\xc3\x01" + bytes(8) + datum(ROW), AvroFraming.SINGLE_OBJECT, "begins with c3 01 00 .* and not with c3 01"),
+        (b"", AvroFraming.PLAIN, "it does not match the schema"),
+        (b"", AvroFraming.CONFLUENT, "begins with nothing instead of 00"),
+        (b"\0\0", AvroFraming.CONFLUENT, "it does not match the schema"),
+        (b"\xc3\x01" + bytes(8) + datum(ROW), AvroFraming.SINGLE_OBJECT, "begins with c3 01 00 .* instead of c3 01"),
     ],
 )
-def test_what_cannot_be_read_says_why(value: bytes, framing: AvroFraming, says: str) -> None:
+def test_invalid_values_are_refused_with_a_reason(value: bytes, framing: AvroFraming, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         read(value, framing)
 
 
 @given(st.binary(max_size=60))
-def test_whatever_bytes_come_they_are_a_datum_or_bad(value: bytes) -> None:
+def test_random_bytes_are_decoded_or_refused(value: bytes) -> None:
     try:
         assert read(value).keys() == ROW.keys()
     except ValueError:
@@ -114,23 +114,23 @@ def record(kind: str) -> str:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "no schema of Avro"),
-        ('{"type": "recor"}', "no schema of Avro"),
-        ('"string"', "values are no records of Avro but string"),
-        ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "Foo"}]}', "no schema of Avro: .*Foo"),
+        ("{", "not an Avro schema"),
+        ('{"type": "recor"}', "not an Avro schema"),
+        ('"string"', "the schema must be a record, .* not string"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "Foo"}]}', "not an Avro schema: .*Foo"),
         (
             '{"type": "record", "name": "R", "fields": [{"name": "a", "type": ["string", "int"]}]}',
             "a union of string, int",
         ),
         (
             '{"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "R"]}]}',
-            "R is a type within itself",
+            "R is a recursive type",
         ),
         (record('{"type": "bytes", "logicalType": "decimal"}'), "precision None"),
-        (record('{"type": "bytes", "logicalType": "decimal", "precision": 39}'), "39 digits fits no column"),
+        (record('{"type": "bytes", "logicalType": "decimal", "precision": 39}'), "39 digits is too long"),
     ],
 )
-def test_a_schema_that_makes_no_columns_is_refused(text: str, says: str) -> None:
+def test_a_schema_that_cannot_be_mapped_to_columns_is_refused(text: str, says: str) -> None:
     with pytest.raises(MillstreamError, match=f"option valueSchema: .*{says}") as caught:
         AvroSchema(text)
     assert caught.value.code is ErrorCode.INVALID_SETTING

@@ -1,4 +1,4 @@
-"""The names of columns in a schema of Spark's SQL."""
+"""Tests the extraction of column names from DDL schemas."""
 
 import pytest
 
@@ -15,5 +15,5 @@ from millstream.spark.values.ddl import column_names
         ("", []),
     ],
 )
-def test_names_are_found_whatever_the_types_are(ddl: str, names: list[str]) -> None:
+def test_column_names_are_extracted_for_all_kinds_of_types(ddl: str, names: list[str]) -> None:
     assert column_names(ddl) == names

@@ -1,4 +1,4 @@
-"""JSON as columns: what is read of it, and that no value is ever taken for another's."""
+"""Tests JSON decoding: the resulting columns, and that neighbouring values are never confused."""
 
 import json
 from datetime import UTC, date, datetime
@@ -30,18 +30,18 @@ _broken = _pieces.map(b"".join) | st.binary()
 
 
 def one(value: bytes | None) -> Any:
-    """What a value is when it is alone."""
+    """Decodes a single value."""
     (found,) = decode(NUMBERS, value_batch([value]), BadValues.NULL).fields.to_pylist()
     return found
 
 
 @given(st.lists(_written | _broken | st.none(), max_size=12))
-def test_every_value_is_read_as_if_it_were_alone(values: list[bytes | None]) -> None:
+def test_every_value_is_decoded_independently_of_its_neighbours(values: list[bytes | None]) -> None:
     assert decode(NUMBERS, value_batch(values), BadValues.NULL).fields.to_pylist() == [one(value) for value in values]
 
 
 @given(_pieces.map(b"".join))
-def test_what_is_read_is_json(value: bytes) -> None:
+def test_only_valid_json_is_accepted(value: bytes) -> None:
     try:
         NUMBERS.decode(pa.array([value]))
     except ValueError:
@@ -50,7 +50,7 @@ def test_what_is_read_is_json(value: bytes) -> None:
 
 
 @given(_good, _indents)
-def test_what_json_says_is_what_is_read(value: dict[str, Any], indent: int | None) -> None:
+def test_decoded_fields_equal_the_encoded_ones(value: dict[str, Any], indent: int | None) -> None:
     assert one(json.dumps(value, indent=indent).encode()) == {"a": value.get("a"), "b": value.get("b")}
 
 
@@ -67,7 +67,7 @@ def test_what_json_says_is_what_is_read(value: dict[str, Any], indent: int | Non
         (pa.list_(pa.struct([("d", pa.date32())])), b'[{"d": null}, {}]', [{"d": None}, {"d": None}]),
     ],
 )
-def test_types_are_read(kind: pa.DataType, text: bytes, expected: object) -> None:
+def test_supported_types_are_decoded(kind: pa.DataType, text: bytes, expected: object) -> None:
     found, _ = JsonDecoder(pa.struct([("a", kind)])).decode(pa.array([b'{"a":' + text + b"}"]))
     assert found.type == pa.struct([("a", kind)])
     assert found.to_pylist() == [{"a": expected}]
@@ -76,18 +76,18 @@ def test_types_are_read(kind: pa.DataType, text: bytes, expected: object) -> Non
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (b"", "not one value"),
+        (b"", "not a single JSON value"),
         (b"5", "changed from object to number"),
         (b'{"a": 1.5}', "couldn't parse:1.5"),
         (b'{"a": "1"}', r"Column\(/a\) changed from number to string$"),
         (b'{"a": 9223372036854775808}', "couldn't parse"),
         (b'{"a": 1}}\n{"v":{"a":2}', "after an array element"),
-        (b'{"a": 1}]}\n{"v":[{"a":2}', "not one value"),
+        (b'{"a": 1}]}\n{"v":[{"a":2}', "not a single JSON value"),
         (b'{"a": 1, "a": 2}', "twice"),
-        (b'{"a": 1}], "x": [3', "not one value"),
-        (b'{"a": 1} ] , "x": [{}', "not one value"),
-        (b'null], "x": [3', "not one value"),
-        (b'{"a": 1}, {"a": 2}', "not one value"),
+        (b'{"a": 1}], "x": [3', "not a single JSON value"),
+        (b'{"a": 1} ] , "x": [{}', "not a single JSON value"),
+        (b'null], "x": [3', "not a single JSON value"),
+        (b'{"a": 1}, {"a": 2}', "not a single JSON value"),
         (b'{"a": 1}, "x": 3', "from object to string|after an array element"),
         (b'{"a": 1}\n,\n"x": {"b": [{}]}', "from object to string|after an array element"),
         (b'{"a": 1}, "x": [{"y": 1}], "z": 5', "from object to string|after an array element"),
@@ -95,42 +95,42 @@ def test_types_are_read(kind: pa.DataType, text: bytes, expected: object) -> Non
         (b'{"b": ["\xff"]}', "Invalid UTF8"),
     ],
 )
-def test_what_cannot_be_read_says_why(text: bytes, says: str) -> None:
+def test_invalid_values_are_refused_with_a_reason(text: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         NUMBERS.decode(pa.array([text]))
 
 
 @pytest.mark.parametrize("number", [b"NaN", b"-NaN", b"Infinity", b"-Infinity", b"Inf", b"-Inf"])
 @pytest.mark.parametrize("field", [b'"a": %s', b'"b": [{"c": 1.5}, {}, {"c": %s}]'])
-def test_numbers_that_json_does_not_have_are_bad_values(number: bytes, field: bytes) -> None:
+def test_nan_and_infinity_are_bad_values(number: bytes, field: bytes) -> None:
     kind = pa.struct([("a", pa.float64()), ("b", pa.list_(pa.struct([("c", pa.float32())])))])
     values = [b"{}", b'{"a": 1.5, "b": null}', b"{" + field % number + b"}", None]
     found = decode(JsonDecoder(kind), value_batch(values), BadValues.NULL).fields.to_pylist()
     assert found == [{"a": None, "b": None}, {"a": 1.5, "b": None}, None, None]
-    with pytest.raises(MillstreamError, match=r"offset 102 .*: a number is not finite"):
+    with pytest.raises(MillstreamError, match=r"offset 102 .*: a number is NaN or infinite"):
         decode(JsonDecoder(kind), value_batch(values), BadValues.FAIL)
 
 
-def test_objects_within_a_value_are_part_of_it() -> None:
+def test_nested_objects_do_not_split_a_value() -> None:
     values = [b'{"c": {"a": 2}, "a": 1, "d": [{}, {}], "b": ["},"]}', b'{"a": 2}', b'{"c": [{"a": {}}], "b": null}']
     found, _ = NUMBERS.decode(pa.array(values))
     assert found.to_pylist() == [{"a": 1, "b": ["},"]}, {"a": 2, "b": None}, {"a": None, "b": None}]
 
 
 @pytest.mark.parametrize("depth", [101, 3000, 100_000])
-def test_columns_are_not_found_out_from_values_that_are_too_deep(depth: int) -> None:
+def test_columns_are_not_inferred_from_values_nested_too_deeply(depth: int) -> None:
     deep = b'{"n":' * depth + b"1" + b"}" * depth
-    with pytest.raises(ValueError, match="more than 100 objects"):
+    with pytest.raises(ValueError, match="more than 100 nested objects"):
         infer_json([b'{"a": 1}', deep], is_strict=True)
     assert infer_json([b'{"a": 1}', deep], is_strict=False) == pa.struct([("a", pa.int64())])
 
 
-def test_columns_are_found_out_from_values_with_many_objects_side_by_side() -> None:
+def test_columns_are_inferred_from_values_with_many_sibling_objects() -> None:
     value = b'{"a": [' + b'{"b": "}{"},' * 1000 + b'{"b": "{"}]}'
     assert infer_json([value], is_strict=True) == pa.struct([("a", pa.list_(pa.struct([("b", pa.string())])))])
 
 
-def test_types_are_found_out_from_values() -> None:
+def test_types_are_inferred_from_values() -> None:
     values = [b'{"a": 1, "b": null, "c": "2026-01-31 12:00:00", "d": {}}', b'{"a": 1.5, "e": [{"f": true, "g": []}]}']
     expected = {"a": pa.float64(), "b": pa.string(), "c": pa.string()}
     inner = pa.struct([("f", pa.bool_()), ("g", pa.list_(pa.string()))])
@@ -139,6 +139,6 @@ def test_types_are_found_out_from_values() -> None:
 
 
 @pytest.mark.parametrize("values", [[b'{"a": 1}', b'{"a": "x"}'], [b"{"], [b"5"], [b"[1]"]])
-def test_values_without_common_types_are_not_guessed_at(values: list[bytes]) -> None:
+def test_values_without_a_common_type_are_refused(values: list[bytes]) -> None:
     with pytest.raises(ValueError, match=r"JSON|objects"):
         infer_json(values, is_strict=True)

@@ -1,4 +1,4 @@
-"""The order that a task gives its rows, where Spark gives them in another each time."""
+"""Tests the order in which a task writes its rows if Spark delivers them in a different order each time."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _rows = st.lists(_row, max_size=12)
 
 
 @given(_rows.flatmap(lambda rows: st.tuples(st.permutations(rows), st.permutations(rows))), st.integers(0, 12))
-def test_the_same_rows_come_in_the_same_order_whatever_order_they_had(
+def test_sorted_rows_do_not_depend_on_their_input_order(
     orders: tuple[list[dict[str, Any]], list[dict[str, Any]]], cut: int
 ) -> None:
     first, second = (put_in_order(rows, cut) for rows in orders)

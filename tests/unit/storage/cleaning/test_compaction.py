@@ -1,4 +1,4 @@
-"""Compaction keeps the last record of each key, at its offset, and tells no reader anything wrong meanwhile."""
+"""Checks that compaction keeps the last record of each key at its offset, and that reads stay correct meanwhile."""
 
 import asyncio
 from random import Random
@@ -21,12 +21,14 @@ from builders.keyed import (
 )
 from builders.logs import key, open_store, run
 from builders.record_lists import bounded
+from millstream.model.ids import Offset
 from millstream.records.batch import seal
 from millstream.records.compaction import filler
 from millstream.records.header import HEADER_BYTES, BatchHeader, each_batch, read_header
 from millstream.records.record import Record
 from millstream.storage.cleaning.cleaner import CleanerLimits, CleaningJob
-from millstream.storage.log.log import Log, LogSettings
+from millstream.storage.log.log import Log
+from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.clock import ManualClock, SimulatedClock
 from millstream.testing.simulated.disk import SimulatedDisk
@@ -36,7 +38,7 @@ async def log_of(store: LogStore, settings: LogSettings = COMPACTED, number: int
     log = store.get(key(number))
     if log is None:
         log = await store.create(key(number), settings)
-    log.settings = settings
+    log.configure(settings)
     return log
 
 
@@ -48,7 +50,7 @@ async def write_rounds(store: LogStore, log: Log, rounds: int, *, keys: int = 5,
     log.roll()
 
 
-def test_the_last_record_of_each_key_stays_at_its_offset_and_older_ones_go() -> None:
+def test_compaction_keeps_the_last_record_of_each_key_at_its_offset() -> None:
     async def story() -> None:
         store = await open_store(SimulatedDisk())
         log = await log_of(store)
@@ -60,14 +62,14 @@ def test_the_last_record_of_each_key_stays_at_its_offset_and_older_ones_go() -> 
         assert log.size_bytes < size / 5
         assert len(log.segments) < 4, "small neighbours have become one"
         for offset in range(log.start_offset, log.end_offset):
-            data = log.read_cold(offset, 10_000, log.end_offset)
+            data = log.read_cold(Offset(offset), max_bytes=10_000, end_offset=log.end_offset)
             assert data, "every offset can be read from, also those whose record has gone"
         assert await clean(store, log) == [], "there is nothing more to do"
 
     run(story())
 
 
-def test_what_was_cleaned_is_the_same_after_a_restart_of_any_kind() -> None:
+def test_a_compacted_log_is_unchanged_after_a_restart_or_power_loss() -> None:
     async def first(disk: SimulatedDisk) -> list[Record]:
         store = await open_store(disk)
         log = await log_of(store)
@@ -80,8 +82,8 @@ def test_what_was_cleaned_is_the_same_after_a_restart_of_any_kind() -> None:
         store = await open_store(disk)
         log = await log_of(store)
         assert records_in(log) == expected
-        assert log.max_timestamp()[0] == 1000
-        found = log.offset_for_time(0)
+        assert log.scan.max_timestamp()[0] == 1000
+        found = log.scan.offset_for_time(0)
         assert found is not None
         assert found[0] == expected[0].offset
         await store.close()
@@ -93,7 +95,7 @@ def test_what_was_cleaned_is_the_same_after_a_restart_of_any_kind() -> None:
     run(second(disk, expected))
 
 
-def test_a_tombstone_is_seen_for_its_time_and_then_goes() -> None:
+def test_a_tombstone_is_removed_after_its_retention_time() -> None:
     async def story() -> None:
         clock = ManualClock()
         store = await open_store(SimulatedDisk(), clock=clock)
@@ -114,7 +116,7 @@ def test_a_tombstone_is_seen_for_its_time_and_then_goes() -> None:
     run(story())
 
 
-def test_young_records_stay_and_old_ones_do_not_wait_for_ever() -> None:
+def test_compaction_respects_the_minimum_and_maximum_lag() -> None:
     async def story() -> None:
         clock = ManualClock()
         store = await open_store(SimulatedDisk(), clock=clock)
@@ -126,7 +128,7 @@ def test_young_records_stay_and_old_ones_do_not_wait_for_ever() -> None:
             clock.advance_ms(6000)
         assert await clean(store, log) == [log]
         assert [record.value for record in records_in(log)] == [b"1", b"2"], "the youngest two are not old enough"
-        log.settings = replace(rules, min_cleanable_dirty_ratio=0.99)
+        log.configure(replace(rules, min_cleanable_dirty_ratio=0.99))
         await append_pairs_durably(store, log, [(b"k", b"3")], timestamp=clock.wall_ms())
         clock.advance_ms(40000)
         assert await clean(store, log) == [], "too little has changed to be worth it"
@@ -136,7 +138,7 @@ def test_young_records_stay_and_old_ones_do_not_wait_for_ever() -> None:
     run(story())
 
 
-def test_little_dirt_is_left_until_there_is_more() -> None:
+def test_a_log_below_the_dirty_ratio_is_not_cleaned() -> None:
     async def story() -> None:
         store = await open_store(SimulatedDisk())
         log = await log_of(store, replace(COMPACTED, min_cleanable_dirty_ratio=0.5))
@@ -153,18 +155,18 @@ def test_little_dirt_is_left_until_there_is_more() -> None:
     run(story())
 
 
-def test_records_without_a_key_go_and_batches_that_cannot_be_opened_stay() -> None:
+def test_compaction_removes_keyless_records_and_keeps_undecodable_batches() -> None:
     async def story() -> None:
         store = await open_store(SimulatedDisk())
         log = await log_of(store)
         await append_pairs_durably(store, log, [(None, b"lost"), (b"a", b"kept")])
-        header = read_header(filler(log.end_offset, log.end_offset + 1, 0))
+        header = read_header(filler(base_offset=log.end_offset, next_offset=log.end_offset + 1, leader_epoch=0))
         batch = seal(bytearray(HEADER_BYTES) + b"not a record", header._replace(record_count=1))
-        log.append(memoryview(batch), list(each_batch(batch)))
+        log.append_run(memoryview(batch), [header for _, header in each_batch(batch)])
         await append_pairs_durably(store, log, [(b"a", b"newer")])
         log.roll()
         await clean(store, log)
-        data = log.read_cold(0, 10_000, log.end_offset)
+        data = log.read_cold(Offset(0), max_bytes=10_000, end_offset=log.end_offset)
         assert [header.record_count for _, header in each_batch(data)] == [0, 1, 1]
         assert b"not a record" in data
 
@@ -172,7 +174,7 @@ def test_records_without_a_key_go_and_batches_that_cannot_be_opened_stay() -> No
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_batch_that_loses_records_keeps_its_compression_and_its_times(compression: str) -> None:
+def test_a_reduced_batch_keeps_its_compression_and_timestamps(compression: str) -> None:
     async def story() -> None:
         store = await open_store(SimulatedDisk())
         log = await log_of(store)
@@ -189,7 +191,7 @@ def test_a_batch_that_loses_records_keeps_its_compression_and_its_times(compress
     run(story())
 
 
-def test_a_header_that_somebody_needs_outlives_its_records() -> None:
+def test_a_needed_batch_header_survives_the_removal_of_its_records() -> None:
     async def story() -> None:
         store = await open_store(SimulatedDisk())
         log = await log_of(store)
@@ -202,7 +204,7 @@ def test_a_header_that_somebody_needs_outlives_its_records() -> None:
         def is_needed(header: BatchHeader) -> bool:
             return header.producer_id == 7 and header.base_offset >= 2
 
-        await store.clean([CleaningJob(log, log.durable_offset, is_needed)])
+        await store.clean([CleaningJob(log, log.flushed_offset, is_needed)])
         seen = [
             (h.base_offset, h.next_offset, h.producer_id, h.base_sequence, h.record_count) for h, _ in batches_in(log)
         ]
@@ -211,7 +213,7 @@ def test_a_header_that_somebody_needs_outlives_its_records() -> None:
     run(story())
 
 
-def test_fillers_do_not_hide_where_a_leader_epoch_began() -> None:
+def test_filler_batches_keep_the_start_of_each_leader_epoch() -> None:
     async def story() -> None:
         store = await open_store(SimulatedDisk())
         log = await log_of(store)
@@ -226,7 +228,7 @@ def test_fillers_do_not_hide_where_a_leader_epoch_began() -> None:
     run(story())
 
 
-def test_memory_for_fewer_keys_than_there_are_only_takes_more_passes() -> None:
+def test_compaction_uses_more_passes_when_keys_exceed_memory() -> None:
     async def story() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk, cleaner_limits=CleanerLimits(map_bytes=16 * 1024))
@@ -238,7 +240,7 @@ def test_memory_for_fewer_keys_than_there_are_only_takes_more_passes() -> None:
         await store.checkpoint()
         expected = records_in(log, 100_000)[-3000:]
         passes = 0
-        while log.cleaned is None or log.cleaned.offset < log.durable_offset:
+        while log.cleaning.cleaned is None or log.cleaning.cleaned.offset < log.flushed_offset:
             await clean(store, log)
             passes += 1
         assert records_in(log, 100_000) == expected
@@ -247,7 +249,7 @@ def test_memory_for_fewer_keys_than_there_are_only_takes_more_passes() -> None:
     run(story())
 
 
-def test_the_cleaner_keeps_to_its_bytes_per_second_and_stops_at_once() -> None:
+def test_the_cleaner_respects_its_rate_limit_and_stops_quickly() -> None:
     async def story() -> None:
         clock = SimulatedClock(asyncio.get_running_loop())
         store = await open_store(SimulatedDisk(), clock=clock, cleaner_limits=CleanerLimits(bytes_per_s=2**20))
@@ -295,13 +297,13 @@ STEPS = st.lists(
 
 
 class Model:
-    """All that was ever written, and what must be, may be and must not be in the log."""
+    """Tracks all written records, and which of them the log must, may or must not contain."""
 
     def __init__(self) -> None:
         self.written: list[Record] = []
         self.cleaned_to = 0
         self.tombstones_seen: dict[int, int] = {}
-        """When each tombstone that was kept was first cleaned."""
+        """The time of the first pass that kept each tombstone, by offset."""
 
     def check(self, log: Log, now_ms: int) -> None:
         cleaned_to = self.cleaned_to
@@ -325,11 +327,13 @@ class Model:
 
 @bounded(60)
 @given(STEPS, st.sampled_from([FlushPolicy.ALWAYS, FlushPolicy.INTERVAL]))
-def test_compaction_agrees_with_a_dictionary(steps: list[tuple[object, ...]], policy: FlushPolicy) -> None:
+def test_compaction_agrees_with_a_dictionary_of_the_last_values(
+    steps: list[tuple[object, ...]], policy: FlushPolicy
+) -> None:
     disk, model, clock = SimulatedDisk(Random(0)), Model(), ManualClock()
 
     async def play(some: list[tuple[object, ...]]) -> int:
-        """Play until the next restart; how many steps that were."""
+        """Run the steps up to the next restart, and return their number."""
         store = await open_store(disk, clock=clock, policy=policy)
         log = await log_of(store)
         model.check(log, clock.wall_ms())

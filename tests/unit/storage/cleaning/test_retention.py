@@ -1,10 +1,12 @@
-"""What is too old or too much goes, in whole segments, and stays gone."""
+"""Checks that segments over the retention time or size are removed permanently."""
 
 import pytest
 
-from builders.logs import append, append_durably, key, open_store, run, values_of
+from builders.logs import append, append_durably, commit, key, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.storage.log.log import LogSettings
+from millstream.model.ids import Offset
+from millstream.storage.cleaning.retention import apply_retention
+from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.store import FlushPolicy
 from millstream.testing.simulated.clock import ManualClock
 from millstream.testing.simulated.disk import SimulatedDisk
@@ -20,7 +22,7 @@ def bounded(*, retention_ms: int = -1, retention_bytes: int = -1) -> LogSettings
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_old_segments_go_and_the_active_one_too(policy: FlushPolicy) -> None:
+def test_expired_segments_are_removed_including_the_active_one(policy: FlushPolicy) -> None:
     async def check() -> None:
         clock = ManualClock()
         store = await open_store(SimulatedDisk(), clock=clock, policy=policy)
@@ -28,11 +30,11 @@ def test_old_segments_go_and_the_active_one_too(policy: FlushPolicy) -> None:
         for hour in range(20):
             await append_durably(store, log, [b"value %d" % hour], timestamp=clock.wall_ms())
             clock.advance_ms(HOUR_MS)
-        log.apply_retention(clock.wall_ms())
+        apply_retention(log, clock.wall_ms())
         assert log.start_offset == 10
         assert list(values_of(log)) == list(range(10, 20))
         clock.advance_ms(11 * HOUR_MS)
-        log.apply_retention(clock.wall_ms())
+        apply_retention(log, clock.wall_ms())
         assert (log.start_offset, log.end_offset, log.size_bytes) == (20, 20, 0)
         await append_durably(store, log, [b"numbering goes on"])
         assert values_of(log) == {20: b"numbering goes on"}
@@ -40,48 +42,48 @@ def test_old_segments_go_and_the_active_one_too(policy: FlushPolicy) -> None:
     run(check())
 
 
-def test_segments_without_times_age_from_when_they_were_begun() -> None:
+def test_a_segment_without_timestamps_expires_by_its_creation_time() -> None:
     async def check() -> None:
         clock = ManualClock()
         store = await open_store(SimulatedDisk(), clock=clock)
         log = await store.create(key(0), bounded(retention_ms=10))
         await append_durably(store, log, [b"value"], timestamp=-1)
-        assert log.apply_retention(clock.wall_ms() + 10) == 0
-        assert log.apply_retention(clock.wall_ms() + 11) == 1
+        assert apply_retention(log, clock.wall_ms() + 10) == 0
+        assert apply_retention(log, clock.wall_ms() + 11) == 1
 
     run(check())
 
 
-def test_size_is_kept_within_a_segment_of_the_bound() -> None:
+def test_retention_by_size_exceeds_its_limit_by_less_than_a_segment() -> None:
     async def check() -> None:
         store = await open_store(SimulatedDisk())
         log = await store.create(key(0), bounded(retention_bytes=1000))
         for _ in range(40):
             await append_durably(store, log, [b"x" * 50])
-            log.apply_retention(0)
+            apply_retention(log, 0)
         assert 1000 <= log.size_bytes < 1000 + 300
         assert log.start_offset == log.segments[0].base_offset > 0
 
     run(check())
 
 
-def test_nothing_goes_that_is_not_yet_durable() -> None:
+def test_retention_removes_no_data_that_is_not_flushed() -> None:
     async def check() -> None:
         store = await open_store(SimulatedDisk())
         log = await store.create(key(0), bounded(retention_ms=0))
         append(log, [b"value"])
-        assert log.apply_retention(10**15) == 0
-        committed = store.commit(log)
+        assert apply_retention(log, 10**15) == 0
+        committed = commit(log)
         assert committed is not None
         await committed
-        assert log.apply_retention(10**15) == 1
+        assert apply_retention(log, 10**15) == 1
 
     run(check())
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("clean", [True, False])
-def test_start_and_end_survive_a_restart_and_files_go(policy: FlushPolicy, clean: bool) -> None:
+def test_a_trimmed_log_keeps_its_offsets_after_a_restart(policy: FlushPolicy, clean: bool) -> None:
     disk = SimulatedDisk()
 
     async def shrink() -> None:
@@ -89,9 +91,9 @@ def test_start_and_end_survive_a_restart_and_files_go(policy: FlushPolicy, clean
         log = await store.create(key(0), bounded())
         for number in range(20):
             await append_durably(store, log, [b"%d" % number] * 2)
-        log.trim(21)
+        log.trim(Offset(21))
         await store.checkpoint()
-        assert log.doomed == []
+        assert log.deleted_segments == []
         names = disk.list(log.path)
         assert [name for name in names if name.endswith(".log")] == [
             f"{segment.base_offset:020d}.log" for segment in log.segments
@@ -112,15 +114,15 @@ def test_start_and_end_survive_a_restart_and_files_go(policy: FlushPolicy, clean
 
 
 @pytest.mark.parametrize("new_start", [-1, 4])
-def test_a_log_is_trimmed_only_within_itself(new_start: int) -> None:
+def test_trimming_outside_the_log_is_refused(new_start: int) -> None:
     async def check() -> None:
         store = await open_store(SimulatedDisk())
         log = await store.create(key(0), bounded())
         await append_durably(store, log, [b"value"] * 3)
         with pytest.raises(MillstreamError) as refused:
-            log.trim(new_start)
+            log.trim(Offset(new_start))
         assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-        log.trim(0)
+        log.trim(Offset(0))
         assert log.start_offset == 0
 
     run(check())

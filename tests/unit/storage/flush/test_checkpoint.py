@@ -1,22 +1,31 @@
-"""Checkpoints keep recovery short, let go what is needless, and survive being interrupted."""
+"""Checks that checkpoints limit recovery, make files removable, and survive interruptions."""
 
 import asyncio
 from uuid import UUID
 
 import pytest
 
-from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
+from builders.logs import SMALL, append, append_durably, commit, key, logs_of, open_store, run, values_of
+from millstream.model.ids import Offset
 from millstream.storage.flush import checkpoint
 from millstream.storage.flush.checkpoint import LogState
-from millstream.storage.log.log import LogSettings
+from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.log.segment import SegmentState
 from millstream.storage.store import FlushPolicy
 from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
 OWNER = UUID(int=9)
 STATES = [
-    LogState(key(0), 0, 0, ()),
-    LogState(key(1), 5, 90, (SegmentState(0, 50, 1234, 99, 48, 7), SegmentState(50, 90, 77, -1, 50, 8))),
+    LogState(key(0), Offset(0), Offset(0), ()),
+    LogState(
+        key(1),
+        Offset(5),
+        Offset(90),
+        (
+            SegmentState(Offset(0), Offset(50), 1234, 99, Offset(48), 7),
+            SegmentState(Offset(50), Offset(90), 77, -1, Offset(50), 8),
+        ),
+    ),
 ]
 
 
@@ -26,7 +35,7 @@ def written(disk: SimulatedDisk, *, is_clean: bool = False) -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_checkpoint_says_what_was_written_into_it(is_clean: bool) -> None:
+def test_a_checkpoint_is_read_back_as_written(is_clean: bool) -> None:
     disk = SimulatedDisk()
     written(disk, is_clean=is_clean)
     disk.power_loss()
@@ -36,7 +45,7 @@ def test_a_checkpoint_says_what_was_written_into_it(is_clean: bool) -> None:
     assert list(found.logs.values()) == STATES
 
 
-def test_a_clean_one_is_clean_until_the_next_start() -> None:
+def test_the_clean_shutdown_mark_is_removed_at_start() -> None:
     disk = SimulatedDisk()
     written(disk, is_clean=True)
     checkpoint.begin(disk, "/data")
@@ -45,7 +54,7 @@ def test_a_clean_one_is_clean_until_the_next_start() -> None:
     assert not found.is_clean
 
 
-def test_the_checkpoint_of_another_directory_is_none() -> None:
+def test_a_checkpoint_from_another_directory_is_ignored() -> None:
     disk = SimulatedDisk()
     written(disk)
     assert checkpoint.read(disk, "/data", UUID(int=1)) is None
@@ -53,7 +62,7 @@ def test_the_checkpoint_of_another_directory_is_none() -> None:
 
 
 @pytest.mark.parametrize("policy", list(FlushPolicy))
-def test_checkpoints_are_written_by_themselves(policy: FlushPolicy) -> None:
+def test_checkpoints_are_written_periodically(policy: FlushPolicy) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk, policy=policy)
@@ -69,7 +78,9 @@ def test_checkpoints_are_written_by_themselves(policy: FlushPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.INTERVAL])
-def test_a_checkpoint_does_not_wait_when_much_is_appended(policy: FlushPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_written_early_when_much_is_appended(
+    policy: FlushPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("millstream.storage.flush.uncheckpointed_tails.TAIL_BYTES_MAX", 5_000)
 
     async def check() -> None:
@@ -106,7 +117,7 @@ def test_recovery_reads_only_what_came_after_the_checkpoint() -> None:
     run(check())
 
 
-def test_a_checkpoint_goes_on_when_nobody_waits_for_it_any_more() -> None:
+def test_a_checkpoint_continues_after_its_caller_is_cancelled() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
@@ -114,7 +125,7 @@ def test_a_checkpoint_goes_on_when_nobody_waits_for_it_any_more() -> None:
         for round_number in range(40):
             for log in logs:
                 append(log, [b"%d" % round_number])
-            await asyncio.gather(*(one for one in map(store.commit, logs) if one is not None))
+            await asyncio.gather(*(one for one in map(commit, logs) if one is not None))
             task = asyncio.get_running_loop().create_task(store.checkpoint())
             for _ in range(round_number):
                 await asyncio.sleep(0.0001)
@@ -126,19 +137,19 @@ def test_a_checkpoint_goes_on_when_nobody_waits_for_it_any_more() -> None:
     run(check())
 
 
-def test_a_failed_append_does_not_fail_those_before_it() -> None:
+def test_a_failed_append_does_not_fail_earlier_appends() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
         log = await store.create(key(0), SMALL)
         append(log, [b"good"])
-        committed = store.commit(log)
+        committed = commit(log)
         assert committed is not None
         disk.is_full = True
         with pytest.raises(Exception, match="no space"):
             append(log, [b"bad"])
         await committed
-        assert log.durable_offset == 1
+        assert log.flushed_offset == 1
         disk.power_loss()
         disk.is_full = False
         store = await open_store(disk)
@@ -147,7 +158,7 @@ def test_a_failed_append_does_not_fail_those_before_it() -> None:
     run(check())
 
 
-def test_the_journal_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_journal_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.storage.data_directory.JOURNAL_FULL_BYTES", 20_000)
 
     async def check() -> None:
@@ -167,7 +178,7 @@ def test_the_journal_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> 
         for _ in range(300):
             for log in logs:
                 append(log, [b"x" * 100])
-            await asyncio.gather(*(one for one in map(store.commit, logs) if one is not None))
+            await asyncio.gather(*(one for one in map(commit, logs) if one is not None))
         assert 20_000 < largest < 100_000
 
     run(check())

@@ -1,14 +1,15 @@
-"""One flush serves all who wait for one."""
+"""Checks that one flush serves all writers that wait for one."""
 
 import asyncio
 import errno
 
 import pytest
 
-from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
+from builders.logs import SMALL, FlushListener, append, append_durably, commit, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.storage.flush.flush_round import FlushRound
-from millstream.storage.log.log import Log, LogSettings
+from millstream.partition.watermark import Acknowledgement
+from millstream.storage.log.log import Log
+from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
@@ -18,7 +19,7 @@ ROOMY = LogSettings()
 async def opened(
     disk: SimulatedDisk, count: int, policy: FlushPolicy = FlushPolicy.ALWAYS
 ) -> tuple[LogStore, list[Log]]:
-    """A store with so many logs that have been written to before."""
+    """Open a store with `count` logs that have one batch each."""
     store = await open_store(disk, policy=policy, open_files_max=300)
     logs = [await store.create(key(number), ROOMY) for number in range(count)]
     for log in logs:
@@ -31,14 +32,14 @@ async def append_to_all(store: LogStore, logs: list[Log], size: int = 10) -> Non
     waiting = []
     for log in logs:
         append(log, [b"x" * size])
-        committed = store.commit(log)
+        committed = commit(log)
         assert committed is not None
         waiting.append(committed)
     await asyncio.gather(*waiting)
 
 
 def flushed_paths(disk: SimulatedDisk) -> list[str]:
-    """From now on, collects the files that are flushed."""
+    """Collect the paths of all files that are flushed from now on."""
     seen: list[str] = []
 
     def before(operation: DiskOperation) -> None:
@@ -58,7 +59,7 @@ def test_small_appends_to_many_logs_cost_one_flush(count: int) -> None:
         await append_to_all(store, logs)
         assert len(paths) == 1
         assert "journal" in paths[0]
-        assert all(log.durable_offset == log.end_offset == 2 for log in logs)
+        assert all(log.flushed_offset == log.end_offset == 2 for log in logs)
         disk.power_loss()
         store = await open_store(disk)
         assert all(values_of(log) == {0: b"first", 1: b"x" * 10} for log in logs_of(store))
@@ -77,7 +78,7 @@ def test_one_busy_log_flushes_its_segment_once_for_all_its_writers() -> None:
     run(check())
 
 
-def test_many_bytes_are_flushed_in_place() -> None:
+def test_large_appends_are_flushed_in_their_segments() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, logs = await opened(disk, 3)
@@ -88,86 +89,46 @@ def test_many_bytes_are_flushed_in_place() -> None:
     run(check())
 
 
-def test_writers_that_come_during_a_flush_share_the_next_one() -> None:
+def test_appends_during_a_flush_share_the_next_flush() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
-        store, (log,) = await opened(disk, 1)
+        _store, (log,) = await opened(disk, 1)
         paths = flushed_paths(disk)
         append(log, [b"early"])
-        first = store.commit(log)
+        first = commit(log)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         later = []
         for _ in range(20):
             append(log, [b"late"])
-            later.append(store.commit(log))
+            later.append(commit(log))
         assert first is not None
         await first
-        assert log.durable_offset == 2
+        assert log.flushed_offset == 2
         await asyncio.gather(*(future for future in later if future is not None))
-        assert log.durable_offset == log.end_offset == 22
+        assert log.flushed_offset == log.end_offset == 22
         assert len(paths) == 2
 
     run(check())
 
 
-def test_the_end_is_durable_before_anybody_is_told() -> None:
+def test_the_flushed_offset_increases_before_the_listener_is_notified() -> None:
     async def check() -> None:
-        store, (log,) = await opened(SimulatedDisk(), 1)
-        seen: list[tuple[str, int]] = []
-        log.on_durable = lambda one: seen.append(("durable", one.durable_offset))
+        _store, (log,) = await opened(SimulatedDisk(), 1)
+        listener = FlushListener(log)
         append(log, [b"value"])
-        committed = store.commit(log)
+        committed = commit(log)
         assert committed is not None
-        committed.then(lambda _: seen.append(("told", log.durable_offset)))
+        seen: list[int] = []
+        committed.then(lambda _: seen.append(log.flushed_offset))
         await committed
-        assert seen == [("durable", 2), ("told", 2)]
-        assert store.commit(log) is None
+        assert seen == [listener.watermark.offset] == [2]
+        assert commit(log) is None
 
     run(check())
 
 
-def test_one_who_stops_waiting_does_not_disturb_the_others() -> None:
-    async def check() -> None:
-        store, (log,) = await opened(SimulatedDisk(), 1)
-        append(log, [b"value"])
-        committed = store.commit(log)
-        assert committed is not None
-        assert store.commit(log) is committed, "those of one round wait for the same"
-
-        async def wait() -> None:
-            await committed
-
-        impatient, patient = asyncio.ensure_future(wait()), asyncio.ensure_future(wait())
-        await asyncio.sleep(0)
-        impatient.cancel()
-        await patient
-        assert impatient.cancelled()
-
-    run(check())
-
-
-def test_a_fault_of_one_who_waits_is_told_and_does_not_reach_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    async def check() -> None:
-        store, (log,) = await opened(SimulatedDisk(), 1)
-        append(log, [b"value"])
-        committed = store.commit(log)
-        assert committed is not None
-
-        def stumble(_: FlushRound) -> None:
-            raise ValueError("a fault in the test")
-
-        committed.then(stumble)
-        await committed
-        seen: list[FlushRound] = []
-        committed.then(seen.append)
-        assert seen == [committed], "who comes when it is over is told at once"
-        assert "a fault in the test" in caplog.text
-
-    run(check())
-
-
-def test_a_journal_that_fails_is_left_alone_and_the_segments_are_flushed() -> None:
+def test_segments_are_flushed_directly_after_the_journal_failed() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, logs = await opened(disk, 3)
@@ -193,10 +154,10 @@ def test_a_journal_that_fails_is_left_alone_and_the_segments_are_flushed() -> No
     run(check())
 
 
-def test_a_failed_flush_fails_its_waiters_only() -> None:
+def test_a_failed_flush_fails_only_the_writers_of_its_log() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
-        store, (good, bad) = await opened(disk, 2)
+        _store, (good, bad) = await opened(disk, 2)
 
         def before(operation: DiskOperation) -> None:
             if operation.kind == "flush" and operation.path == bad.segments[0].path:
@@ -205,26 +166,26 @@ def test_a_failed_flush_fails_its_waiters_only() -> None:
         disk.before = before
         for log in (good, bad):
             append(log, [b"x" * 100_000])
-        waiting = [store.commit(good), store.commit(bad)]
+        waiting = [commit(good), commit(bad)]
         outcome = await asyncio.gather(*(one for one in waiting if one is not None), return_exceptions=True)
         assert outcome[0] is None
         assert isinstance(outcome[1], MillstreamError)
         assert outcome[1].code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert good.durable_offset == 2
+        assert good.flushed_offset == 2
 
     run(check())
 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.INTERVAL, FlushPolicy.OS])
-def test_the_weaker_policies_wait_for_nothing(policy: FlushPolicy) -> None:
+def test_weaker_flush_policies_do_not_wait_for_a_flush(policy: FlushPolicy) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, (log,) = await opened(disk, 1, policy)
         append(log, [b"value"])
-        assert store.commit(log) is None
+        assert commit(log) is None
         assert not disk.counts["flush"]
         await asyncio.sleep(5)
-        assert (log.durable_offset == log.end_offset) == (policy is FlushPolicy.INTERVAL)
+        assert (log.flushed_offset == log.end_offset) == (policy is FlushPolicy.INTERVAL)
         await store.close()
         disk.power_loss()
         store = await open_store(disk)
@@ -233,12 +194,12 @@ def test_the_weaker_policies_wait_for_nothing(policy: FlushPolicy) -> None:
     run(check())
 
 
-def test_the_journal_is_cut_when_the_segments_have_been_flushed() -> None:
+def test_a_checkpoint_removes_old_journals() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, logs = await opened(disk, 5)
         for log in logs:
-            log.settings = SMALL
+            log.configure(SMALL)
         for _ in range(30):
             await append_to_all(store, logs)
         before = sum(len(disk.contents(f"/data/{name}")) for name in disk.list("/data") if "journal" in name)
@@ -253,28 +214,28 @@ def test_the_journal_is_cut_when_the_segments_have_been_flushed() -> None:
     run(check())
 
 
-def test_whoever_appends_again_when_a_broken_log_refuses_them_shares_the_next_round() -> None:
+def test_an_append_from_a_failure_callback_joins_the_next_round() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store, (broken, other, third) = await opened(disk, 3)
         append(broken, [b"refused"])
         append(other, [b"kept"])
-        refused, kept = store.commit(broken), store.commit(other)
+        refused, kept = commit(broken), commit(other)
         assert refused is not None
         assert kept is not None
-        again: list[FlushRound | None] = []
+        again: list[Acknowledgement | None] = []
 
-        def append_again(_: FlushRound) -> None:
+        def append_again(_: Acknowledgement) -> None:
             append(third, [b"from within"])
-            again.append(store.commit(third))
+            again.append(commit(third))
 
         refused.then(append_again)
-        broken.fence("broken")
+        broken.flush_failed(OSError(errno.EIO, "broken"))
         await kept
         assert again[0] is not None
         await again[0]
         await append_to_all(store, [other, third])
-        assert other.durable_offset == other.end_offset == 3
-        assert third.durable_offset == third.end_offset == 3
+        assert other.flushed_offset == other.end_offset == 3
+        assert third.flushed_offset == third.end_offset == 3
 
     run(check())

@@ -1,4 +1,4 @@
-"""The journal gives back every frame that was flushed, and nothing that was not written for it."""
+"""Checks that the journal returns every flushed frame, and no frame that was not written to it."""
 
 from uuid import UUID
 
@@ -17,7 +17,7 @@ def entry(number: int, size: int = 10) -> JournalEntry:
 
 
 def written(disk: SimulatedDisk, frames: int) -> list[int]:
-    """A journal with so many frames of two entries; where each frame ends."""
+    """Write a journal with `count` frames of two entries, and return the end of each frame."""
     disk.make_directory("/data")
     journal = Journal(disk, "/data", OWNER, 7)
     ends = []
@@ -28,7 +28,7 @@ def written(disk: SimulatedDisk, frames: int) -> list[int]:
 
 
 def read(disk: SimulatedDisk) -> list[int]:
-    """Which entries are found; each must be as it was written."""
+    """Return the numbers of the entries found, and check that each is as it was written."""
     found = list(read_journal(disk, "/data", OWNER, 7))
     for one in found:
         assert one == entry(one.position)
@@ -45,7 +45,7 @@ def test_all_frames_are_read_back_in_order() -> None:
     assert read(disk) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_torn_frame_ends_the_journal_wherever_it_is_torn() -> None:
+def test_a_torn_frame_at_the_end_of_the_journal_is_ignored() -> None:
     disk = SimulatedDisk()
     second, third = written(disk, 3)[1:]
     for size in range(third - 1, second - 1, -7):
@@ -53,7 +53,7 @@ def test_a_torn_frame_ends_the_journal_wherever_it_is_torn() -> None:
         assert read(disk) == [0, 1, 2, 3]
 
 
-def test_a_damaged_frame_does_not_hide_those_behind_it() -> None:
+def test_frames_after_a_damaged_frame_are_read() -> None:
     first, second, _ = written(disk := SimulatedDisk(), 3)
     for position in range(first, second):
         was = disk.contents(PATH)[position : position + 1]
@@ -64,7 +64,7 @@ def test_a_damaged_frame_does_not_hide_those_behind_it() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"MSTRM", bytes(100), b"garbage" * 30])
-def test_a_file_without_a_whole_head_holds_nothing(content: bytes) -> None:
+def test_a_journal_with_an_incomplete_head_is_empty(content: bytes) -> None:
     disk = SimulatedDisk()
     written(disk, 1)
     disk.cut(PATH, 0)
@@ -72,7 +72,7 @@ def test_a_file_without_a_whole_head_holds_nothing(content: bytes) -> None:
     assert read(disk) == []
 
 
-def test_frames_of_another_journal_are_not_taken_for_this_ones() -> None:
+def test_frames_left_over_from_another_journal_are_ignored() -> None:
     disk = SimulatedDisk()
     end = written(disk, 1)[0]
     other = Journal(disk, "/data", OWNER, 8)
@@ -82,7 +82,7 @@ def test_frames_of_another_journal_are_not_taken_for_this_ones() -> None:
     assert read(disk) == [0, 1]
 
 
-def test_the_journal_of_another_directory_is_refused() -> None:
+def test_a_journal_of_another_directory_is_refused() -> None:
     disk = SimulatedDisk()
     written(disk, 1)
     with pytest.raises(MillstreamError) as refused:
@@ -90,7 +90,7 @@ def test_the_journal_of_another_directory_is_refused() -> None:
     assert refused.value.code is ErrorCode.DATA_DIRECTORY_MISSING
 
 
-def test_a_journal_that_failed_takes_nothing_more() -> None:
+def test_a_failed_journal_accepts_no_more_frames() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/data")
     journal = Journal(disk, "/data", OWNER, 7)
@@ -102,6 +102,6 @@ def test_a_journal_that_failed_takes_nothing_more() -> None:
         journal.append([entry(0)])
 
 
-def test_journals_are_known_by_their_names() -> None:
+def test_journal_numbers_are_parsed_from_file_names() -> None:
     names = ["checkpoint", f"journal-{3:020d}", f"journal-{20:020d}", "journal-old", ".lock"]
     assert journal_numbers(names) == [3, 20]

@@ -1,4 +1,4 @@
-"""A process that is killed leaves word of how far it wrote; the next one reads only what lies behind that."""
+"""Checks that the process after a kill reads only what was written after the saved marks."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,28 +9,29 @@ import pytest
 from builders.logs import SMALL, append, key, logs_of, open_store, run, values_of
 from builders.loops import for_each
 from millstream.storage.flush.written_marks import FILE_NAME
-from millstream.storage.log.log import Log, LogSettings
+from millstream.storage.log.log import Log
+from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.disk import DiskOperation, PowerLoss, SimulatedDisk
 
 ROOMY = LogSettings(index_interval_bytes=256)
-NOTE = f"/data/{FILE_NAME}"
-NOTED, BEHIND = 60, 5
+MARKS = f"/data/{FILE_NAME}"
+MARKED, UNMARKED = 60, 5
 
 
 async def write(disk: SimulatedDisk, settings: LogSettings = ROOMY) -> Log:
-    """A log of some batches that are noted and a few that are not; then the process is killed."""
+    """Write batches below and above the saved mark; then the process is killed."""
     store = await open_store(disk, policy=FlushPolicy.OS)
     log = await store.create(key(0), settings)
-    for number in range(NOTED + BEHIND):
+    for number in range(MARKED + UNMARKED):
         append(log, [b"%d" % number])
-        if number == NOTED - 1:
+        if number == MARKED - 1:
             await asyncio.sleep(2)
     return log
 
 
 def killed(disk: SimulatedDisk) -> SimulatedDisk:
-    """What the next process finds: all that was written, flushed or not, and no lock."""
+    """The disk for the next process: with everything written, flushed or not, and without locks."""
     disk.is_dead = False
     disk.locks.clear()
     disk.counts.clear()
@@ -46,7 +47,7 @@ async def reopened(disk: SimulatedDisk, policy: FlushPolicy = FlushPolicy.OS) ->
     return store, logs_of(store)[0]
 
 
-def test_only_what_was_written_behind_the_note_is_read_and_nothing_is_flushed_again() -> None:
+def test_recovery_reads_only_data_after_the_written_mark_without_flushing() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         path = (await write(disk)).segments[-1].path
@@ -54,24 +55,24 @@ def test_only_what_was_written_behind_the_note_is_read_and_nothing_is_flushed_ag
         changes: list[str] = []
         disk.before = lambda operation: changes.append(operation.kind) if operation.path == path else None
         _, log = await reopened(killed(disk))
-        assert log.end_offset == NOTED + BEHIND
-        assert log.durable_offset == 0
+        assert log.end_offset == MARKED + UNMARKED
+        assert log.flushed_offset == 0
         assert changes == []
 
     run(check())
 
 
 @pytest.mark.parametrize("settings", [ROOMY, SMALL], ids=["one segment", "many segments"])
-def test_what_a_killed_process_wrote_goes_on_being_the_kernels_and_is_flushed_in_the_end(settings: LogSettings) -> None:
+def test_unflushed_data_of_a_killed_process_is_flushed_at_the_next_close(settings: LogSettings) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         await write(disk, settings)
         store, log = await reopened(killed(disk))
-        append(log, [b"%d" % (NOTED + BEHIND)])
+        append(log, [b"%d" % (MARKED + UNMARKED)])
         await store.close()
         disk.power_loss()
         _, log = await reopened(disk)
-        assert numbers(log) == list(range(NOTED + BEHIND + 1))
+        assert numbers(log) == list(range(MARKED + UNMARKED + 1))
 
     run(check())
 
@@ -84,12 +85,12 @@ def cut_the_segment(disk: SimulatedDisk, path: str) -> None:
     disk.cut(path, len(disk.contents(path)) // 2)
 
 
-def spoil_the_note(disk: SimulatedDisk, path: str) -> None:
-    disk.spoil(NOTE, 30, b"\0" * 30)
+def spoil_the_marks(disk: SimulatedDisk, path: str) -> None:
+    disk.spoil(MARKS, 30, b"\0" * 30)
 
 
-@pytest.mark.parametrize("happens", [lose_power, cut_the_segment, spoil_the_note])
-def test_a_note_is_not_believed_where_it_may_not_hold(happens: Callable[[SimulatedDisk, str], None]) -> None:
+@pytest.mark.parametrize("happens", [lose_power, cut_the_segment, spoil_the_marks])
+def test_an_untrustworthy_written_mark_is_ignored(happens: Callable[[SimulatedDisk, str], None]) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         path = (await write(disk)).segments[-1].path
@@ -102,34 +103,34 @@ def test_a_note_is_not_believed_where_it_may_not_hold(happens: Callable[[Simulat
 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.INTERVAL])
-def test_a_policy_that_flushes_believes_no_note_and_leaves_none_to_a_later_one(policy: FlushPolicy) -> None:
+def test_written_marks_are_ignored_and_removed_when_the_policy_flushes(policy: FlushPolicy) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         path = (await write(disk)).segments[-1].path
         disk.spoil(path, 76 * 2, b"\xff" * 8)
         _, log = await reopened(killed(disk), policy)
         assert numbers(log) == [0, 1]
-        assert log.durable_offset == 2
-        assert not disk.exists(NOTE)
+        assert log.flushed_offset == 2
+        assert not disk.exists(MARKS)
 
     run(check())
 
 
-def test_nothing_is_noted_where_the_boot_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_written_marks_are_saved_without_a_boot_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimulatedDisk, "boot_id", lambda disk: "")
 
     async def check() -> None:
         disk = SimulatedDisk()
         await write(disk)
-        assert not disk.exists(NOTE)
+        assert not disk.exists(MARKS)
         _, log = await reopened(killed(disk))
-        assert numbers(log) == list(range(NOTED + BEHIND))
+        assert numbers(log) == list(range(MARKED + UNMARKED))
 
     run(check())
 
 
 async def script(disk: SimulatedDisk, written: dict[int, list[bytes]]) -> None:
-    """Rolling, notes, checkpoints, trimming, a log that is deleted and made again, a restart."""
+    """Roll, save marks and checkpoints, trim, delete and create a log, and restart."""
     store = await open_store(disk, policy=FlushPolicy.OS, random=Random(1))
     for number in range(3):
         await store.create(key(number), SMALL)
@@ -186,12 +187,12 @@ def run_until(disk: SimulatedDisk, written: dict[int, list[bytes]], number: int)
     return False
 
 
-async def look_and_go_on(disk: SimulatedDisk, written: dict[int, list[bytes]], policy: FlushPolicy) -> None:
+async def check_and_continue(disk: SimulatedDisk, written: dict[int, list[bytes]], policy: FlushPolicy) -> None:
     store = await open_store(disk, policy=policy)
     for log in logs_of(store):
         values = written[log.key.partition]
-        assert log.quarantined is None
-        if log.key.partition != 2:  # The third is deleted and begun anew, and may be caught between.
+        assert log.health.quarantined is None
+        if log.key.partition != 2:  # The third log is deleted and created again, so any state is possible.
             assert log.end_offset == len(values)
             assert all(values[offset] == value for offset, value in values_of(log).items())
     there = {log.key.partition: written[log.key.partition] for log in logs_of(store) if log.key.partition != 2}
@@ -202,11 +203,11 @@ async def look_and_go_on(disk: SimulatedDisk, written: dict[int, list[bytes]], p
 
 @pytest.mark.parametrize("policy", list(FlushPolicy))
 @for_each("seed", range(2))
-def test_nothing_that_was_written_is_lost_wherever_the_process_is_killed(seed: int, policy: FlushPolicy) -> None:
+def test_no_written_data_is_lost_wherever_the_process_is_killed(seed: int, policy: FlushPolicy) -> None:
     whole = SimulatedDisk(Random(0))
     assert not run_until(whole, {0: [], 1: [], 2: []}, -1)
     for number in range(1 + seed, whole.operations + 1, 2):
         disk, written = SimulatedDisk(Random(number)), dict[int, list[bytes]]({0: [], 1: [], 2: []})
         assert run_until(disk, written, number)
         for life in (policy, FlushPolicy.OS, FlushPolicy.OS):
-            run(look_and_go_on(killed(disk), written, life))
+            run(check_and_continue(killed(disk), written, life))

@@ -1,4 +1,4 @@
-"""Open files are bounded, and none is closed that somebody needs."""
+"""Checks that the number of open files is limited, and that files in use stay open."""
 
 import errno
 
@@ -28,7 +28,7 @@ def opened(disk: SimulatedDisk, limit: int, things: list[Thing]) -> OpenFiles:
     return files
 
 
-def test_the_one_not_used_for_longest_is_let_go() -> None:
+def test_an_unused_file_is_closed_first() -> None:
     disk = SimulatedDisk()
     things = [Thing(number) for number in range(10)]
     files = opened(disk, 10, things)
@@ -39,7 +39,7 @@ def test_the_one_not_used_for_longest_is_let_go() -> None:
     assert disk.open_count == files.count() == 10
 
 
-def test_a_file_that_is_let_go_stays_open_for_whoever_reads_from_it() -> None:
+def test_a_closed_file_stays_usable_for_a_read_in_progress() -> None:
     disk = SimulatedDisk()
     thing = Thing(0)
     files = opened(disk, 8, [thing])
@@ -50,10 +50,10 @@ def test_a_file_that_is_let_go_stays_open_for_whoever_reads_from_it() -> None:
         files.open(other, create=True)
         other.used = False
     assert thing.file is None
-    assert reading.read(1, 0) == b""
+    assert reading.read(1, position=0) == b""
 
 
-def test_when_descriptors_run_out_one_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_closed_when_descriptors_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk()
     things = [Thing(number) for number in range(8)]
     files = opened(disk, 100, things)
@@ -71,7 +71,7 @@ def test_when_descriptors_run_out_one_is_given_back(monkeypatch: pytest.MonkeyPa
     assert [thing.file is None for thing in things].count(True) == 1
 
 
-def test_a_file_that_is_gone_is_forgotten() -> None:
+def test_a_removed_file_can_be_forgotten_repeatedly() -> None:
     thing = Thing(0)
     files = opened(SimulatedDisk(), 8, [thing])
     files.forget(thing)

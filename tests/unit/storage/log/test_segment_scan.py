@@ -1,4 +1,4 @@
-"""Walking along headers reads what it needs, and no more where batches are large."""
+"""Checks that a header scan reads as little as possible when batches are large."""
 
 import pytest
 
@@ -11,18 +11,18 @@ COUNT = 20
 
 
 class CountedFile(SimulatedFile):
-    """Counts what is read."""
+    """Counts the bytes read."""
 
     bytes_read = 0
 
     def read(self, size: int, position: int) -> bytes:
-        data = super().read(size, position)
+        data = super().read(size, position=position)
         self.bytes_read += len(data)
         return data
 
 
 def stored(size_bytes: int) -> tuple[CountedFile, int]:
-    """A segment of batches of one record of this size, and where it ends."""
+    """Create a segment of batches with one record of this size, and return its end."""
     disk = SimulatedDisk()
     plain = disk.open("/segment", create=True)
     end = 0
@@ -34,14 +34,16 @@ def stored(size_bytes: int) -> tuple[CountedFile, int]:
     return CountedFile(disk, "/segment", plain._inode), end
 
 
-def test_of_large_batches_only_the_headers_are_read() -> None:
+def test_only_the_headers_of_large_batches_are_read() -> None:
     file, end = stored(400_000)
-    assert [header.base_offset for _, header in walk(file, 0, end, 0)] == list(range(COUNT))
+    assert [header.base_offset for _, header in walk(file, position=0, end=end, next_offset=0)] == list(range(COUNT))
     assert file.bytes_read <= CHUNK_BYTES + COUNT * HEADER_BYTES
 
 
 @pytest.mark.parametrize("verify", [False, True])
-def test_of_small_batches_many_are_read_at_once(verify: bool) -> None:
+def test_small_batches_are_read_in_one_call(verify: bool) -> None:
     file, end = stored(100)
-    assert [header.base_offset for _, header in walk(file, 0, end, 0, verify=verify)] == list(range(COUNT))
+    assert [header.base_offset for _, header in walk(file, position=0, end=end, next_offset=0, verify=verify)] == list(
+        range(COUNT)
+    )
     assert file.bytes_read == end

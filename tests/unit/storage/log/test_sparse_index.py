@@ -1,12 +1,14 @@
-"""The index only helps: whatever it says, reads are right."""
+"""Checks that reads are correct even if the index file is missing, damaged or wrong."""
 
 from random import Random
 
 import pytest
 
-from builders.logs import append, key, logs_of, open_store, run, values_of
+from builders.logs import append, key, logs_of, open_store, read, run, values_of
+from millstream.model.ids import Offset
 from millstream.storage.log import sparse_index
-from millstream.storage.log.log import Log, LogSettings
+from millstream.storage.log.log import Log
+from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.log.sparse_index import BatchPosition, SparseIndex
 from millstream.storage.store import FlushPolicy
 from millstream.testing.simulated.disk import SimulatedDisk
@@ -16,45 +18,45 @@ FINE = LogSettings(segment_bytes=4000, index_interval_bytes=128)
 
 def example() -> SparseIndex:
     """Ten batches of ten offsets and a hundred bytes from offset 1000; times 5, 4, 15, 14, 25, …"""
-    made = SparseIndex(1000, 0, 100)
+    made = SparseIndex(Offset(1000), start=0, interval_bytes=100)
     times = [10 * (n // 2) + 5 - n % 2 for n in range(10)]
     for number in range(10):
-        made.add(1000 + 10 * number, 100 * number, max(times[:number], default=-1))
+        made.add(1000 + 10 * number, position=100 * number, time_before=max(times[:number], default=-1))
     return made
 
 
 @pytest.mark.parametrize(
     ("offset", "expected"), [(1000, 0), (1009, 0), (1010, 100), (1055, 500), (1099, 900), (5000, 900)]
 )
-def test_offsets_lead_to_the_last_batch_that_begins_before_them(offset: int, expected: int) -> None:
-    assert example().last_at_offset(offset) == BatchPosition(1000 + expected // 10, expected)
+def test_an_offset_is_found_at_the_last_batch_that_begins_before_it(offset: int, expected: int) -> None:
+    assert example().last_at_offset(offset) == BatchPosition(Offset(1000 + expected // 10), expected)
 
 
 @pytest.mark.parametrize(("position", "expected"), [(0, 0), (99, 0), (100, 100), (950, 900)])
-def test_positions_lead_to_the_last_batch_at_or_before_them(position: int, expected: int) -> None:
-    assert example().last_at_position(position) == BatchPosition(1000 + expected // 10, expected)
+def test_a_position_is_found_at_the_last_batch_at_or_before_it(position: int, expected: int) -> None:
+    assert example().last_at_position(position) == BatchPosition(Offset(1000 + expected // 10), expected)
 
 
 @pytest.mark.parametrize(("time", "expected"), [(0, 0), (5, 0), (6, 200), (15, 200), (16, 400), (99, 900)])
-def test_times_lead_to_the_last_batch_before_which_none_reaches_them(time: int, expected: int) -> None:
-    assert example().last_before_time(time) == BatchPosition(1000 + expected // 10, expected)
+def test_a_time_lookup_finds_the_last_entry_that_only_older_batches_precede(time: int, expected: int) -> None:
+    assert example().last_before_time(time) == BatchPosition(Offset(1000 + expected // 10), expected)
 
 
-def test_the_file_gives_back_all_entries() -> None:
+def test_an_index_file_is_read_back_with_all_entries() -> None:
     data = example().encode(1000)
     assert data is not None
     decoded = sparse_index.decode(data, 1000)
     assert decoded is not None
     entries, covered = decoded
     assert covered == 1000
-    again = SparseIndex(1000, 1000, 100)
+    again = SparseIndex(Offset(1000), start=1000, interval_bytes=100)
     assert again.last_at_offset(1055) is None
     again.install(entries)
     for offset in range(1000, 1100, 7):
         assert again.last_at_offset(offset) == example().last_at_offset(offset)
 
 
-def test_a_file_of_another_segment_or_a_damaged_one_is_not_believed() -> None:
+def test_a_foreign_or_damaged_index_file_is_ignored() -> None:
     data = example().encode(1000)
     assert data is not None
     assert sparse_index.decode(data, 0) is None
@@ -74,11 +76,11 @@ async def filled(disk: SimulatedDisk) -> Log:
 
 def check_all(log: Log) -> None:
     for offset in Random(1).sample(range(150), 150):
-        data = log.read(offset, 200, 150)
+        data = read(log, offset, 200, 150)
         if data is None:
-            data = log.read_cold(offset, 200, 150)
+            data = log.read_cold(Offset(offset), max_bytes=200, end_offset=Offset(150))
         assert data[:8] == offset.to_bytes(8, "big")
-    assert log.offset_for_time(77) == (77, 77)
+    assert log.scan.offset_for_time(77) == (77, 77)
     assert [int(value) for value in values_of(log).values()] == list(range(150))
 
 
@@ -86,7 +88,7 @@ def index_files(disk: SimulatedDisk, log: Log) -> list[str]:
     return [f"{log.path}/{name}" for name in disk.list(log.path) if name.endswith(".index")]
 
 
-def test_a_closed_log_has_its_index_on_disk_and_uses_it() -> None:
+def test_the_index_of_a_closed_log_is_saved_and_used() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await filled(disk)
@@ -94,7 +96,7 @@ def test_a_closed_log_has_its_index_on_disk_and_uses_it() -> None:
         store = await open_store(disk, policy=FlushPolicy.OS)
         log = logs_of(store)[0]
         disk.counts.clear()
-        log.read_cold(10, 100, 150)
+        log.read_cold(Offset(10), max_bytes=100, end_offset=Offset(150))
         assert disk.counts["read"] <= 5
         check_all(log)
 
@@ -102,7 +104,7 @@ def test_a_closed_log_has_its_index_on_disk_and_uses_it() -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "garbage", "another segment's", "shifted"])
-def test_a_missing_damaged_or_lying_index_is_made_anew(damage: str) -> None:
+def test_a_missing_damaged_or_wrong_index_is_rebuilt(damage: str) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await filled(disk)
@@ -129,22 +131,22 @@ def lie(disk: SimulatedDisk, path: str, base_offset: int) -> None:
     decoded = sparse_index.decode(disk.contents(path), base_offset)
     assert decoded is not None
     entries, covered = decoded
-    liar = SparseIndex(base_offset, 0, 1)
+    liar = SparseIndex(Offset(base_offset), start=0, interval_bytes=1)
     for offset, position, time in zip(*entries, strict=True):
-        liar.add(offset, position + 7, time)
+        liar.add(offset, position=position + 7, time_before=time)
     data = liar.encode(covered)
     assert data is not None
     disk.cut(path, 0)
     disk.spoil(path, 0, data)
 
 
-def test_appending_goes_on_after_a_restart_without_reading_the_index() -> None:
+def test_appends_after_a_restart_do_not_read_the_index() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         await filled(disk)
         store = await open_store(disk, policy=FlushPolicy.OS)
         log = logs_of(store)[0]
-        log.settings = FINE
+        log.configure(FINE)
         disk.counts.clear()
         append(log, [b"150"])
         assert disk.counts["read"] == disk.counts["read cached"] == 0

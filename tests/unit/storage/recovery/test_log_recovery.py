@@ -1,4 +1,4 @@
-"""After a crash a log ends with its last whole batch; what was flushed and is damaged is never cut away."""
+"""Checks that recovery ends a log at its last whole batch, and never truncates damaged flushed data."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,11 +6,13 @@ from random import Random
 
 import pytest
 
-from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
+from builders.logs import SMALL, append, append_durably, commit, key, logs_of, open_store, run, values_of
 from builders.loops import for_each
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
 from millstream.records.header import each_batch
-from millstream.storage.log.log import Log, LogSettings
+from millstream.storage.log.log import Log
+from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.disk import SimulatedDisk
 
@@ -18,7 +20,7 @@ ROOMY = LogSettings(index_interval_bytes=256)
 
 
 async def write(disk: SimulatedDisk, count: int, settings: LogSettings = ROOMY, *, checkpoint: int = -1) -> Log:
-    """A log of so many batches, of which the first `checkpoint` are known as flushed; then the process ends."""
+    """Write `count` batches with a checkpoint after the first `checkpoint` ones; then the process ends."""
     store = await open_store(disk, policy=FlushPolicy.INTERVAL)
     log = await store.create(key(0), settings)
     for number in range(count):
@@ -36,7 +38,7 @@ async def reopened(disk: SimulatedDisk, policy: FlushPolicy = FlushPolicy.ALWAYS
 
 
 def position_of(disk: SimulatedDisk, path: str, number: int) -> int:
-    """Where the so-many-th batch of a segment begins."""
+    """The position of the batch with this number in a segment."""
     return [position for position, _ in each_batch(disk.contents(path))][number]
 
 
@@ -46,7 +48,7 @@ def numbers(log: Log) -> list[int]:
 
 @pytest.mark.parametrize("checkpoint", [-1, 3])
 @pytest.mark.parametrize("missing", [1, 30, 75, 76, 77])
-def test_a_truncated_end_is_cut_at_the_last_whole_batch(checkpoint: int, missing: int) -> None:
+def test_a_torn_tail_is_truncated_after_the_last_whole_batch(checkpoint: int, missing: int) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await write(disk, 10, checkpoint=checkpoint)
@@ -63,7 +65,7 @@ def test_a_truncated_end_is_cut_at_the_last_whole_batch(checkpoint: int, missing
 
 
 @pytest.mark.parametrize("rubbish", [b"\0" * 5000, b"\xff" * 333, b"MSTRM" * 99, b"\0\0\0\0\0\0\0\x0a" + b"\x7f" * 80])
-def test_rubbish_behind_the_last_batch_is_cut_and_kept_aside(rubbish: bytes) -> None:
+def test_garbage_after_the_last_batch_is_moved_aside(rubbish: bytes) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await write(disk, 10)
@@ -78,7 +80,7 @@ def test_rubbish_behind_the_last_batch_is_cut_and_kept_aside(rubbish: bytes) -> 
     run(check())
 
 
-def test_a_whole_batch_with_another_offset_does_not_continue_the_log() -> None:
+def test_a_leftover_batch_with_another_offset_is_not_recovered() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await write(disk, 10)
@@ -102,7 +104,7 @@ def test_a_damaged_batch_that_was_never_flushed_ends_the_log() -> None:
     run(check())
 
 
-def test_segments_behind_a_torn_one_are_set_aside() -> None:
+def test_segments_after_a_torn_one_are_moved_aside() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await write(disk, 80, SMALL)
@@ -127,7 +129,7 @@ def remove(disk: SimulatedDisk, path: str) -> None:
 
 
 @pytest.mark.parametrize("damage", [shorten, remove])
-def test_flushed_data_that_is_missing_quarantines_its_log_and_no_other(
+def test_missing_flushed_data_quarantines_only_its_log(
     damage: Callable[[SimulatedDisk, str], None],
 ) -> None:
     async def check() -> None:
@@ -146,7 +148,7 @@ def test_flushed_data_that_is_missing_quarantines_its_log_and_no_other(
             first, bad, last = logs_of(store)
             assert len(values_of(first)) == len(values_of(last)) == 30
             with pytest.raises(MillstreamError) as refused:
-                bad.read(0, 100, 10)
+                bad.read_cold(Offset(0), max_bytes=100, end_offset=Offset(10))
             assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
             with pytest.raises(MillstreamError):
                 append(bad, [b"x"])
@@ -159,7 +161,7 @@ def test_flushed_data_that_is_missing_quarantines_its_log_and_no_other(
 
 
 @pytest.mark.parametrize("restarts", [0, 1, 3])
-def test_a_quarantined_log_keeps_what_the_journal_has_of_it_and_no_journal(restarts: int) -> None:
+def test_journal_entries_of_a_quarantined_log_outlive_the_journal(restarts: int) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
@@ -167,7 +169,7 @@ def test_a_quarantined_log_keeps_what_the_journal_has_of_it_and_no_journal(resta
         for number in range(5):
             for log in logs:
                 append(log, [b"%d" % number])
-            await asyncio.gather(*(one for one in map(store.commit, logs) if one is not None))
+            await asyncio.gather(*(one for one in map(commit, logs) if one is not None))
             if number == 1:
                 await store.checkpoint()
         path = logs[0].segments[0].path
@@ -187,7 +189,7 @@ def test_a_quarantined_log_keeps_what_the_journal_has_of_it_and_no_journal(resta
     run(check())
 
 
-def test_damage_below_what_was_flushed_is_reported_and_not_read_around() -> None:
+def test_damage_in_flushed_data_is_reported_and_not_skipped() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
@@ -202,13 +204,13 @@ def test_damage_below_what_was_flushed_is_reported_and_not_read_around() -> None
         with pytest.raises(MillstreamError) as refused:
             values_of(log, 90)
         assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
-        assert log.quarantined is not None
+        assert log.health.quarantined is not None
 
     run(check())
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 500, b"garbage"])
-def test_without_a_readable_checkpoint_the_logs_are_read_whole(content: bytes) -> None:
+def test_logs_are_read_completely_without_a_readable_checkpoint(content: bytes) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
@@ -224,7 +226,7 @@ def test_without_a_readable_checkpoint_the_logs_are_read_whole(content: bytes) -
     run(check())
 
 
-def test_without_a_checkpoint_damage_in_the_middle_is_not_taken_for_a_torn_end() -> None:
+def test_damage_before_later_data_quarantines_a_log_without_a_checkpoint() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
@@ -235,13 +237,13 @@ def test_without_a_checkpoint_damage_in_the_middle_is_not_taken_for_a_torn_end()
         disk.cut("/data/checkpoint", 10)
         disk.spoil(log.segments[0].path, 80, b"\xff")
         _, log = await reopened(disk)
-        assert log.quarantined is not None
+        assert log.health.quarantined is not None
 
     run(check())
 
 
 @for_each("seed", range(10))
-def test_a_log_without_flushes_keeps_a_beginning_of_itself(seed: int) -> None:
+def test_a_log_without_flushes_keeps_a_prefix_after_a_power_loss(seed: int) -> None:
     async def check() -> None:
         disk = SimulatedDisk(Random(seed))
         await write(disk, 80, SMALL, checkpoint=20)
@@ -254,8 +256,8 @@ def test_a_log_without_flushes_keeps_a_beginning_of_itself(seed: int) -> None:
     run(check())
 
 
-def test_a_log_whose_only_segment_lost_its_name_comes_back_from_the_journal() -> None:
-    """Segments that were removed may be back after power loss; they are not where the log goes on."""
+def test_a_log_is_rebuilt_from_the_journal_when_its_segment_is_lost() -> None:
+    """Removed segments may reappear after a power loss; they must not continue the log."""
 
     async def check() -> None:
         disk = SimulatedDisk()
@@ -263,12 +265,12 @@ def test_a_log_whose_only_segment_lost_its_name_comes_back_from_the_journal() ->
         logs = [await store.create(key(number), SMALL) for number in range(2)]
         for log in logs:
             await append_durably(store, log, [b"old"] * 5)
-        logs[0].trim(5)
+        logs[0].trim(Offset(5))
         await store.checkpoint()
         old = f"{logs[0].path}/{0:020d}.log"
         for log in logs:
             append(log, [b"new"])
-        await asyncio.gather(*(one for one in map(store.commit, logs) if one is not None))
+        await asyncio.gather(*(one for one in map(commit, logs) if one is not None))
         disk.remove(logs[0].segments[-1].path)
         disk.open(old, create=True)
         disk.locks.clear()

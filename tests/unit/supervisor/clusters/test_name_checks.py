@@ -1,4 +1,4 @@
-"""A new cluster is checked before anything is made of it, and every refusal names its field."""
+"""Tests the checks of a new cluster. Every refusal names its field."""
 
 from pathlib import Path, PurePosixPath
 
@@ -18,7 +18,7 @@ from millstream.supervisor.clusters.name_checks import PROCESSES_MAX, check, che
         NewCluster("orders", brokers=2, log_directories=("disk1/logs", "disk2/logs")),
     ],
 )
-def test_what_may_be_made_is_not_refused(new: NewCluster) -> None:
+def test_a_valid_cluster_is_accepted(new: NewCluster) -> None:
     check(new, 0)
 
 
@@ -30,15 +30,15 @@ def test_what_may_be_made_is_not_refused(new: NewCluster) -> None:
         (NewCluster("a" * 65), "name", "1 to 64"),
         (NewCluster("../up"), "name", "bad cluster name '../up'"),
         (NewCluster("orders\n"), "name", "bad cluster name"),
-        (NewCluster("default"), "name", "the one that is there"),
+        (NewCluster("default"), "name", "is reserved"),
         (NewCluster("orders", brokers=0), "brokers", "brokers = 0: expected 1 to"),
         (NewCluster("orders", brokers=BROKERS_MAX + 1), "brokers", "expected 1 to"),
         (NewCluster("orders", partitions=0), "partitions", "partitions = 0"),
         (NewCluster("orders", retention_ms=-2), "retention_ms", "retention_ms = -2"),
         (NewCluster("orders", retention_bytes=2**63), "retention_bytes", "expected -1 to"),
         (NewCluster("orders", log_directories=("a", "b")), "log_directories", "2 log directories for 3 brokers"),
-        (NewCluster("orders", log_directories=("/var/log",)), "log_directories", "leads out"),
-        (NewCluster("orders", log_directories=("a/../../b",)), "log_directories", "leads out"),
+        (NewCluster("orders", log_directories=("/var/log",)), "log_directories", "expected a path inside"),
+        (NewCluster("orders", log_directories=("a/../../b",)), "log_directories", "expected a path inside"),
         (NewCluster("orders", log_directories=("",)), "log_directories", "bad log directory"),
         (NewCluster("orders", log_directories=("a\0b",)), "log_directories", "bad log directory"),
         (NewCluster("orders", log_directories=("a,b",)), "log_directories", "no comma"),
@@ -48,24 +48,24 @@ def test_what_may_be_made_is_not_refused(new: NewCluster) -> None:
             "log_directories",
             "is the cluster's own file",
         ),
-        (NewCluster("orders", 2, (".", "broker-1/a")), "log_directories", "broker 2 would lie inside that of broker 1"),
-        (NewCluster("orders", 2, ("broker-2", ".")), "log_directories", "broker 1 would lie inside that of broker 2"),
+        (NewCluster("orders", 2, (".", "broker-1/a")), "log_directories", "broker 2 would be inside that of broker 1"),
+        (NewCluster("orders", 2, ("broker-2", ".")), "log_directories", "broker 1 would be inside that of broker 2"),
     ],
 )
-def test_what_cannot_be_made_is_refused_by_its_field(new: NewCluster, field: str, why: str) -> None:
+def test_an_invalid_cluster_is_refused_with_the_field(new: NewCluster, field: str, why: str) -> None:
     with pytest.raises(FieldError) as refused:
         check(new, 0)
     assert (refused.value.code, refused.value.field) == (ErrorCode.INVALID_CLUSTER, field)
     assert why in refused.value.detail
 
 
-def test_there_are_only_so_many_brokers_on_a_machine() -> None:
+def test_the_number_of_brokers_on_a_machine_is_limited() -> None:
     check(NewCluster("orders"), PROCESSES_MAX - 3)
     with pytest.raises(FieldError, match="are too many"):
         check(NewCluster("orders"), PROCESSES_MAX - 2)
 
 
-def test_each_broker_has_a_directory_of_its_own() -> None:
+def test_each_broker_has_its_own_directory() -> None:
     assert directories(NewCluster("orders", brokers=2)) == [PurePosixPath("broker-1"), PurePosixPath("broker-2")]
     one = NewCluster("orders", brokers=2, log_directories=("disk",))
     assert directories(one) == [PurePosixPath("disk/broker-1"), PurePosixPath("disk/broker-2")]
@@ -74,18 +74,18 @@ def test_each_broker_has_a_directory_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("at", ["clusters", "clusters/orders", "clusters/orders/disk"])
-def test_a_link_anywhere_on_the_way_is_refused(tmp_path: Path, at: str) -> None:
+def test_a_symbolic_link_anywhere_in_the_path_is_refused(tmp_path: Path, at: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     root = tmp_path / "data"
     link = root / at
     link.parent.mkdir(parents=True)
     link.symlink_to(outside)
-    with pytest.raises(FieldError, match="is a symbolic link"):
+    with pytest.raises(FieldError, match=rf": {at} is a symbolic link"):
         check_inside(root, PurePosixPath("clusters/orders/disk/broker-1"))
 
 
-def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_the_path_is_refused(tmp_path: Path) -> None:
     (tmp_path / "clusters").write_text("")
-    with pytest.raises(FieldError, match="is not a directory"):
+    with pytest.raises(FieldError, match=r": clusters is not a directory"):
         check_inside(tmp_path, PurePosixPath("clusters/orders/broker-1"))

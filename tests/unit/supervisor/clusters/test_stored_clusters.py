@@ -1,4 +1,4 @@
-"""What is remembered of clusters outlives the process, and what was never finished does not."""
+"""Tests that finished clusters are read back from disk and unfinished ones are removed."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def refused(files: ClusterFiles, new: NewCluster) -> ErrorCode:
     return problem.value.code
 
 
-def test_a_cluster_that_was_made_is_read_back(tmp_path: Path) -> None:
+def test_a_finished_cluster_is_read_back(tmp_path: Path) -> None:
     files = ClusterFiles(tmp_path / "clusters")
     places = files.check(ORDERS)
     files.begin(ORDERS)
@@ -30,7 +30,7 @@ def test_a_cluster_that_was_made_is_read_back(tmp_path: Path) -> None:
     assert refused(files, ORDERS) is ErrorCode.CLUSTER_EXISTS
 
 
-def test_a_cluster_that_was_never_finished_is_removed(tmp_path: Path) -> None:
+def test_an_unfinished_cluster_is_removed(tmp_path: Path) -> None:
     files = ClusterFiles(tmp_path / "clusters")
     (first, _) = files.check(ORDERS)
     files.begin(ORDERS)
@@ -41,7 +41,7 @@ def test_a_cluster_that_was_never_finished_is_removed(tmp_path: Path) -> None:
     files.begin(ORDERS)
 
 
-def test_what_is_removed_is_the_clusters_own(tmp_path: Path) -> None:
+def test_deleting_a_cluster_keeps_other_files_in_its_directory(tmp_path: Path) -> None:
     files = ClusterFiles(tmp_path / "clusters")
     home = tmp_path / "clusters" / "orders"
     (home / "disk").mkdir(parents=True)
@@ -54,14 +54,14 @@ def test_what_is_removed_is_the_clusters_own(tmp_path: Path) -> None:
     assert not (home / "disk" / "broker-1").exists()
 
 
-def test_data_that_is_nobodys_is_not_taken_over(tmp_path: Path) -> None:
+def test_a_new_cluster_does_not_take_over_existing_data(tmp_path: Path) -> None:
     files = ClusterFiles(tmp_path / "clusters")
     (tmp_path / "clusters" / "orders" / "disk" / "broker-2").mkdir(parents=True)
     assert refused(files, ORDERS) is ErrorCode.INVALID_CLUSTER
     assert not (tmp_path / "clusters" / "orders" / FILE_NAME).exists()
 
 
-def test_a_file_that_cannot_be_read_keeps_nobody_else_from_being_started(tmp_path: Path) -> None:
+def test_an_unreadable_cluster_file_does_not_affect_other_clusters(tmp_path: Path) -> None:
     files = ClusterFiles(tmp_path / "clusters")
     files.begin(ORDERS)
     files.remember(StoredCluster(asked=ORDERS, ports=(1, 2), is_made=True))
@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_read_keeps_nobody_else_from_being_started(tmp_pat
     assert (damaged / FILE_NAME).exists()
 
 
-def test_a_cluster_that_cannot_be_removed_keeps_nobody_else_from_being_started(tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_be_removed_does_not_affect_other_clusters(tmp_path: Path) -> None:
     files = ClusterFiles(tmp_path / "clusters")
     unfinished = NewCluster("unfinished", brokers=1, log_directories=("logs",))
     files.begin(unfinished)
@@ -85,7 +85,7 @@ def test_a_cluster_that_cannot_be_removed_keeps_nobody_else_from_being_started(t
 
 
 @pytest.mark.parametrize(("moved", "ports"), [("odd", (4711,)), ("copied", (4711, 4712))])
-def test_a_file_that_contradicts_itself_or_its_place_is_left_alone(
+def test_a_cluster_file_that_contradicts_itself_or_its_path_is_kept_and_ignored(
     tmp_path: Path, moved: str, ports: tuple[int, ...]
 ) -> None:
     files = ClusterFiles(tmp_path / "clusters")

@@ -1,4 +1,4 @@
-"""The guarded disk lets a process crash at any change, and keeps the dead away from the disk."""
+"""Checks that a process can crash at any disk change, and that a dead process cannot use the disk."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from millstream.testing.simulated.process_owner import ProcessCrashed, Simulated
 
 
 class ListingFile:
-    """A file that writes down what reaches it."""
+    """A file that records the operations on it."""
 
     def __init__(self, log: list[str]) -> None:
         self._log = log
@@ -41,7 +41,7 @@ class ListingFile:
 
 
 class ListingDisk:
-    """A disk that writes down what reaches it."""
+    """A disk that records the operations on it."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -83,14 +83,11 @@ class Scene:
         self.owner = SimulatedOwner("process")
         self.under = ListingDisk()
         self.events: list[str] = []
-        self.guard = CrashGuard(self.owner, lambda event, *_: self.events.append(event), self.crash)
+        self.guard = CrashGuard(self.owner, lambda event, *_: self.events.append(event))
         self.disk = GuardedDisk(self.under, self.guard)
 
-    def crash(self) -> None:
-        self.owner.alive = False
-
     def change_everything(self) -> None:
-        """Seven changes."""
+        """Make seven changes."""
         self.disk.make_directory("/d")
         file = self.disk.open("/d/a", create=True)
         file.write([b"one", b"two"], 0)
@@ -104,7 +101,7 @@ class Scene:
 CHANGES = ["make directory", "create", "write", "flush", "truncate", "rename", "flush directory", "remove"]
 
 
-def test_changes_reach_the_disk_and_the_trace() -> None:
+def test_guarded_changes_reach_the_disk_and_the_trace() -> None:
     scene = Scene()
     scene.change_everything()
     assert scene.under.log == scene.events == CHANGES
@@ -113,29 +110,29 @@ def test_changes_reach_the_disk_and_the_trace() -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("place", range(len(CHANGES)))
-def test_a_crash_falls_before_or_after_any_change(place: int, after: bool) -> None:
+def test_a_process_crashes_before_or_after_the_chosen_disk_change(place: int, after: bool) -> None:
     scene = Scene()
-    scene.guard.crash_in(place + 1, after=after)
+    scene.guard.crash_in(place + 1, after=after, crash=scene.owner.die)
     with pytest.raises(ProcessCrashed):
         scene.change_everything()
     assert not scene.owner.alive
     assert scene.under.log == CHANGES[: place + after]
 
 
-def test_the_dead_reach_the_disk_no_more() -> None:
+def test_a_dead_process_cannot_use_the_disk() -> None:
     scene = Scene()
     file = scene.disk.open("/a", create=True)
     lock = scene.disk.lock("/lock")
     assert lock is not None
-    scene.owner.alive = False
+    scene.owner.die()
     del scene.under.log[:]
     for attempt in (
         lambda: file.write(b"x", 0),
         file.flush,
         lambda: file.truncate(0),
         file.size,
-        lambda: file.read(1, 0),
-        lambda: file.read_cached(1, 0),
+        lambda: file.read(1, position=0),
+        lambda: file.read_cached(1, position=0),
         lambda: scene.disk.open("/b", create=True),
         lambda: scene.disk.exists("/a"),
         lambda: scene.disk.list("/"),

@@ -1,4 +1,4 @@
-"""Every violation the checker knows is found in a history that contains it, and in no other."""
+"""Checks that the checker finds each kind of violation, and none in a correct history."""
 
 import pytest
 
@@ -11,16 +11,16 @@ WEAK = Promises(survives_power_loss=False)
 
 
 def write(history: History, values: str, offset: int, *, producer: str = "p", durable: bool | None = None) -> None:
-    """An acknowledged write of one-letter values."""
+    """Add an acknowledged write of one-letter values."""
     write = history.ask_write(producer, PARTITION, [value.encode() for value in values])
     history.stored(write, offset, durable=durable)
 
 
 def read(history: History, values: str, offset: int, *, start: int = 0, end: int | None = None) -> None:
-    """An answered read, asked from `offset` on."""
+    """Add an answered read from `offset` on."""
     read = history.ask_read("r", PARTITION, offset)
     records = [(offset + place, value.encode()) for place, value in enumerate(values)]
-    history.answered(read, records, start, offset + len(values) if end is None else end)
+    history.answered(read, records, start, log_end=offset + len(values) if end is None else end)
 
 
 def log(values: str, start: int = 0, end: int | None = None) -> FinalLog:
@@ -34,7 +34,7 @@ def kinds(history: History, final: FinalLog, promises: Promises | None = None) -
 
 @pytest.fixture
 def history() -> History:
-    """Two acknowledged writes, `ab` and `cd`, the first of them seen by a reader."""
+    """A history with two acknowledged writes, `ab` and `cd`; a reader has seen the first."""
     history = History()
     write(history, "ab", 0)
     read(history, "ab", 0)
@@ -42,7 +42,7 @@ def history() -> History:
     return history
 
 
-def test_a_good_history_has_no_violations(history: History) -> None:
+def test_a_correct_history_has_no_violations(history: History) -> None:
     unknown = history.ask_write("p", PARTITION, [b"e"])
     history.abandoned(unknown, "timed out")
     refused = history.ask_write("p", PARTITION, [b"f"])
@@ -52,11 +52,11 @@ def test_a_good_history_has_no_violations(history: History) -> None:
     assert kinds(history, log("abcde")) == set()
 
 
-def test_an_acknowledged_message_that_is_missing_is_lost(history: History) -> None:
+def test_a_missing_acknowledged_message_is_lost(history: History) -> None:
     assert kinds(history, log("abc")) == {ViolationKind.LOST}
 
 
-def test_a_message_acknowledged_without_its_offset_must_be_somewhere(history: History) -> None:
+def test_a_message_acknowledged_without_an_offset_may_be_anywhere(history: History) -> None:
     write(history, "e", -1)
     assert kinds(history, log("abcde")) == set()
     assert kinds(history, log("abcd")) == {ViolationKind.LOST}
@@ -72,7 +72,7 @@ def test_a_retry_stored_again_at_another_offset_is_doubled() -> None:
     assert kinds(history, log("aa")) == {ViolationKind.DOUBLED}
 
 
-def test_messages_of_one_producer_in_another_order_are_reordered() -> None:
+def test_messages_of_one_producer_in_the_wrong_order_are_reordered() -> None:
     history = History()
     first = history.ask_write("p", PARTITION, [b"a"])
     second = history.ask_write("p", PARTITION, [b"b"])
@@ -81,7 +81,7 @@ def test_messages_of_one_producer_in_another_order_are_reordered() -> None:
     assert kinds(history, log("ba")) == {ViolationKind.REORDERED}
 
 
-def test_two_producers_have_no_order_between_them() -> None:
+def test_messages_of_two_producers_may_be_stored_in_any_order() -> None:
     history = History()
     first = history.ask_write("p", PARTITION, [b"a"])
     second = history.ask_write("q", PARTITION, [b"b"])
@@ -90,37 +90,37 @@ def test_two_producers_have_no_order_between_them() -> None:
     assert kinds(history, log("ba")) == set()
 
 
-def test_content_that_nobody_sent_is_altered(history: History) -> None:
+def test_content_that_was_never_sent_is_altered(history: History) -> None:
     assert kinds(history, log("abcX")) == {ViolationKind.ALTERED, ViolationKind.LOST}
     assert kinds(history, log("abcdX")) == {ViolationKind.ALTERED}
 
 
-def test_a_reader_that_is_shown_altered_content_is_enough(history: History) -> None:
+def test_altered_content_in_a_read_is_found(history: History) -> None:
     read(history, "X", 4)
     assert ViolationKind.ALTERED in kinds(history, log("abcd"))
 
 
-def test_a_message_at_another_offset_than_told_is_misplaced() -> None:
+def test_a_message_at_another_offset_than_reported_is_misplaced() -> None:
     history = History()
     history.ask_write("q", PARTITION, [b"x"])
     write(history, "a", 0)
     assert kinds(history, log("xa")) == {ViolationKind.MISPLACED}
 
 
-def test_a_message_that_a_reader_saw_and_that_is_gone_has_vanished(history: History) -> None:
+def test_a_message_lost_after_a_read_has_vanished(history: History) -> None:
     history.ask_write("p", PARTITION, [b"e"])
     read(history, "cde", 2)
     assert kinds(history, log("abcd")) == {ViolationKind.VANISHED}
 
 
-def test_what_a_reader_saw_below_a_start_that_should_not_have_moved_has_vanished() -> None:
+def test_a_read_message_below_a_moved_start_has_vanished_without_retention() -> None:
     history = History()
     history.ask_write("p", PARTITION, [b"a", b"b"])
     read(history, "ab", 0)
     assert kinds(history, log("b", start=1)) == {ViolationKind.VANISHED}
 
 
-def test_an_offset_given_to_two_messages_is_reused() -> None:
+def test_an_offset_of_two_messages_is_reused() -> None:
     history = History()
     history.ask_write("p", PARTITION, [b"a"])
     read(history, "a", 0)
@@ -129,7 +129,7 @@ def test_an_offset_given_to_two_messages_is_reused() -> None:
     assert kinds(history, log("b")) == {ViolationKind.OFFSET_REUSED, ViolationKind.VANISHED}
 
 
-def test_a_hole_in_the_log_is_a_gap(history: History) -> None:
+def test_missing_offsets_in_the_log_are_a_gap(history: History) -> None:
     holed = FinalLog(0, 5, ((0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")))
     assert kinds(history, holed) == {ViolationKind.GAP}
     history.ask_write("p", PARTITION, [b"e"])
@@ -137,31 +137,31 @@ def test_a_hole_in_the_log_is_a_gap(history: History) -> None:
     assert kinds(history, jumping) == {ViolationKind.GAP}
 
 
-def test_a_reader_that_is_made_to_skip_offsets_found_a_gap(history: History) -> None:
+def test_skipped_offsets_in_a_read_are_a_gap(history: History) -> None:
     skipping = history.ask_read("r", PARTITION, 2)
-    history.answered(skipping, [(3, b"d")], 0, 4)
+    history.answered(skipping, [(3, b"d")], 0, log_end=4)
     assert kinds(history, log("abcd")) == {ViolationKind.GAP}
 
 
-def test_a_reader_below_the_start_may_be_led_to_it() -> None:
+def test_a_read_below_the_log_start_may_begin_at_the_start() -> None:
     history = History()
     write(history, "abcd", 0)
     late = history.ask_read("r", PARTITION, 0)
-    history.answered(late, [(2, b"c"), (3, b"d")], 2, 4)
+    history.answered(late, [(2, b"c"), (3, b"d")], 2, log_end=4)
     assert kinds(history, log("cd", start=2), Promises(keeps_everything=False)) == set()
 
 
-def test_a_reader_may_be_given_what_retention_takes_at_that_moment() -> None:
+def test_a_read_may_return_messages_that_retention_removes_meanwhile() -> None:
     history = History()
     write(history, "abcd", 0)
     racing = history.ask_read("r", PARTITION, 1)
-    history.answered(racing, [(1, b"b"), (2, b"c")], 3, 4)
+    history.answered(racing, [(1, b"b"), (2, b"c")], 3, log_end=4)
     assert kinds(history, log("d", start=3), Promises(keeps_everything=False)) == set()
     racing.records = ((2, b"c"),)
     assert kinds(history, log("d", start=3), Promises(keeps_everything=False)) == {ViolationKind.GAP}
 
 
-def test_a_start_that_goes_back_is_found() -> None:
+def test_a_decreasing_log_start_is_found() -> None:
     history = History()
     write(history, "abcd", 0)
     read(history, "d", 3, start=3)
@@ -169,50 +169,50 @@ def test_a_start_that_goes_back_is_found() -> None:
     assert kinds(history, log("cd", start=2), Promises(keeps_everything=False)) == {ViolationKind.START_WENT_BACK}
 
 
-def test_a_start_may_go_back_with_a_crash_since_what_expired_is_then_taken_again() -> None:
+def test_the_log_start_may_decrease_after_a_crash() -> None:
     history = History()
     write(history, "abcd", 0)
     read(history, "d", 3, start=3)
     under_way = history.ask_read("s", PARTITION, 3)
     history.crashed(power_loss=False)
-    history.answered(under_way, [(3, b"d")], 3, 4)
+    history.answered(under_way, [(3, b"d")], 3, log_end=4)
     read(history, "d", 3, start=2)
     assert kinds(history, log("cd", start=2), Promises(keeps_everything=False)) == set()
 
 
-def test_an_end_that_goes_back_is_found(history: History) -> None:
+def test_a_decreasing_log_end_is_found(history: History) -> None:
     read(history, "", 2, end=4)
     read(history, "", 2, end=3)
     assert kinds(history, log("abcd")) == {ViolationKind.END_WENT_BACK}
 
 
-def test_an_end_before_what_was_acknowledged_is_found(history: History) -> None:
+def test_a_log_end_below_acknowledged_messages_is_found(history: History) -> None:
     read(history, "", 2, end=2)
     assert kinds(history, log("abcd")) == {ViolationKind.END_WENT_BACK}
 
 
-def test_answers_that_were_asked_for_at_the_same_time_have_no_order(history: History) -> None:
+def test_concurrent_reads_may_return_log_ends_in_any_order(history: History) -> None:
     early = history.ask_read("r", PARTITION, 2)
     later = history.ask_read("s", PARTITION, 2)
-    history.answered(later, [(2, b"c"), (3, b"d")], 0, 5)
-    history.answered(early, [(2, b"c"), (3, b"d")], 0, 4)
+    history.answered(later, [(2, b"c"), (3, b"d")], 0, log_end=5)
+    history.answered(early, [(2, b"c"), (3, b"d")], 0, log_end=4)
     assert kinds(history, log("abcd")) == set()
 
 
-def test_an_acknowledgement_before_the_flush_is_found_even_if_nothing_was_lost(history: History) -> None:
+def test_an_acknowledgement_before_the_flush_is_found_without_a_loss(history: History) -> None:
     write(history, "e", 4, durable=False)
     write(history, "f", 5, durable=True)
     assert kinds(history, log("abcdef")) == {ViolationKind.NOT_DURABLE}
     assert kinds(history, log("abcdef"), WEAK) == set()
 
 
-def test_a_refused_write_that_is_stored_is_found(history: History) -> None:
+def test_a_refused_but_stored_write_is_found(history: History) -> None:
     refused = history.ask_write("p", PARTITION, [b"e"])
     history.refused(refused, "too large")
     assert kinds(history, log("abcde")) == {ViolationKind.REFUSED_BUT_STORED}
 
 
-def test_a_write_whose_outcome_is_unknown_may_land_late_only_if_it_was_abandoned() -> None:
+def test_an_unknown_write_may_be_stored_late_only_if_abandoned() -> None:
     def late(abandoned: bool) -> set[ViolationKind]:
         history = History()
         first = history.ask_write("p", PARTITION, [b"a"])
@@ -225,7 +225,7 @@ def test_a_write_whose_outcome_is_unknown_may_land_late_only_if_it_was_abandoned
     assert late(abandoned=False) == {ViolationKind.REORDERED}
 
 
-def test_a_weak_policy_may_lose_the_tail_with_the_power_but_not_with_the_process(history: History) -> None:
+def test_a_weak_policy_may_lose_the_tail_only_in_a_power_loss(history: History) -> None:
     history.crashed(power_loss=False)
     assert kinds(history, log("a"), WEAK) == {ViolationKind.LOST, ViolationKind.VANISHED}
     history.crashed(power_loss=True)
@@ -240,7 +240,7 @@ def test_a_weak_policy_may_lose_the_tail_with_the_power_but_not_with_the_process
     }
 
 
-def test_a_weak_policy_may_lose_the_tail_with_a_failed_flush_but_not_more(history: History) -> None:
+def test_a_weak_policy_may_lose_only_the_tail_after_a_failed_flush(history: History) -> None:
     weaker = Promises(survives_power_loss=False, survives_flush_errors=False)
     write(history, "x", 1)
     read(history, "x", 1)
@@ -248,19 +248,19 @@ def test_a_weak_policy_may_lose_the_tail_with_a_failed_flush_but_not_more(histor
     assert kinds(history, log("aax"), weaker) == {ViolationKind.DOUBLED}
 
 
-def test_a_weak_policy_forgives_nothing_that_came_after_the_power_loss(history: History) -> None:
+def test_losses_of_writes_after_the_power_loss_are_found(history: History) -> None:
     history.crashed(power_loss=True)
     write(history, "x", 4)
     assert kinds(history, log("abcd"), WEAK) == {ViolationKind.LOST}
 
 
-def test_every_kind_of_violation_is_named_in_words() -> None:
+def test_every_kind_of_violation_has_a_description() -> None:
     shown = {str(Violation(kind, PARTITION, "offset 3")) for kind in ViolationKind}
     assert len(shown) == len(ViolationKind)
     assert all("orders-0" in text and "offset 3" in text for text in shown)
 
 
-def test_this_module_feeds_the_checker_every_kind_it_knows() -> None:
+def test_this_module_tests_every_kind_of_violation() -> None:
     with open(__file__, encoding="utf-8") as source:
         text = source.read()
     assert [kind.name for kind in ViolationKind if f"Kind.{kind.name}" not in text] == []

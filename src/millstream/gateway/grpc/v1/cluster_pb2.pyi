@@ -44,7 +44,7 @@ class ListClustersResponse(_message.Message):
     def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def made(self) -> _containers.RepeatedCompositeFieldContainer[Global___LocalCluster]:
-        """None where there is no supervisor."""
+        """Local clusters; empty if there is no supervisor."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ Global___ListClustersResponse: _TypeAlias = ListClustersResponse  # noqa: Y015
 
 @_typing.final
 class LocalCluster(_message.Message):
-    """A cluster of the supervisor's own brokers."""
+    """A cluster whose brokers the supervisor starts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -71,7 +71,7 @@ class LocalCluster(_message.Message):
     BROKERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     stopped: _builtins.bool
-    """Until it is started by name."""
+    """True from StopCluster until StartCluster."""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___LocalBroker]: ...
     def __init__(
@@ -103,7 +103,7 @@ class LocalBroker(_message.Message):
     port: _builtins.int
     running: _builtins.bool
     problem: _builtins.str
-    """Why it does not run though it should; it is started again and again."""
+    """The reason why the broker does not run although it should. The supervisor keeps restarting it."""
     def __init__(
         self,
         *,
@@ -176,10 +176,10 @@ class GetInfoResponse(_message.Message):
     cluster_id: _builtins.str
     controller_id: _builtins.int
     node_id: _builtins.int
-    """Of the broker that answered."""
+    """Number of the broker that answered; the fields below are its own."""
     version: _builtins.str
     client_version_min: _builtins.str
-    """The oldest and the newest version of the SDK that it works with."""
+    """The oldest and the newest SDK version that the broker supports."""
     client_version_max: _builtins.str
     server_time_ms: _builtins.int
     """Milliseconds since 1970."""
@@ -187,7 +187,7 @@ class GetInfoResponse(_message.Message):
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerAddress]: ...
     @_builtins.property
     def features(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What it can do besides, by name."""
+        """Optional features of the broker, by name."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ class GetServiceMapRequest(_message.Message):
     cluster: _builtins.str
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """With the leaders of these topics' partitions; none for all."""
+        """Topics whose partition leaders are returned; empty for all."""
 
     def __init__(
         self,
@@ -302,10 +302,10 @@ class Service(_message.Message):
     kind: _builtins.str
     """kafka, http, grpc, console, catalog, spark-master or pipeline."""
     node_id: _builtins.int
-    """The broker that tells of it."""
+    """Number of the broker that reports the service."""
     host: _builtins.str
     port: _builtins.int
-    """-1 where it has none."""
+    """-1 if the service has no port."""
     detail: _builtins.str
     def __init__(
         self,
@@ -335,7 +335,7 @@ class PartitionLeader(_message.Message):
     topic: _builtins.str
     partition: _builtins.int
     leader: _builtins.int
-    """-1 while none leads."""
+    """Broker number; -1 while there is no leader."""
     leader_epoch: _builtins.int
     def __init__(
         self,
@@ -362,7 +362,7 @@ class GetBackupMapRequest(_message.Message):
     cluster: _builtins.str
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these topics; none for all."""
+        """Only these topics; empty for all."""
 
     def __init__(
         self,
@@ -385,7 +385,7 @@ class GetBackupMapResponse(_message.Message):
     NOTE_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     note: _builtins.str
-    """What holds for all of them: that there are no backups, say."""
+    """A note that applies to all partitions, for example that replication is off."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionBackup]: ...
     def __init__(
@@ -447,7 +447,7 @@ class Follower(_message.Message):
     node_id: _builtins.int
     in_sync: _builtins.bool
     end_offset: _builtins.int
-    """How far it is flushed there; -1 when that is not known yet."""
+    """Flushed end of the follower; -1 if not known yet."""
     def __init__(
         self,
         *,
@@ -476,16 +476,16 @@ class CreateClusterRequest(_message.Message):
     name: _builtins.str
     """1 to 64 lower-case letters, digits and hyphens."""
     brokers: _builtins.int
-    """0 is 3."""
+    """Number of brokers; 0 means 3."""
     partitions: _builtins.int
-    """How many partitions a topic has that is made without saying so; 0 leaves it to the brokers."""
+    """Default number of partitions of a topic; 0 means the brokers' default."""
     retention_ms: _builtins.int
-    """How long messages are kept; 0 leaves it to the brokers, -1 is for ever."""
+    """Default retention time in milliseconds; 0 means the brokers' default, -1 unlimited."""
     retention_bytes: _builtins.int
-    """How many bytes of a partition are kept; 0 leaves it to the brokers, -1 is all of them."""
+    """Default size limit of a partition in bytes; 0 means the brokers' default, -1 unlimited."""
     @_builtins.property
     def log_directories(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Where the logs go, inside of the cluster's own directory: one for all brokers, or one for each. None: chosen."""
+        """Data directories inside the cluster's directory: one for all brokers, or one per broker. Empty: a default."""
 
     def __init__(
         self,
@@ -661,9 +661,9 @@ class RunQueryRequest(_message.Message):
     MAX_ROWS_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     sql: _builtins.str
-    """One statement that reads."""
+    """One read-only statement."""
     max_rows: _builtins.int
-    """At most so many; 0 is 1,000."""
+    """Most rows in the answer; 0 means 1,000."""
     def __init__(
         self,
         *,
@@ -687,7 +687,7 @@ class RunQueryResponse(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
-    """Whether there were more."""
+    """True if there were more rows than `max_rows`."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -714,7 +714,7 @@ class Row(_message.Message):
     CELLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cell]:
-        """As many as there are columns."""
+        """One cell per column."""
 
     def __init__(
         self,
@@ -830,7 +830,7 @@ class AlterBrokerSettingsRequest(_message.Message):
     cluster: _builtins.str
     broker: _builtins.int
     validate_only: _builtins.bool
-    """Only say whether it could be done."""
+    """Check the request without changing anything."""
     @_builtins.property
     def set(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ClusterServiceStub:
-    """The clusters that a gateway serves, and what runs in them.
+    """Administration of clusters: brokers, maps, catalog queries and local clusters.
     """
 
     def __init__(self, channel):
@@ -93,83 +93,83 @@ class ClusterServiceStub:
 
 
 class ClusterServiceServicer:
-    """The clusters that a gateway serves, and what runs in them.
+    """Administration of clusters: brokers, maps, catalog queries and local clusters.
     """
 
     def ListClusters(self, request, context):
-        """The clusters that this gateway serves, by name, and those that its supervisor has made.
+        """List the clusters that this gateway serves, and the local clusters that its supervisor created.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetInfo(self, request, context):
-        """A cluster's brokers, and what one of them says of itself.
+        """Get the brokers of a cluster, and the version, clock and features of one broker.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetServiceMap(self, request, context):
-        """Which service runs where, and who leads which partition.
+        """Get the addresses of services and the partition leaders.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBackupMap(self, request, context):
-        """Who follows which partition, and how far each of them is.
+        """Get the followers of partitions and their end offsets.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateCluster(self, request, context):
-        """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`millstream serve`), and come back when
-        all of them serve. NO_SUPERVISOR (UNIMPLEMENTED) where there is none; CLUSTER_EXISTS (ALREADY_EXISTS);
-        INVALID_CLUSTER (INVALID_ARGUMENT), naming the field.
+        """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
+        all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
+        INVALID_CLUSTER (INVALID_ARGUMENT) names the invalid field.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopCluster(self, request, context):
-        """Stop the brokers of a cluster that was made so, until it is started. UNKNOWN_CLUSTER (NOT_FOUND) when there is none.
+        """Stop the brokers of a local cluster until StartCluster. UNKNOWN_CLUSTER (NOT_FOUND) if it does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartCluster(self, request, context):
-        """Start the brokers of a cluster again. CLUSTER_NOT_STARTED (UNAVAILABLE) when one of them does not come up.
+        """Start the brokers of a stopped local cluster. CLUSTER_NOT_STARTED (UNAVAILABLE) if one of them does not start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteCluster(self, request, context):
-        """Delete a cluster that was made so, with all its data.
+        """Delete a local cluster and all its data.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RunQuery(self, request, context):
-        """Ask the catalog in SQL. INVALID_REQUEST (INVALID_ARGUMENT), saying why, for what cannot be run.
+        """Query the catalog with SQL. INVALID_REQUEST (INVALID_ARGUMENT), with the reason, if the statement cannot run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBrokerSettings(self, request, context):
-        """The settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) when there is none of this number.
+        """Get the settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) if no broker has this number.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AlterBrokerSettings(self, request, context):
-        """Set some and unset others, all or none.
+        """Set some settings and unset others, all or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -242,7 +242,7 @@ def add_ClusterServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ClusterService:
-    """The clusters that a gateway serves, and what runs in them.
+    """Administration of clusters: brokers, maps, catalog queries and local clusters.
     """
 
     @staticmethod

@@ -27,71 +27,71 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ClusterServiceStub:
-    """The clusters that a gateway serves, and what runs in them."""
+    """Administration of clusters: brokers, maps, catalog queries and local clusters."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ClusterServiceAsyncStub: ...
     ListClusters: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.ListClustersRequest, _cluster_pb2.ListClustersResponse]
-    """The clusters that this gateway serves, by name, and those that its supervisor has made."""
+    """List the clusters that this gateway serves, and the local clusters that its supervisor created."""
     GetInfo: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.GetInfoRequest, _cluster_pb2.GetInfoResponse]
-    """A cluster's brokers, and what one of them says of itself."""
+    """Get the brokers of a cluster, and the version, clock and features of one broker."""
     GetServiceMap: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.GetServiceMapRequest, _cluster_pb2.GetServiceMapResponse]
-    """Which service runs where, and who leads which partition."""
+    """Get the addresses of services and the partition leaders."""
     GetBackupMap: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.GetBackupMapRequest, _cluster_pb2.GetBackupMapResponse]
-    """Who follows which partition, and how far each of them is."""
+    """Get the followers of partitions and their end offsets."""
     CreateCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.CreateClusterRequest, _cluster_pb2.CreateClusterResponse]
-    """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`millstream serve`), and come back when
-    all of them serve. NO_SUPERVISOR (UNIMPLEMENTED) where there is none; CLUSTER_EXISTS (ALREADY_EXISTS);
-    INVALID_CLUSTER (INVALID_ARGUMENT), naming the field.
+    """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
+    all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
+    INVALID_CLUSTER (INVALID_ARGUMENT) names the invalid field.
     """
     StopCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.StopClusterRequest, _cluster_pb2.StopClusterResponse]
-    """Stop the brokers of a cluster that was made so, until it is started. UNKNOWN_CLUSTER (NOT_FOUND) when there is none."""
+    """Stop the brokers of a local cluster until StartCluster. UNKNOWN_CLUSTER (NOT_FOUND) if it does not exist."""
     StartCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.StartClusterRequest, _cluster_pb2.StartClusterResponse]
-    """Start the brokers of a cluster again. CLUSTER_NOT_STARTED (UNAVAILABLE) when one of them does not come up."""
+    """Start the brokers of a stopped local cluster. CLUSTER_NOT_STARTED (UNAVAILABLE) if one of them does not start."""
     DeleteCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.DeleteClusterRequest, _cluster_pb2.DeleteClusterResponse]
-    """Delete a cluster that was made so, with all its data."""
+    """Delete a local cluster and all its data."""
     RunQuery: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.RunQueryRequest, _cluster_pb2.RunQueryResponse]
-    """Ask the catalog in SQL. INVALID_REQUEST (INVALID_ARGUMENT), saying why, for what cannot be run."""
+    """Query the catalog with SQL. INVALID_REQUEST (INVALID_ARGUMENT), with the reason, if the statement cannot run."""
     GetBrokerSettings: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.GetBrokerSettingsRequest, _cluster_pb2.GetBrokerSettingsResponse]
-    """The settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) when there is none of this number."""
+    """Get the settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) if no broker has this number."""
     AlterBrokerSettings: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.AlterBrokerSettingsRequest, _cluster_pb2.AlterBrokerSettingsResponse]
-    """Set some and unset others, all or none."""
+    """Set some settings and unset others, all or none."""
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
-    """The clusters that a gateway serves, and what runs in them."""
+    """Administration of clusters: brokers, maps, catalog queries and local clusters."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListClusters: _aio.UnaryUnaryMultiCallable[_cluster_pb2.ListClustersRequest, _cluster_pb2.ListClustersResponse]  # type: ignore[assignment]
-    """The clusters that this gateway serves, by name, and those that its supervisor has made."""
+    """List the clusters that this gateway serves, and the local clusters that its supervisor created."""
     GetInfo: _aio.UnaryUnaryMultiCallable[_cluster_pb2.GetInfoRequest, _cluster_pb2.GetInfoResponse]  # type: ignore[assignment]
-    """A cluster's brokers, and what one of them says of itself."""
+    """Get the brokers of a cluster, and the version, clock and features of one broker."""
     GetServiceMap: _aio.UnaryUnaryMultiCallable[_cluster_pb2.GetServiceMapRequest, _cluster_pb2.GetServiceMapResponse]  # type: ignore[assignment]
-    """Which service runs where, and who leads which partition."""
+    """Get the addresses of services and the partition leaders."""
     GetBackupMap: _aio.UnaryUnaryMultiCallable[_cluster_pb2.GetBackupMapRequest, _cluster_pb2.GetBackupMapResponse]  # type: ignore[assignment]
-    """Who follows which partition, and how far each of them is."""
+    """Get the followers of partitions and their end offsets."""
     CreateCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.CreateClusterRequest, _cluster_pb2.CreateClusterResponse]  # type: ignore[assignment]
-    """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`millstream serve`), and come back when
-    all of them serve. NO_SUPERVISOR (UNIMPLEMENTED) where there is none; CLUSTER_EXISTS (ALREADY_EXISTS);
-    INVALID_CLUSTER (INVALID_ARGUMENT), naming the field.
+    """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
+    all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
+    INVALID_CLUSTER (INVALID_ARGUMENT) names the invalid field.
     """
     StopCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.StopClusterRequest, _cluster_pb2.StopClusterResponse]  # type: ignore[assignment]
-    """Stop the brokers of a cluster that was made so, until it is started. UNKNOWN_CLUSTER (NOT_FOUND) when there is none."""
+    """Stop the brokers of a local cluster until StartCluster. UNKNOWN_CLUSTER (NOT_FOUND) if it does not exist."""
     StartCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.StartClusterRequest, _cluster_pb2.StartClusterResponse]  # type: ignore[assignment]
-    """Start the brokers of a cluster again. CLUSTER_NOT_STARTED (UNAVAILABLE) when one of them does not come up."""
+    """Start the brokers of a stopped local cluster. CLUSTER_NOT_STARTED (UNAVAILABLE) if one of them does not start."""
     DeleteCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.DeleteClusterRequest, _cluster_pb2.DeleteClusterResponse]  # type: ignore[assignment]
-    """Delete a cluster that was made so, with all its data."""
+    """Delete a local cluster and all its data."""
     RunQuery: _aio.UnaryUnaryMultiCallable[_cluster_pb2.RunQueryRequest, _cluster_pb2.RunQueryResponse]  # type: ignore[assignment]
-    """Ask the catalog in SQL. INVALID_REQUEST (INVALID_ARGUMENT), saying why, for what cannot be run."""
+    """Query the catalog with SQL. INVALID_REQUEST (INVALID_ARGUMENT), with the reason, if the statement cannot run."""
     GetBrokerSettings: _aio.UnaryUnaryMultiCallable[_cluster_pb2.GetBrokerSettingsRequest, _cluster_pb2.GetBrokerSettingsResponse]  # type: ignore[assignment]
-    """The settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) when there is none of this number."""
+    """Get the settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) if no broker has this number."""
     AlterBrokerSettings: _aio.UnaryUnaryMultiCallable[_cluster_pb2.AlterBrokerSettingsRequest, _cluster_pb2.AlterBrokerSettingsResponse]  # type: ignore[assignment]
-    """Set some and unset others, all or none."""
+    """Set some settings and unset others, all or none."""
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The clusters that a gateway serves, and what runs in them."""
+    """Administration of clusters: brokers, maps, catalog queries and local clusters."""
 
     @_abc_1.abstractmethod
     def ListClusters(
@@ -99,7 +99,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.ListClustersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.ListClustersResponse, _abc.Awaitable[_cluster_pb2.ListClustersResponse]]:
-        """The clusters that this gateway serves, by name, and those that its supervisor has made."""
+        """List the clusters that this gateway serves, and the local clusters that its supervisor created."""
 
     @_abc_1.abstractmethod
     def GetInfo(
@@ -107,7 +107,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.GetInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.GetInfoResponse, _abc.Awaitable[_cluster_pb2.GetInfoResponse]]:
-        """A cluster's brokers, and what one of them says of itself."""
+        """Get the brokers of a cluster, and the version, clock and features of one broker."""
 
     @_abc_1.abstractmethod
     def GetServiceMap(
@@ -115,7 +115,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.GetServiceMapRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.GetServiceMapResponse, _abc.Awaitable[_cluster_pb2.GetServiceMapResponse]]:
-        """Which service runs where, and who leads which partition."""
+        """Get the addresses of services and the partition leaders."""
 
     @_abc_1.abstractmethod
     def GetBackupMap(
@@ -123,7 +123,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.GetBackupMapRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.GetBackupMapResponse, _abc.Awaitable[_cluster_pb2.GetBackupMapResponse]]:
-        """Who follows which partition, and how far each of them is."""
+        """Get the followers of partitions and their end offsets."""
 
     @_abc_1.abstractmethod
     def CreateCluster(
@@ -131,9 +131,9 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.CreateClusterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.CreateClusterResponse, _abc.Awaitable[_cluster_pb2.CreateClusterResponse]]:
-        """Make a cluster of its own brokers, on the machine of this gateway's supervisor (`millstream serve`), and come back when
-        all of them serve. NO_SUPERVISOR (UNIMPLEMENTED) where there is none; CLUSTER_EXISTS (ALREADY_EXISTS);
-        INVALID_CLUSTER (INVALID_ARGUMENT), naming the field.
+        """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
+        all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
+        INVALID_CLUSTER (INVALID_ARGUMENT) names the invalid field.
         """
 
     @_abc_1.abstractmethod
@@ -142,7 +142,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.StopClusterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.StopClusterResponse, _abc.Awaitable[_cluster_pb2.StopClusterResponse]]:
-        """Stop the brokers of a cluster that was made so, until it is started. UNKNOWN_CLUSTER (NOT_FOUND) when there is none."""
+        """Stop the brokers of a local cluster until StartCluster. UNKNOWN_CLUSTER (NOT_FOUND) if it does not exist."""
 
     @_abc_1.abstractmethod
     def StartCluster(
@@ -150,7 +150,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.StartClusterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.StartClusterResponse, _abc.Awaitable[_cluster_pb2.StartClusterResponse]]:
-        """Start the brokers of a cluster again. CLUSTER_NOT_STARTED (UNAVAILABLE) when one of them does not come up."""
+        """Start the brokers of a stopped local cluster. CLUSTER_NOT_STARTED (UNAVAILABLE) if one of them does not start."""
 
     @_abc_1.abstractmethod
     def DeleteCluster(
@@ -158,7 +158,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.DeleteClusterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.DeleteClusterResponse, _abc.Awaitable[_cluster_pb2.DeleteClusterResponse]]:
-        """Delete a cluster that was made so, with all its data."""
+        """Delete a local cluster and all its data."""
 
     @_abc_1.abstractmethod
     def RunQuery(
@@ -166,7 +166,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.RunQueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.RunQueryResponse, _abc.Awaitable[_cluster_pb2.RunQueryResponse]]:
-        """Ask the catalog in SQL. INVALID_REQUEST (INVALID_ARGUMENT), saying why, for what cannot be run."""
+        """Query the catalog with SQL. INVALID_REQUEST (INVALID_ARGUMENT), with the reason, if the statement cannot run."""
 
     @_abc_1.abstractmethod
     def GetBrokerSettings(
@@ -174,7 +174,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.GetBrokerSettingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.GetBrokerSettingsResponse, _abc.Awaitable[_cluster_pb2.GetBrokerSettingsResponse]]:
-        """The settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) when there is none of this number."""
+        """Get the settings of a broker. RESOURCE_NOT_FOUND (NOT_FOUND) if no broker has this number."""
 
     @_abc_1.abstractmethod
     def AlterBrokerSettings(
@@ -182,6 +182,6 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.AlterBrokerSettingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.AlterBrokerSettingsResponse, _abc.Awaitable[_cluster_pb2.AlterBrokerSettingsResponse]]:
-        """Set some and unset others, all or none."""
+        """Set some settings and unset others, all or none."""
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

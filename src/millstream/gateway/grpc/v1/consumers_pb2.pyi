@@ -35,18 +35,18 @@ class PollRequest(_message.Message):
     cluster: _builtins.str
     group: _builtins.str
     consumer: _builtins.str
-    """What the group knows the consumer by; two that poll under one name at once get the same messages."""
+    """Name of the consumer in its group. Two clients that poll with one name at the same time get the same messages."""
     topic: _builtins.str
     max_messages: _builtins.int
-    """At most so many; 0 is 500."""
+    """Most messages in the answer; 0 means 500."""
     max_bytes: _builtins.int
-    """About so many bytes, and at least one message; 0 is 1 MiB."""
+    """Approximate size limit of the answer in bytes; 0 means 1 MiB. The answer has at least one message if there is one."""
     wait_ms: _builtins.int
     """How long to wait for the first message. Absent: 5 seconds."""
     auto_commit: _builtins.bool
-    """Commit what was handed out last before anything is read."""
+    """Commit the last delivery before reading."""
     start: _events_pb2.Edge.ValueType
-    """Where to begin where the group has committed nothing: EDGE_BEGINNING, as without it, or EDGE_LATEST."""
+    """Start of a group without a committed offset: EDGE_BEGINNING (default) or EDGE_LATEST, or a synonym."""
     def __init__(
         self,
         *,
@@ -76,29 +76,62 @@ class PollResponse(_message.Message):
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
+    ASSIGNED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Message]:
-        """In the order of their offsets within each partition. None when none have come in time, or when no partition was the
-        consumer's until then.
+        """Messages in offset order within each partition. Empty if none arrived within the wait, or if the consumer owned no
+        partition until then.
         """
 
     @_builtins.property
     def next(self) -> _events_pb2.PartitionOffsets:
-        """Where the group goes on in each partition when they are committed."""
+        """The offsets at which the group continues after a commit."""
+
+    @_builtins.property
+    def assigned(self) -> _containers.RepeatedCompositeFieldContainer[Global___AssignedPartition]:
+        """The consumer's partitions of the topic. Empty if it owns none at the moment, or if the gateway shuts down."""
 
     def __init__(
         self,
         *,
         messages: _abc.Iterable[_events_pb2.Message] | None = ...,
         next: _events_pb2.PartitionOffsets | None = ...,
+        assigned: _abc.Iterable[Global___AssignedPartition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "next", b"next"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "messages", b"messages", "next", b"next"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PollResponse: _TypeAlias = PollResponse  # noqa: Y015
+
+@_typing.final
+class AssignedPartition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    partition: _builtins.int
+    lag: _builtins.int
+    """Number of offsets from the end of this answer's messages to the log end. A partition without a committed offset
+    counts from the group's start. Absent if this call did not read the partition: it repeated an earlier delivery.
+    """
+    def __init__(
+        self,
+        *,
+        partition: _builtins.int = ...,
+        lag: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lag", b"_lag", "lag", b"lag"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag", b"_lag", "lag", b"lag", "partition", b"partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lag: _TypeAlias = _typing.Literal["lag"]  # noqa: Y015
+    _WhichOneofArgType__lag: _TypeAlias = _typing.Literal["_lag", b"_lag"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lag) -> _WhichOneofReturnType__lag | None: ...
+
+Global___AssignedPartition: _TypeAlias = AssignedPartition  # noqa: Y015
 
 @_typing.final
 class CommitRequest(_message.Message):
@@ -132,8 +165,8 @@ class CommitResponse(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.TopicPartitionOffset]:
-        """Where the group goes on now, in what was committed. Partitions are left out of which another consumer has taken over
-        what was handed out; there are none when all was committed before.
+        """The committed offsets. Partitions that moved to another consumer since are left out. Empty if everything was
+        committed before.
         """
 
     def __init__(

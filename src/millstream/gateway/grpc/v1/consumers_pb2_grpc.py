@@ -26,11 +26,11 @@ if _version_not_supported:
 
 
 class ConsumerServiceStub:
-    """The simple way to read as one of a group: poll and commit, under a name of the consumer's own.
+    """Consuming in a group with two calls, Poll and Commit. The client names its group and itself.
 
-    No gateway keeps anything: each call may go to another one. A consumer is in its group from its first Poll on, and
-    stays as long as it polls or commits within the session timeout; then its partitions go to the others. What was
-    handed out and is not committed comes again.
+    A gateway keeps no state, so each call may go to another gateway. A consumer joins its group with its first Poll, and
+    stays a member while it polls or commits within the session timeout. After that its partitions go to other members.
+    Messages that were delivered and not committed are delivered again.
     """
 
     def __init__(self, channel):
@@ -57,32 +57,32 @@ class ConsumerServiceStub:
 
 
 class ConsumerServiceServicer:
-    """The simple way to read as one of a group: poll and commit, under a name of the consumer's own.
+    """Consuming in a group with two calls, Poll and Commit. The client names its group and itself.
 
-    No gateway keeps anything: each call may go to another one. A consumer is in its group from its first Poll on, and
-    stays as long as it polls or commits within the session timeout; then its partitions go to the others. What was
-    handed out and is not committed comes again.
+    A gateway keeps no state, so each call may go to another gateway. A consumer joins its group with its first Poll, and
+    stays a member while it polls or commits within the session timeout. After that its partitions go to other members.
+    Messages that were delivered and not committed are delivered again.
     """
 
     def Poll(self, request, context):
-        """The next messages of the partitions that are the consumer's. Without a commit in between it hands out the same ones
-        again, unless `auto_commit` is set.
+        """Get the next messages of the consumer's partitions. Until they are committed, Poll returns the same messages again,
+        unless `auto_commit` is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Commit(self, request, context):
-        """What the consumer was handed last is done with. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the consumer has left,
-        or was not heard of for too long.
+        """Commit the consumer's last delivery. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the consumer left the group or its
+        session expired.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """Leave the group: its partitions go to the others at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when it is not in
-        the group.
+        """Leave the group. The consumer's partitions go to the other members at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION)
+        if it is not a member.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -115,11 +115,11 @@ def add_ConsumerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ConsumerService:
-    """The simple way to read as one of a group: poll and commit, under a name of the consumer's own.
+    """Consuming in a group with two calls, Poll and Commit. The client names its group and itself.
 
-    No gateway keeps anything: each call may go to another one. A consumer is in its group from its first Poll on, and
-    stays as long as it polls or commits within the session timeout; then its partitions go to the others. What was
-    handed out and is not committed comes again.
+    A gateway keeps no state, so each call may go to another gateway. A consumer joins its group with its first Poll, and
+    stays a member while it polls or commits within the session timeout. After that its partitions go to other members.
+    Messages that were delivered and not committed are delivered again.
     """
 
     @staticmethod

@@ -27,11 +27,11 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ConsumerServiceStub:
-    """The simple way to read as one of a group: poll and commit, under a name of the consumer's own.
+    """Consuming in a group with two calls, Poll and Commit. The client names its group and itself.
 
-    No gateway keeps anything: each call may go to another one. A consumer is in its group from its first Poll on, and
-    stays as long as it polls or commits within the session timeout; then its partitions go to the others. What was
-    handed out and is not committed comes again.
+    A gateway keeps no state, so each call may go to another gateway. A consumer joins its group with its first Poll, and
+    stays a member while it polls or commits within the session timeout. After that its partitions go to other members.
+    Messages that were delivered and not committed are delivered again.
     """
 
     @_typing.overload
@@ -39,47 +39,47 @@ class ConsumerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ConsumerServiceAsyncStub: ...
     Poll: _grpc.UnaryUnaryMultiCallable[_consumers_pb2.PollRequest, _consumers_pb2.PollResponse]
-    """The next messages of the partitions that are the consumer's. Without a commit in between it hands out the same ones
-    again, unless `auto_commit` is set.
+    """Get the next messages of the consumer's partitions. Until they are committed, Poll returns the same messages again,
+    unless `auto_commit` is set.
     """
     Commit: _grpc.UnaryUnaryMultiCallable[_consumers_pb2.CommitRequest, _consumers_pb2.CommitResponse]
-    """What the consumer was handed last is done with. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the consumer has left,
-    or was not heard of for too long.
+    """Commit the consumer's last delivery. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the consumer left the group or its
+    session expired.
     """
     Leave: _grpc.UnaryUnaryMultiCallable[_consumers_pb2.LeaveRequest, _consumers_pb2.LeaveResponse]
-    """Leave the group: its partitions go to the others at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when it is not in
-    the group.
+    """Leave the group. The consumer's partitions go to the other members at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION)
+    if it is not a member.
     """
 
 @_typing.type_check_only
 class ConsumerServiceAsyncStub(ConsumerServiceStub):
-    """The simple way to read as one of a group: poll and commit, under a name of the consumer's own.
+    """Consuming in a group with two calls, Poll and Commit. The client names its group and itself.
 
-    No gateway keeps anything: each call may go to another one. A consumer is in its group from its first Poll on, and
-    stays as long as it polls or commits within the session timeout; then its partitions go to the others. What was
-    handed out and is not committed comes again.
+    A gateway keeps no state, so each call may go to another gateway. A consumer joins its group with its first Poll, and
+    stays a member while it polls or commits within the session timeout. After that its partitions go to other members.
+    Messages that were delivered and not committed are delivered again.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Poll: _aio.UnaryUnaryMultiCallable[_consumers_pb2.PollRequest, _consumers_pb2.PollResponse]  # type: ignore[assignment]
-    """The next messages of the partitions that are the consumer's. Without a commit in between it hands out the same ones
-    again, unless `auto_commit` is set.
+    """Get the next messages of the consumer's partitions. Until they are committed, Poll returns the same messages again,
+    unless `auto_commit` is set.
     """
     Commit: _aio.UnaryUnaryMultiCallable[_consumers_pb2.CommitRequest, _consumers_pb2.CommitResponse]  # type: ignore[assignment]
-    """What the consumer was handed last is done with. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the consumer has left,
-    or was not heard of for too long.
+    """Commit the consumer's last delivery. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the consumer left the group or its
+    session expired.
     """
     Leave: _aio.UnaryUnaryMultiCallable[_consumers_pb2.LeaveRequest, _consumers_pb2.LeaveResponse]  # type: ignore[assignment]
-    """Leave the group: its partitions go to the others at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when it is not in
-    the group.
+    """Leave the group. The consumer's partitions go to the other members at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION)
+    if it is not a member.
     """
 
 class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The simple way to read as one of a group: poll and commit, under a name of the consumer's own.
+    """Consuming in a group with two calls, Poll and Commit. The client names its group and itself.
 
-    No gateway keeps anything: each call may go to another one. A consumer is in its group from its first Poll on, and
-    stays as long as it polls or commits within the session timeout; then its partitions go to the others. What was
-    handed out and is not committed comes again.
+    A gateway keeps no state, so each call may go to another gateway. A consumer joins its group with its first Poll, and
+    stays a member while it polls or commits within the session timeout. After that its partitions go to other members.
+    Messages that were delivered and not committed are delivered again.
     """
 
     @_abc_1.abstractmethod
@@ -88,8 +88,8 @@ class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _consumers_pb2.PollRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_consumers_pb2.PollResponse, _abc.Awaitable[_consumers_pb2.PollResponse]]:
-        """The next messages of the partitions that are the consumer's. Without a commit in between it hands out the same ones
-        again, unless `auto_commit` is set.
+        """Get the next messages of the consumer's partitions. Until they are committed, Poll returns the same messages again,
+        unless `auto_commit` is set.
         """
 
     @_abc_1.abstractmethod
@@ -98,8 +98,8 @@ class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _consumers_pb2.CommitRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_consumers_pb2.CommitResponse, _abc.Awaitable[_consumers_pb2.CommitResponse]]:
-        """What the consumer was handed last is done with. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the consumer has left,
-        or was not heard of for too long.
+        """Commit the consumer's last delivery. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the consumer left the group or its
+        session expired.
         """
 
     @_abc_1.abstractmethod
@@ -108,8 +108,8 @@ class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _consumers_pb2.LeaveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_consumers_pb2.LeaveResponse, _abc.Awaitable[_consumers_pb2.LeaveResponse]]:
-        """Leave the group: its partitions go to the others at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when it is not in
-        the group.
+        """Leave the group. The consumer's partitions go to the other members at once. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION)
+        if it is not a member.
         """
 
 def add_ConsumerServiceServicer_to_server(servicer: ConsumerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1emillstream_api/v1/events.proto\x12\x11millstream_api.v1\"4\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xed\x01\n\x05\x45vent\x12\x12\n\x05value\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x10\n\x03key\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12*\n\x07headers\x18\x03 \x03(\x0b\x32\x19.millstream_api.v1.Header\x12\x19\n\x0ctimestamp_ms\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12\x16\n\tpartition\x18\x05 \x01(\x05H\x03\x88\x01\x01\x12\x11\n\x04hash\x18\x06 \x01(\x03H\x04\x88\x01\x01\x12\x12\n\nmessage_id\x18\x07 \x01(\x0c\x42\x08\n\x06_valueB\x06\n\x04_keyB\x0f\n\r_timestamp_msB\x0c\n\n_partitionB\x07\n\x05_hash\"\xa4\x01\n\x0c\x45ventColumns\x12\x0e\n\x06values\x18\x01 \x03(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x15\n\rtimestamps_ms\x18\x03 \x03(\x03\x12\x12\n\npartitions\x18\x04 \x03(\x05\x12\x0e\n\x06hashes\x18\x05 \x03(\x03\x12\x13\n\x0bmessage_ids\x18\x06 \x03(\x0c\x12\x13\n\x0bnull_values\x18\x07 \x03(\r\x12\x11\n\tnull_keys\x18\x08 \x03(\r\"\xba\x01\n\x07Message\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12\x12\n\x05value\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12\x10\n\x03key\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x12*\n\x07headers\x18\x06 \x03(\x0b\x32\x19.millstream_api.v1.Header\x12\x12\n\nmessage_id\x18\x07 \x01(\x0c\x42\x08\n\x06_valueB\x06\n\x04_key\"4\n\x0fPartitionOffset\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"H\n\x14TopicPartitionOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"2\n\x0eTopicPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"G\n\x10PartitionOffsets\x12\x33\n\x07offsets\x18\x01 \x03(\x0b\x32\".millstream_api.v1.PartitionOffset\"\x9b\x01\n\x05Start\x12\'\n\x04\x65\x64ge\x18\x01 \x01(\x0e\x32\x17.millstream_api.v1.EdgeH\x00\x12\x10\n\x06offset\x18\x02 \x01(\x03H\x00\x12\x16\n\x0ctimestamp_ms\x18\x03 \x01(\x03H\x00\x12\x36\n\x07offsets\x18\x04 \x01(\x0b\x32#.millstream_api.v1.PartitionOffsetsH\x00\x42\x07\n\x05place\"H\n\x05\x45rror\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x05\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x11\n\tretriable\x18\x04 \x01(\x08*A\n\x04\x45\x64ge\x12\x14\n\x10\x45\x44GE_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x45\x44GE_BEGINNING\x10\x01\x12\x0f\n\x0b\x45\x44GE_LATEST\x10\x02\x42\x1cZ\x1amillstream/v1;millstreamv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1emillstream_api/v1/events.proto\x12\x11millstream_api.v1\"4\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\x80\x02\n\x05\x45vent\x12\x12\n\x05value\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x10\n\x03key\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12*\n\x07headers\x18\x03 \x03(\x0b\x32\x19.millstream_api.v1.Header\x12\x19\n\x0ctimestamp_ms\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12\x16\n\tpartition\x18\x05 \x01(\x05H\x03\x88\x01\x01\x12\x11\n\x04hash\x18\x06 \x01(\x03H\x04\x88\x01\x01\x12\x12\n\nmessage_id\x18\x07 \x01(\x0c\x12\x11\n\ttombstone\x18\x08 \x01(\x08\x42\x08\n\x06_valueB\x06\n\x04_keyB\x0f\n\r_timestamp_msB\x0c\n\n_partitionB\x07\n\x05_hash\"\xa4\x01\n\x0c\x45ventColumns\x12\x0e\n\x06values\x18\x01 \x03(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x15\n\rtimestamps_ms\x18\x03 \x03(\x03\x12\x12\n\npartitions\x18\x04 \x03(\x05\x12\x0e\n\x06hashes\x18\x05 \x03(\x03\x12\x13\n\x0bmessage_ids\x18\x06 \x03(\x0c\x12\x13\n\x0bnull_values\x18\x07 \x03(\r\x12\x11\n\tnull_keys\x18\x08 \x03(\r\"\xba\x01\n\x07Message\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\x12\x12\n\x05value\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12\x10\n\x03key\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x12*\n\x07headers\x18\x06 \x03(\x0b\x32\x19.millstream_api.v1.Header\x12\x12\n\nmessage_id\x18\x07 \x01(\x0c\x42\x08\n\x06_valueB\x06\n\x04_key\"4\n\x0fPartitionOffset\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"H\n\x14TopicPartitionOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"2\n\x0eTopicPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"G\n\x10PartitionOffsets\x12\x33\n\x07offsets\x18\x01 \x03(\x0b\x32\".millstream_api.v1.PartitionOffset\"\x9b\x01\n\x05Start\x12\'\n\x04\x65\x64ge\x18\x01 \x01(\x0e\x32\x17.millstream_api.v1.EdgeH\x00\x12\x10\n\x06offset\x18\x02 \x01(\x03H\x00\x12\x16\n\x0ctimestamp_ms\x18\x03 \x01(\x03H\x00\x12\x36\n\x07offsets\x18\x04 \x01(\x0b\x32#.millstream_api.v1.PartitionOffsetsH\x00\x42\x07\n\x05place\"H\n\x05\x45rror\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x05\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x11\n\tretriable\x18\x04 \x01(\x08*f\n\x04\x45\x64ge\x12\x14\n\x10\x45\x44GE_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x45\x44GE_BEGINNING\x10\x01\x12\x11\n\rEDGE_EARLIEST\x10\x01\x12\x0f\n\x0b\x45\x44GE_LATEST\x10\x02\x12\x0c\n\x08\x45\x44GE_END\x10\x02\x1a\x02\x10\x01\x42\x1cZ\x1amillstream/v1;millstreamv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,26 +32,28 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'millstream_api.v1.events_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\032millstream/v1;millstreamv1'
-  _globals['_EDGE']._serialized_start=1188
-  _globals['_EDGE']._serialized_end=1253
+  _globals['_EDGE']._loaded_options = None
+  _globals['_EDGE']._serialized_options = b'\020\001'
+  _globals['_EDGE']._serialized_start=1207
+  _globals['_EDGE']._serialized_end=1309
   _globals['_HEADER']._serialized_start=53
   _globals['_HEADER']._serialized_end=105
   _globals['_EVENT']._serialized_start=108
-  _globals['_EVENT']._serialized_end=345
-  _globals['_EVENTCOLUMNS']._serialized_start=348
-  _globals['_EVENTCOLUMNS']._serialized_end=512
-  _globals['_MESSAGE']._serialized_start=515
-  _globals['_MESSAGE']._serialized_end=701
-  _globals['_PARTITIONOFFSET']._serialized_start=703
-  _globals['_PARTITIONOFFSET']._serialized_end=755
-  _globals['_TOPICPARTITIONOFFSET']._serialized_start=757
-  _globals['_TOPICPARTITIONOFFSET']._serialized_end=829
-  _globals['_TOPICPARTITION']._serialized_start=831
-  _globals['_TOPICPARTITION']._serialized_end=881
-  _globals['_PARTITIONOFFSETS']._serialized_start=883
-  _globals['_PARTITIONOFFSETS']._serialized_end=954
-  _globals['_START']._serialized_start=957
-  _globals['_START']._serialized_end=1112
-  _globals['_ERROR']._serialized_start=1114
-  _globals['_ERROR']._serialized_end=1186
+  _globals['_EVENT']._serialized_end=364
+  _globals['_EVENTCOLUMNS']._serialized_start=367
+  _globals['_EVENTCOLUMNS']._serialized_end=531
+  _globals['_MESSAGE']._serialized_start=534
+  _globals['_MESSAGE']._serialized_end=720
+  _globals['_PARTITIONOFFSET']._serialized_start=722
+  _globals['_PARTITIONOFFSET']._serialized_end=774
+  _globals['_TOPICPARTITIONOFFSET']._serialized_start=776
+  _globals['_TOPICPARTITIONOFFSET']._serialized_end=848
+  _globals['_TOPICPARTITION']._serialized_start=850
+  _globals['_TOPICPARTITION']._serialized_end=900
+  _globals['_PARTITIONOFFSETS']._serialized_start=902
+  _globals['_PARTITIONOFFSETS']._serialized_end=973
+  _globals['_START']._serialized_start=976
+  _globals['_START']._serialized_end=1131
+  _globals['_ERROR']._serialized_start=1133
+  _globals['_ERROR']._serialized_end=1205
 # @@protoc_insertion_point(module_scope)

@@ -26,24 +26,34 @@ class _Edge:
 class _EdgeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Edge.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     EDGE_UNSPECIFIED: _Edge.ValueType  # 0
+    """The default of the call."""
     EDGE_BEGINNING: _Edge.ValueType  # 1
-    """The first message that is there."""
+    """The first available message."""
+    EDGE_EARLIEST: _Edge.ValueType  # 1
+    """A synonym of EDGE_BEGINNING."""
     EDGE_LATEST: _Edge.ValueType  # 2
-    """Behind the last message that is there now."""
+    """After the last message, as of the time of the request."""
+    EDGE_END: _Edge.ValueType  # 2
+    """A synonym of EDGE_LATEST."""
 
 class Edge(_Edge, metaclass=_EdgeEnumTypeWrapper):
-    """An end of a partition."""
+    """An end of a partition. Synonyms have the same number; JSON accepts both names."""
 
 EDGE_UNSPECIFIED: Edge.ValueType  # 0
+"""The default of the call."""
 EDGE_BEGINNING: Edge.ValueType  # 1
-"""The first message that is there."""
+"""The first available message."""
+EDGE_EARLIEST: Edge.ValueType  # 1
+"""A synonym of EDGE_BEGINNING."""
 EDGE_LATEST: Edge.ValueType  # 2
-"""Behind the last message that is there now."""
+"""After the last message, as of the time of the request."""
+EDGE_END: Edge.ValueType  # 2
+"""A synonym of EDGE_LATEST."""
 Global___Edge: _TypeAlias = Edge  # noqa: Y015
 
 @_typing.final
 class Header(_message.Message):
-    """A named value that travels with a message. Names may come more than once; their order is kept."""
+    """A header of a message. Names may repeat; their order is kept."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -51,7 +61,7 @@ class Header(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     value: _builtins.bytes
-    """Absent: a header that has a name and no value, which is something else than an empty one."""
+    """Absent: a null value, which differs from an empty one."""
     def __init__(
         self,
         *,
@@ -70,7 +80,7 @@ Global___Header: _TypeAlias = Header  # noqa: Y015
 
 @_typing.final
 class Event(_message.Message):
-    """A message as it is written."""
+    """A message to write."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -81,20 +91,23 @@ class Event(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     HASH_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    TOMBSTONE_FIELD_NUMBER: _builtins.int
     value: _builtins.bytes
-    """What the message says. Absent: a null value, which in a compacted topic deletes the key."""
+    """The value. Required, unless `tombstone` is set."""
     key: _builtins.bytes
-    """Messages with the same key go to the same partition, in order, unless `partition` or `hash` says otherwise."""
+    """Messages with the same key go to the same partition, in order, unless `partition` or `hash` is set."""
     timestamp_ms: _builtins.int
-    """Milliseconds since 1970. Absent: the time at which the gateway takes the message."""
+    """Milliseconds since 1970. Absent: the time at which the gateway receives the message."""
     partition: _builtins.int
-    """The partition to write to. Absent: it is found by `hash`, by `key`, by `message_id`, or messages take turns."""
+    """The partition to write to. Absent: selected by `hash`, else `key`, else `message_id`, else round robin."""
     hash: _builtins.int
-    """Decides the partition by its remainder, whatever the key is. Not together with `partition`."""
+    """Selects the partition: hash modulo the number of partitions. Overrides the key; excludes `partition`."""
     message_id: _builtins.bytes
-    """Makes a write repeatable: a message whose id is known already is not stored again, and the answer tells where the
-    first copy lies. 1 to 255 bytes of the writer's own, or the id that an earlier answer gave. Empty: none.
+    """Message id. If a message with this id is already stored, it is not stored again, and the answer has the offset of
+    the first copy. 1 to 255 bytes chosen by the writer, or the id from an earlier answer. Empty: no id.
     """
+    tombstone: _builtins.bool
+    """Write a null value, which deletes the key in a compacted topic. Excludes `value`."""
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Header]: ...
     def __init__(
@@ -107,10 +120,11 @@ class Event(_message.Message):
         partition: _builtins.int | None = ...,
         hash: _builtins.int | None = ...,
         message_id: _builtins.bytes = ...,
+        tombstone: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_hash", b"_hash", "_key", b"_key", "_partition", b"_partition", "_timestamp_ms", b"_timestamp_ms", "_value", b"_value", "hash", b"hash", "key", b"key", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hash", b"_hash", "_key", b"_key", "_partition", b"_partition", "_timestamp_ms", b"_timestamp_ms", "_value", b"_value", "hash", b"hash", "headers", b"headers", "key", b"key", "message_id", b"message_id", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hash", b"_hash", "_key", b"_key", "_partition", b"_partition", "_timestamp_ms", b"_timestamp_ms", "_value", b"_value", "hash", b"hash", "headers", b"headers", "key", b"key", "message_id", b"message_id", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "tombstone", b"tombstone", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__hash: _TypeAlias = _typing.Literal["hash"]  # noqa: Y015
     _WhichOneofArgType__hash: _TypeAlias = _typing.Literal["_hash", b"_hash"]  # noqa: Y015
@@ -137,8 +151,8 @@ Global___Event: _TypeAlias = Event  # noqa: Y015
 
 @_typing.final
 class EventColumns(_message.Message):
-    """Many messages as columns, which cost far less to read than as many `Event`s. Each column is empty, or has as many
-    elements as `values`; element i of every column belongs to message i.
+    """Many messages as columns. They decode much faster than the same number of `Event`s. Each column is empty or as long
+    as `values`; element i of every column belongs to message i.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -167,11 +181,11 @@ class EventColumns(_message.Message):
     def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
     def null_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The numbers of the messages whose value is null; their element in `values` is empty."""
+        """Indexes of the tombstones: messages whose value is null; their element in `values` is empty."""
 
     @_builtins.property
     def null_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The numbers of the messages that have no key; their element in `keys` is empty."""
+        """Indexes of the messages without a key; their element in `keys` is empty."""
 
     def __init__(
         self,
@@ -195,7 +209,7 @@ Global___EventColumns: _TypeAlias = EventColumns  # noqa: Y015
 
 @_typing.final
 class Message(_message.Message):
-    """A message as it is read."""
+    """A stored message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -208,16 +222,16 @@ class Message(_message.Message):
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     offset: _builtins.int
-    """Its place in the partition."""
+    """Offset of the message in the partition."""
     timestamp_ms: _builtins.int
-    """When it was written, in milliseconds since 1970."""
+    """Timestamp in milliseconds since 1970."""
     value: _builtins.bytes
-    """Absent: null."""
+    """Absent: a null value."""
     key: _builtins.bytes
-    """Absent: none."""
+    """Absent: no key."""
     message_id: _builtins.bytes
-    """The id under which it was stored: its writer's own, or one that was made. Empty where its writer knows no ids, as
-    Kafka's clients do not.
+    """Message id, chosen by the writer or made by its producer. Empty if the writer's client does not support ids, such
+    as Kafka's clients.
     """
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Header]: ...
@@ -249,7 +263,7 @@ Global___Message: _TypeAlias = Message  # noqa: Y015
 
 @_typing.final
 class PartitionOffset(_message.Message):
-    """A place in one partition of the topic at hand."""
+    """An offset in one partition of the request's topic."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -273,7 +287,7 @@ Global___PartitionOffset: _TypeAlias = PartitionOffset  # noqa: Y015
 
 @_typing.final
 class TopicPartitionOffset(_message.Message):
-    """A place in one partition of a topic."""
+    """An offset in one partition of a topic."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -324,7 +338,7 @@ Global___TopicPartition: _TypeAlias = TopicPartition  # noqa: Y015
 
 @_typing.final
 class PartitionOffsets(_message.Message):
-    """Offsets for some partitions of the topic at hand."""
+    """Offsets of some partitions of the request's topic."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -346,7 +360,7 @@ Global___PartitionOffsets: _TypeAlias = PartitionOffsets  # noqa: Y015
 
 @_typing.final
 class Start(_message.Message):
-    """Where reading begins."""
+    """A start position."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -356,12 +370,12 @@ class Start(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     edge: Global___Edge.ValueType
     offset: _builtins.int
-    """An offset, where one partition is read; one that is not reached yet is waited for."""
+    """An offset, if one partition is read. It may be after the log end; the read then waits."""
     timestamp_ms: _builtins.int
-    """The first message at or after this time, in milliseconds since 1970; behind the last where none is that late."""
+    """The first message at or after this time, in milliseconds since 1970, or the log end if there is none."""
     @_builtins.property
     def offsets(self) -> Global___PartitionOffsets:
-        """An offset for each partition: `next` of the answer before, say. Partitions it leaves out begin with their first
+        """An offset per partition, for example `next` of the previous answer. Other partitions begin at their first
         message.
         """
 
@@ -385,8 +399,8 @@ Global___Start: _TypeAlias = Start  # noqa: Y015
 
 @_typing.final
 class Error(_message.Message):
-    """A failure of one part of a request that did not fail as a whole. The failure of a whole call is its status, with the
-    same name as the `reason` of a google.rpc.ErrorInfo of the domain "millstream".
+    """An error of one part of a request, if the call as a whole succeeded. The error of a whole call is its status; a
+    google.rpc.ErrorInfo with the domain "millstream" has the same name as its `reason`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -396,13 +410,13 @@ class Error(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     RETRIABLE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name in Millstream's one table of errors, TOPIC_ALREADY_EXISTS for example; docs/reference/errors.md has them all."""
+    """Error code, for example TOPIC_ALREADY_EXISTS; docs/reference/errors.md lists all codes."""
     number: _builtins.int
-    """Its number, as on the wire."""
+    """Number of the error code in the wire protocol."""
     detail: _builtins.str
-    """What happened, what it concerned, and what can be done."""
+    """Text for people: what failed, why, and what to do."""
     retriable: _builtins.bool
-    """Whether the same request may succeed later."""
+    """True if the same request may succeed later."""
     def __init__(
         self,
         *,

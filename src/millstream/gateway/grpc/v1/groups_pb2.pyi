@@ -31,16 +31,16 @@ class ListGroupsRequest(_message.Message):
     KINDS_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     page_size: _builtins.int
-    """At most so many; 0 is 100."""
+    """Most groups in a page; 0 means 100."""
     page_token: _builtins.str
-    """Of the answer before; empty for the first page."""
+    """The `next_page_token` of the previous page; empty for the first page."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only groups in these states: empty, stable, assigning and so on; none for all."""
+        """Only groups in these states (empty, stable, assigning and so on); empty for all."""
 
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only groups of these kinds, consumer or classic; none for all."""
+        """Only groups of these kinds (consumer, classic); empty for all."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ListGroupsResponse(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Asks for the next page; empty when there is none."""
+    """The `page_token` of the next page; empty on the last page."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupSummary]: ...
     def __init__(
@@ -144,15 +144,20 @@ class DescribeGroupResponse(_message.Message):
     ASSIGNOR_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     kind: _builtins.str
     state: _builtins.str
     protocol_type: _builtins.str
     assignor: _builtins.str
     epoch: _builtins.int
-    """-1 for a classic group, which does not tell its generation."""
+    """Group epoch; -1 for a classic group, whose generation is not reported."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupMember]: ...
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionLag]:
+        """All partitions of the topics that the group reads or has committed offsets of."""
+
     def __init__(
         self,
         *,
@@ -163,14 +168,76 @@ class DescribeGroupResponse(_message.Message):
         assignor: _builtins.str = ...,
         epoch: _builtins.int = ...,
         members: _abc.Iterable[Global___GroupMember] | None = ...,
+        partitions: _abc.Iterable[Global___PartitionLag] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "epoch", b"epoch", "group", b"group", "kind", b"kind", "members", b"members", "protocol_type", b"protocol_type", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "epoch", b"epoch", "group", b"group", "kind", b"kind", "members", b"members", "partitions", b"partitions", "protocol_type", b"protocol_type", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeGroupResponse: _TypeAlias = DescribeGroupResponse  # noqa: Y015
+
+@_typing.final
+class PartitionLag(_message.Message):
+    """A group's progress in one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    BEGINNING_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    partition: _builtins.int
+    committed: _builtins.int
+    """Absent if the group has committed nothing in this partition."""
+    beginning: _builtins.int
+    """The log start offset; absent, with `end` and `lag`, if the partition was deleted or is quarantined."""
+    end: _builtins.int
+    """The log end offset."""
+    lag: _builtins.int
+    """Number of offsets that the group has not finished. A partition without a committed offset counts from its
+    beginning.
+    """
+    member_id: _builtins.str
+    """The member that reads the partition; empty if none does."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        committed: _builtins.int | None = ...,
+        beginning: _builtins.int | None = ...,
+        end: _builtins.int | None = ...,
+        lag: _builtins.int | None = ...,
+        member_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_beginning", b"_beginning", "_committed", b"_committed", "_end", b"_end", "_lag", b"_lag", "beginning", b"beginning", "committed", b"committed", "end", b"end", "lag", b"lag"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beginning", b"_beginning", "_committed", b"_committed", "_end", b"_end", "_lag", b"_lag", "beginning", b"beginning", "committed", b"committed", "end", b"end", "lag", b"lag", "member_id", b"member_id", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__beginning: _TypeAlias = _typing.Literal["beginning"]  # noqa: Y015
+    _WhichOneofArgType__beginning: _TypeAlias = _typing.Literal["_beginning", b"_beginning"]  # noqa: Y015
+    _WhichOneofReturnType__committed: _TypeAlias = _typing.Literal["committed"]  # noqa: Y015
+    _WhichOneofArgType__committed: _TypeAlias = _typing.Literal["_committed", b"_committed"]  # noqa: Y015
+    _WhichOneofReturnType__end: _TypeAlias = _typing.Literal["end"]  # noqa: Y015
+    _WhichOneofArgType__end: _TypeAlias = _typing.Literal["_end", b"_end"]  # noqa: Y015
+    _WhichOneofReturnType__lag: _TypeAlias = _typing.Literal["lag"]  # noqa: Y015
+    _WhichOneofArgType__lag: _TypeAlias = _typing.Literal["_lag", b"_lag"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__beginning) -> _WhichOneofReturnType__beginning | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed) -> _WhichOneofReturnType__committed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end) -> _WhichOneofReturnType__end | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lag) -> _WhichOneofReturnType__lag | None: ...
+
+Global___PartitionLag: _TypeAlias = PartitionLag  # noqa: Y015
 
 @_typing.final
 class GroupMember(_message.Message):
@@ -185,11 +252,11 @@ class GroupMember(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     member_id: _builtins.str
     instance_id: _builtins.str
-    """Absent: a member that is not static."""
+    """Absent if the member is not static."""
     client_id: _builtins.str
     client_host: _builtins.str
     epoch: _builtins.int
-    """-1 in a classic group."""
+    """Member epoch; -1 in a classic group."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -226,7 +293,7 @@ class GetOffsetsRequest(_message.Message):
     group: _builtins.str
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.TopicPartition]:
-        """Only these; none for all."""
+        """Only these partitions; empty for all."""
 
     def __init__(
         self,
@@ -274,9 +341,9 @@ class CommittedOffset(_message.Message):
     topic: _builtins.str
     partition: _builtins.int
     offset: _builtins.int
-    """Where the group goes on: behind the last message it has finished."""
+    """Offset of the next message that the group reads."""
     metadata: _builtins.str
-    """A text of the committer's own that is kept beside the offset."""
+    """A text that the committer stores with the offset."""
     def __init__(
         self,
         *,
@@ -348,14 +415,14 @@ class ResetOffsetsRequest(_message.Message):
     group: _builtins.str
     topic: _builtins.str
     validate_only: _builtins.bool
-    """Only say where it would go."""
+    """Return the offsets without committing them."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Only these; none for all of the topic."""
+        """Only these partitions; empty for all of the topic."""
 
     @_builtins.property
     def to(self) -> _events_pb2.Start:
-        """Never beyond what is there."""
+        """Offsets are limited to the range of the log."""
 
     def __init__(
         self,
@@ -547,7 +614,7 @@ class AlterGroupSettingsRequest(_message.Message):
     cluster: _builtins.str
     group: _builtins.str
     validate_only: _builtins.bool
-    """Only say whether it could be done."""
+    """Check the request without changing anything."""
     @_builtins.property
     def set(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class GroupServiceStub:
-    """Groups of consumers, seen from outside: who belongs to them and how far they are.
+    """Administration of consumer groups: members, committed offsets and settings.
     """
 
     def __init__(self, channel):
@@ -83,68 +83,69 @@ class GroupServiceStub:
 
 
 class GroupServiceServicer:
-    """Groups of consumers, seen from outside: who belongs to them and how far they are.
+    """Administration of consumer groups: members, committed offsets and settings.
     """
 
     def ListGroups(self, request, context):
-        """All groups, page by page, in the order of their names.
+        """List all groups in pages, ordered by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeGroup(self, request, context):
-        """A group with its members. GROUP_ID_NOT_FOUND (NOT_FOUND) when there is none.
+        """Describe a group, its members and its lag. GROUP_ID_NOT_FOUND (NOT_FOUND) if it does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetOffsets(self, request, context):
-        """What a group has committed; nothing where it has not, or where it is unknown.
+        """Get the committed offsets of a group; empty if it has committed nothing or does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitOffsets(self, request, context):
-        """Say where a group goes on; this makes the group where it is unknown. It is for groups whose members are away:
-        UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) otherwise.
+        """Commit offsets for a group, which is created if it does not exist. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) while
+        the group has members.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResetOffsets(self, request, context):
-        """Take a group to a place in a topic: an edge, an offset or a time. As CommitOffsets otherwise.
+        """Move a group's committed offsets in a topic to an edge, an offset or a time. The rules of CommitOffsets apply.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteOffsets(self, request, context):
-        """Forget where a group was. GROUP_SUBSCRIBED_TO_TOPIC (FAILED_PRECONDITION) while its members read there.
+        """Delete committed offsets. GROUP_SUBSCRIBED_TO_TOPIC (FAILED_PRECONDITION) while members of the group read the
+        topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteGroup(self, request, context):
-        """Delete a group with its offsets. NON_EMPTY_GROUP (FAILED_PRECONDITION) while it has members.
+        """Delete a group and its offsets. NON_EMPTY_GROUP (FAILED_PRECONDITION) while it has members.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetGroupSettings(self, request, context):
-        """The settings of a group, also of one that is not there yet.
+        """Get the settings of a group, which need not exist yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AlterGroupSettings(self, request, context):
-        """Set some and unset others, all or none.
+        """Set some settings and unset others, all or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,7 +208,7 @@ def add_GroupServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GroupService:
-    """Groups of consumers, seen from outside: who belongs to them and how far they are.
+    """Administration of consumer groups: members, committed offsets and settings.
     """
 
     @staticmethod

@@ -27,61 +27,65 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GroupServiceStub:
-    """Groups of consumers, seen from outside: who belongs to them and how far they are."""
+    """Administration of consumer groups: members, committed offsets and settings."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GroupServiceAsyncStub: ...
     ListGroups: _grpc.UnaryUnaryMultiCallable[_groups_pb2.ListGroupsRequest, _groups_pb2.ListGroupsResponse]
-    """All groups, page by page, in the order of their names."""
+    """List all groups in pages, ordered by name."""
     DescribeGroup: _grpc.UnaryUnaryMultiCallable[_groups_pb2.DescribeGroupRequest, _groups_pb2.DescribeGroupResponse]
-    """A group with its members. GROUP_ID_NOT_FOUND (NOT_FOUND) when there is none."""
+    """Describe a group, its members and its lag. GROUP_ID_NOT_FOUND (NOT_FOUND) if it does not exist."""
     GetOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.GetOffsetsRequest, _groups_pb2.GetOffsetsResponse]
-    """What a group has committed; nothing where it has not, or where it is unknown."""
+    """Get the committed offsets of a group; empty if it has committed nothing or does not exist."""
     CommitOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.CommitOffsetsRequest, _groups_pb2.CommitOffsetsResponse]
-    """Say where a group goes on; this makes the group where it is unknown. It is for groups whose members are away:
-    UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) otherwise.
+    """Commit offsets for a group, which is created if it does not exist. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) while
+    the group has members.
     """
     ResetOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.ResetOffsetsRequest, _groups_pb2.ResetOffsetsResponse]
-    """Take a group to a place in a topic: an edge, an offset or a time. As CommitOffsets otherwise."""
+    """Move a group's committed offsets in a topic to an edge, an offset or a time. The rules of CommitOffsets apply."""
     DeleteOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.DeleteOffsetsRequest, _groups_pb2.DeleteOffsetsResponse]
-    """Forget where a group was. GROUP_SUBSCRIBED_TO_TOPIC (FAILED_PRECONDITION) while its members read there."""
+    """Delete committed offsets. GROUP_SUBSCRIBED_TO_TOPIC (FAILED_PRECONDITION) while members of the group read the
+    topic.
+    """
     DeleteGroup: _grpc.UnaryUnaryMultiCallable[_groups_pb2.DeleteGroupRequest, _groups_pb2.DeleteGroupResponse]
-    """Delete a group with its offsets. NON_EMPTY_GROUP (FAILED_PRECONDITION) while it has members."""
+    """Delete a group and its offsets. NON_EMPTY_GROUP (FAILED_PRECONDITION) while it has members."""
     GetGroupSettings: _grpc.UnaryUnaryMultiCallable[_groups_pb2.GetGroupSettingsRequest, _groups_pb2.GetGroupSettingsResponse]
-    """The settings of a group, also of one that is not there yet."""
+    """Get the settings of a group, which need not exist yet."""
     AlterGroupSettings: _grpc.UnaryUnaryMultiCallable[_groups_pb2.AlterGroupSettingsRequest, _groups_pb2.AlterGroupSettingsResponse]
-    """Set some and unset others, all or none."""
+    """Set some settings and unset others, all or none."""
 
 @_typing.type_check_only
 class GroupServiceAsyncStub(GroupServiceStub):
-    """Groups of consumers, seen from outside: who belongs to them and how far they are."""
+    """Administration of consumer groups: members, committed offsets and settings."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListGroups: _aio.UnaryUnaryMultiCallable[_groups_pb2.ListGroupsRequest, _groups_pb2.ListGroupsResponse]  # type: ignore[assignment]
-    """All groups, page by page, in the order of their names."""
+    """List all groups in pages, ordered by name."""
     DescribeGroup: _aio.UnaryUnaryMultiCallable[_groups_pb2.DescribeGroupRequest, _groups_pb2.DescribeGroupResponse]  # type: ignore[assignment]
-    """A group with its members. GROUP_ID_NOT_FOUND (NOT_FOUND) when there is none."""
+    """Describe a group, its members and its lag. GROUP_ID_NOT_FOUND (NOT_FOUND) if it does not exist."""
     GetOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.GetOffsetsRequest, _groups_pb2.GetOffsetsResponse]  # type: ignore[assignment]
-    """What a group has committed; nothing where it has not, or where it is unknown."""
+    """Get the committed offsets of a group; empty if it has committed nothing or does not exist."""
     CommitOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.CommitOffsetsRequest, _groups_pb2.CommitOffsetsResponse]  # type: ignore[assignment]
-    """Say where a group goes on; this makes the group where it is unknown. It is for groups whose members are away:
-    UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) otherwise.
+    """Commit offsets for a group, which is created if it does not exist. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) while
+    the group has members.
     """
     ResetOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.ResetOffsetsRequest, _groups_pb2.ResetOffsetsResponse]  # type: ignore[assignment]
-    """Take a group to a place in a topic: an edge, an offset or a time. As CommitOffsets otherwise."""
+    """Move a group's committed offsets in a topic to an edge, an offset or a time. The rules of CommitOffsets apply."""
     DeleteOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.DeleteOffsetsRequest, _groups_pb2.DeleteOffsetsResponse]  # type: ignore[assignment]
-    """Forget where a group was. GROUP_SUBSCRIBED_TO_TOPIC (FAILED_PRECONDITION) while its members read there."""
+    """Delete committed offsets. GROUP_SUBSCRIBED_TO_TOPIC (FAILED_PRECONDITION) while members of the group read the
+    topic.
+    """
     DeleteGroup: _aio.UnaryUnaryMultiCallable[_groups_pb2.DeleteGroupRequest, _groups_pb2.DeleteGroupResponse]  # type: ignore[assignment]
-    """Delete a group with its offsets. NON_EMPTY_GROUP (FAILED_PRECONDITION) while it has members."""
+    """Delete a group and its offsets. NON_EMPTY_GROUP (FAILED_PRECONDITION) while it has members."""
     GetGroupSettings: _aio.UnaryUnaryMultiCallable[_groups_pb2.GetGroupSettingsRequest, _groups_pb2.GetGroupSettingsResponse]  # type: ignore[assignment]
-    """The settings of a group, also of one that is not there yet."""
+    """Get the settings of a group, which need not exist yet."""
     AlterGroupSettings: _aio.UnaryUnaryMultiCallable[_groups_pb2.AlterGroupSettingsRequest, _groups_pb2.AlterGroupSettingsResponse]  # type: ignore[assignment]
-    """Set some and unset others, all or none."""
+    """Set some settings and unset others, all or none."""
 
 class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Groups of consumers, seen from outside: who belongs to them and how far they are."""
+    """Administration of consumer groups: members, committed offsets and settings."""
 
     @_abc_1.abstractmethod
     def ListGroups(
@@ -89,7 +93,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.ListGroupsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.ListGroupsResponse, _abc.Awaitable[_groups_pb2.ListGroupsResponse]]:
-        """All groups, page by page, in the order of their names."""
+        """List all groups in pages, ordered by name."""
 
     @_abc_1.abstractmethod
     def DescribeGroup(
@@ -97,7 +101,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.DescribeGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.DescribeGroupResponse, _abc.Awaitable[_groups_pb2.DescribeGroupResponse]]:
-        """A group with its members. GROUP_ID_NOT_FOUND (NOT_FOUND) when there is none."""
+        """Describe a group, its members and its lag. GROUP_ID_NOT_FOUND (NOT_FOUND) if it does not exist."""
 
     @_abc_1.abstractmethod
     def GetOffsets(
@@ -105,7 +109,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.GetOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.GetOffsetsResponse, _abc.Awaitable[_groups_pb2.GetOffsetsResponse]]:
-        """What a group has committed; nothing where it has not, or where it is unknown."""
+        """Get the committed offsets of a group; empty if it has committed nothing or does not exist."""
 
     @_abc_1.abstractmethod
     def CommitOffsets(
@@ -113,8 +117,8 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.CommitOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.CommitOffsetsResponse, _abc.Awaitable[_groups_pb2.CommitOffsetsResponse]]:
-        """Say where a group goes on; this makes the group where it is unknown. It is for groups whose members are away:
-        UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) otherwise.
+        """Commit offsets for a group, which is created if it does not exist. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) while
+        the group has members.
         """
 
     @_abc_1.abstractmethod
@@ -123,7 +127,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.ResetOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.ResetOffsetsResponse, _abc.Awaitable[_groups_pb2.ResetOffsetsResponse]]:
-        """Take a group to a place in a topic: an edge, an offset or a time. As CommitOffsets otherwise."""
+        """Move a group's committed offsets in a topic to an edge, an offset or a time. The rules of CommitOffsets apply."""
 
     @_abc_1.abstractmethod
     def DeleteOffsets(
@@ -131,7 +135,9 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.DeleteOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.DeleteOffsetsResponse, _abc.Awaitable[_groups_pb2.DeleteOffsetsResponse]]:
-        """Forget where a group was. GROUP_SUBSCRIBED_TO_TOPIC (FAILED_PRECONDITION) while its members read there."""
+        """Delete committed offsets. GROUP_SUBSCRIBED_TO_TOPIC (FAILED_PRECONDITION) while members of the group read the
+        topic.
+        """
 
     @_abc_1.abstractmethod
     def DeleteGroup(
@@ -139,7 +145,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.DeleteGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.DeleteGroupResponse, _abc.Awaitable[_groups_pb2.DeleteGroupResponse]]:
-        """Delete a group with its offsets. NON_EMPTY_GROUP (FAILED_PRECONDITION) while it has members."""
+        """Delete a group and its offsets. NON_EMPTY_GROUP (FAILED_PRECONDITION) while it has members."""
 
     @_abc_1.abstractmethod
     def GetGroupSettings(
@@ -147,7 +153,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.GetGroupSettingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.GetGroupSettingsResponse, _abc.Awaitable[_groups_pb2.GetGroupSettingsResponse]]:
-        """The settings of a group, also of one that is not there yet."""
+        """Get the settings of a group, which need not exist yet."""
 
     @_abc_1.abstractmethod
     def AlterGroupSettings(
@@ -155,6 +161,6 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.AlterGroupSettingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.AlterGroupSettingsResponse, _abc.Awaitable[_groups_pb2.AlterGroupSettingsResponse]]:
-        """Set some and unset others, all or none."""
+        """Set some settings and unset others, all or none."""
 
 def add_GroupServiceServicer_to_server(servicer: GroupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

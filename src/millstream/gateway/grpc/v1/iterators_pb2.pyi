@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Membership(_message.Message):
-    """A client in its group."""
+    """A client's membership in its group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -32,12 +32,12 @@ class Membership(_message.Message):
     OWNED_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     settled: _builtins.bool
-    """Whether it has what it is to have; the group is sharing out otherwise."""
+    """True if the client owns all partitions of its assignment; false during a rebalance."""
     heartbeat_interval_ms: _builtins.int
     session_timeout_ms: _builtins.int
     @_builtins.property
     def owned(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.TopicPartition]:
-        """What it may get iterators of."""
+        """Partitions of which the client can get iterators."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ Global___LeaveGroupResponse: _TypeAlias = LeaveGroupResponse  # noqa: Y015
 
 @_typing.final
 class Iterator(_message.Message):
-    """An iterator. Brokers know it by its token alone, which they signed."""
+    """An iterator. Brokers identify it by its signed token alone."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -203,11 +203,11 @@ class Iterator(_message.Message):
     topic: _builtins.str
     partition: _builtins.int
     offset: _builtins.int
-    """Where it begins; -2 at the beginning of the log, -1 at its end, until it is read."""
+    """First offset. Until the first read it may be -2 (beginning of the log) or -1 (its end)."""
     max_messages: _builtins.int
     generation: _builtins.int
     host: _builtins.str
-    """The server of its partition. In requests it does not matter: the gateway knows it by itself."""
+    """Address of the partition's leader. The gateway ignores it in requests."""
     port: _builtins.int
     token: _builtins.bytes
     def __init__(
@@ -248,11 +248,11 @@ class GetIteratorRequest(_message.Message):
     topic: _builtins.str
     partition: _builtins.int
     max_messages: _builtins.int
-    """How many messages it stands for at most; 0 is 500."""
+    """Most messages that the iterator covers; 0 means 500."""
     in_flight_ms: _builtins.int
-    """How long it may take to be committed before others may be given it; 0 leaves that to the broker."""
+    """Time after which an uncommitted iterator expires; 0 means the broker's default."""
     start: _events_pb2.Edge.ValueType
-    """Where to begin where the group has committed nothing: EDGE_BEGINNING, as without it, or EDGE_LATEST."""
+    """Start of a group without a committed offset: EDGE_BEGINNING (default) or EDGE_LATEST, or a synonym."""
     def __init__(
         self,
         *,
@@ -303,7 +303,7 @@ class ListIteratorsRequest(_message.Message):
     cluster: _builtins.str
     group: _builtins.str
     client_id: _builtins.str
-    """Only this client's; empty for all of the group."""
+    """Only the iterators of this client; empty for the whole group."""
     def __init__(
         self,
         *,
@@ -357,12 +357,12 @@ class ListedIterator(_message.Message):
     offset: _builtins.int
     generation: _builtins.int
     left_ms: _builtins.int
-    """How long it stays in flight; 0 where its time is over, but what was handed on can still be committed."""
+    """Time until the iterator expires. 0 if it has expired; the delivered part can still be committed."""
     handed: _builtins.int
-    """How many of its places were handed on."""
+    """Number of delivered offsets, counted from `offset`."""
     @_builtins.property
     def iterator(self) -> Global___Iterator:
-        """The iterator itself, where a client asks for its own."""
+        """The iterator itself, if the request has `client_id`."""
 
     def __init__(
         self,
@@ -394,7 +394,7 @@ class ReadIteratorRequest(_message.Message):
     WAIT_MS_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     max_bytes: _builtins.int
-    """About so many bytes, and at least one batch; 0 is 1 MiB."""
+    """Approximate size limit of the answer in bytes; 0 means 1 MiB. The answer has at least one batch if there is one."""
     wait_ms: _builtins.int
     """How long to wait for the first message. Absent: 5 seconds."""
     @_builtins.property
@@ -426,16 +426,16 @@ class ReadIteratorResponse(_message.Message):
     END_OFFSET_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     end_offset: _builtins.int
-    """Behind the last place that was read. All of it counts `end_offset` less `iterator.offset` in a commit."""
+    """Offset after the last one that was read. To commit all of it, set `count` to `end_offset` minus `iterator.offset`."""
     @_builtins.property
     def iterator(self) -> Global___Iterator:
-        """What to commit: the same right, with the place where it really began."""
+        """The iterator to commit: the one of the request, with its first offset resolved."""
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Message]: ...
     @_builtins.property
     def next(self) -> Global___Iterator:
-        """Further on in the same time. Absent after a rebalance."""
+        """The next iterator, with the same expiry. Absent after a rebalance."""
 
     def __init__(
         self,
@@ -466,7 +466,7 @@ class DeliverIteratorRequest(_message.Message):
     group: _builtins.str
     client_id: _builtins.str
     count: _builtins.int
-    """Places in the log, counted from where the iterator begins."""
+    """Number of delivered offsets, counted from the iterator's offset."""
     @_builtins.property
     def iterator(self) -> Global___Iterator: ...
     def __init__(
@@ -492,7 +492,7 @@ class DeliverIteratorResponse(_message.Message):
 
     LEFT_MS_FIELD_NUMBER: _builtins.int
     left_ms: _builtins.int
-    """How long the iterator stays in flight."""
+    """Time until the iterator expires."""
     def __init__(
         self,
         *,
@@ -520,11 +520,9 @@ class CommitIteratorRequest(_message.Message):
     group: _builtins.str
     client_id: _builtins.str
     count: _builtins.int
-    """Places in the log, counted from where the iterator begins: the offset to go on with, less its own. 0 asks for
-    more time.
-    """
+    """Number of processed offsets, counted from the iterator's offset. 0 extends the time in flight."""
     handed: _builtins.bool
-    """What was handed on, as the group knows it; NOTHING_HANDED (FAILED_PRECONDITION) when that is nothing."""
+    """Commit what was reported as delivered. NOTHING_HANDED (FAILED_PRECONDITION) if nothing was."""
     @_builtins.property
     def iterator(self) -> Global___Iterator: ...
     def __init__(
@@ -554,10 +552,10 @@ class CommitIteratorResponse(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     position: _builtins.int
-    """Where the group goes on."""
+    """The group's committed offset."""
     @_builtins.property
     def next(self) -> Global___Iterator:
-        """Absent when the partition is to be another's."""
+        """Absent if the partition moves to another client."""
 
     def __init__(
         self,

@@ -26,11 +26,11 @@ if _version_not_supported:
 
 
 class IteratorServiceStub:
-    """Iterators: the right to read some messages of one partition for a group, for a set time. docs/iterators.md tells how
-    they go through their states.
+    """Iterators: the right of one client to read some messages of a partition for its group, for a limited time.
+    docs/iterators.md describes their states.
 
-    A client names itself, and is the same client under the same name, whichever gateway it asks. It stays in its group as
-    long as it is heard of: GetIterator and CommitIterator count as heartbeats.
+    A client is identified by its name, at any gateway. It must send heartbeats to stay in its group; GetIterator and
+    CommitIterator count as heartbeats.
     """
 
     def __init__(self, channel):
@@ -82,69 +82,70 @@ class IteratorServiceStub:
 
 
 class IteratorServiceServicer:
-    """Iterators: the right to read some messages of one partition for a group, for a set time. docs/iterators.md tells how
-    they go through their states.
+    """Iterators: the right of one client to read some messages of a partition for its group, for a limited time.
+    docs/iterators.md describes their states.
 
-    A client names itself, and is the same client under the same name, whichever gateway it asks. It stays in its group as
-    long as it is heard of: GetIterator and CommitIterator count as heartbeats.
+    A client is identified by its name, at any gateway. It must send heartbeats to stay in its group; GetIterator and
+    CommitIterator count as heartbeats.
     """
 
     def JoinGroup(self, request, context):
-        """Become a member of a group, or stay one.
+        """Join a group, or stay in it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Stay in the group, and learn what the client may get iterators of. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the
-        group has given it up: join again.
+        """Send a heartbeat, and get the partitions that the client owns. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the
+        client's session expired: join again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LeaveGroup(self, request, context):
-        """Be no longer a member; what the client had goes to the others at once.
+        """Leave the group. The client's partitions go to the other members at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetIterator(self, request, context):
-        """The iterator of a partition, from where the group is: the one in flight, if there is one. A client's first call for
-        a topic makes it a reader of that topic, and starts a rebalance; NOT_OWNER (FAILED_PRECONDITION) until the partition
-        is its own.
+        """Get the iterator of a partition: the one in flight, or a new one at the group's position. A client's first call for
+        a topic subscribes it to the topic and starts a rebalance. NOT_OWNER (FAILED_PRECONDITION) until the client owns
+        the partition.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListIterators(self, request, context):
-        """What is in flight.
+        """List the iterators in flight.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadIterator(self, request, context):
-        """The messages of an iterator, and the next one, which is absent after a rebalance: ask for one again.
+        """Read the messages of an iterator. The answer also has the next iterator; if that is absent after a rebalance, call
+        GetIterator again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeliverIterator(self, request, context):
-        """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
-        commit with `handed` counts it.
+        """Report how much of an iterator was delivered to the application. It replaces the earlier report, and a commit with
+        `handed` covers it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitIterator(self, request, context):
-        """So much of an iterator was really read: the group goes on behind it. With the next iterator, if the partition stays
-        the client's. ITERATOR_SETTLED (FAILED_PRECONDITION) when it was committed or issued again since.
+        """Commit how much of an iterator was processed. The answer has the next iterator if the client keeps the partition.
+        ITERATOR_SETTLED (FAILED_PRECONDITION) if the iterator has been committed or issued again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -202,11 +203,11 @@ def add_IteratorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class IteratorService:
-    """Iterators: the right to read some messages of one partition for a group, for a set time. docs/iterators.md tells how
-    they go through their states.
+    """Iterators: the right of one client to read some messages of a partition for its group, for a limited time.
+    docs/iterators.md describes their states.
 
-    A client names itself, and is the same client under the same name, whichever gateway it asks. It stays in its group as
-    long as it is heard of: GetIterator and CommitIterator count as heartbeats.
+    A client is identified by its name, at any gateway. It must send heartbeats to stay in its group; GetIterator and
+    CommitIterator count as heartbeats.
     """
 
     @staticmethod

@@ -27,11 +27,11 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class IteratorServiceStub:
-    """Iterators: the right to read some messages of one partition for a group, for a set time. docs/iterators.md tells how
-    they go through their states.
+    """Iterators: the right of one client to read some messages of a partition for its group, for a limited time.
+    docs/iterators.md describes their states.
 
-    A client names itself, and is the same client under the same name, whichever gateway it asks. It stays in its group as
-    long as it is heard of: GetIterator and CommitIterator count as heartbeats.
+    A client is identified by its name, at any gateway. It must send heartbeats to stay in its group; GetIterator and
+    CommitIterator count as heartbeats.
     """
 
     @_typing.overload
@@ -39,73 +39,77 @@ class IteratorServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> IteratorServiceAsyncStub: ...
     JoinGroup: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.JoinGroupRequest, _iterators_pb2.JoinGroupResponse]
-    """Become a member of a group, or stay one."""
+    """Join a group, or stay in it."""
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.HeartbeatRequest, _iterators_pb2.HeartbeatResponse]
-    """Stay in the group, and learn what the client may get iterators of. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the
-    group has given it up: join again.
+    """Send a heartbeat, and get the partitions that the client owns. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the
+    client's session expired: join again.
     """
     LeaveGroup: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.LeaveGroupRequest, _iterators_pb2.LeaveGroupResponse]
-    """Be no longer a member; what the client had goes to the others at once."""
+    """Leave the group. The client's partitions go to the other members at once."""
     GetIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.GetIteratorRequest, _iterators_pb2.GetIteratorResponse]
-    """The iterator of a partition, from where the group is: the one in flight, if there is one. A client's first call for
-    a topic makes it a reader of that topic, and starts a rebalance; NOT_OWNER (FAILED_PRECONDITION) until the partition
-    is its own.
+    """Get the iterator of a partition: the one in flight, or a new one at the group's position. A client's first call for
+    a topic subscribes it to the topic and starts a rebalance. NOT_OWNER (FAILED_PRECONDITION) until the client owns
+    the partition.
     """
     ListIterators: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.ListIteratorsRequest, _iterators_pb2.ListIteratorsResponse]
-    """What is in flight."""
+    """List the iterators in flight."""
     ReadIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.ReadIteratorRequest, _iterators_pb2.ReadIteratorResponse]
-    """The messages of an iterator, and the next one, which is absent after a rebalance: ask for one again."""
+    """Read the messages of an iterator. The answer also has the next iterator; if that is absent after a rebalance, call
+    GetIterator again.
+    """
     DeliverIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.DeliverIteratorRequest, _iterators_pb2.DeliverIteratorResponse]
-    """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
-    commit with `handed` counts it.
+    """Report how much of an iterator was delivered to the application. It replaces the earlier report, and a commit with
+    `handed` covers it.
     """
     CommitIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.CommitIteratorRequest, _iterators_pb2.CommitIteratorResponse]
-    """So much of an iterator was really read: the group goes on behind it. With the next iterator, if the partition stays
-    the client's. ITERATOR_SETTLED (FAILED_PRECONDITION) when it was committed or issued again since.
+    """Commit how much of an iterator was processed. The answer has the next iterator if the client keeps the partition.
+    ITERATOR_SETTLED (FAILED_PRECONDITION) if the iterator has been committed or issued again.
     """
 
 @_typing.type_check_only
 class IteratorServiceAsyncStub(IteratorServiceStub):
-    """Iterators: the right to read some messages of one partition for a group, for a set time. docs/iterators.md tells how
-    they go through their states.
+    """Iterators: the right of one client to read some messages of a partition for its group, for a limited time.
+    docs/iterators.md describes their states.
 
-    A client names itself, and is the same client under the same name, whichever gateway it asks. It stays in its group as
-    long as it is heard of: GetIterator and CommitIterator count as heartbeats.
+    A client is identified by its name, at any gateway. It must send heartbeats to stay in its group; GetIterator and
+    CommitIterator count as heartbeats.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     JoinGroup: _aio.UnaryUnaryMultiCallable[_iterators_pb2.JoinGroupRequest, _iterators_pb2.JoinGroupResponse]  # type: ignore[assignment]
-    """Become a member of a group, or stay one."""
+    """Join a group, or stay in it."""
     Heartbeat: _aio.UnaryUnaryMultiCallable[_iterators_pb2.HeartbeatRequest, _iterators_pb2.HeartbeatResponse]  # type: ignore[assignment]
-    """Stay in the group, and learn what the client may get iterators of. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the
-    group has given it up: join again.
+    """Send a heartbeat, and get the partitions that the client owns. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the
+    client's session expired: join again.
     """
     LeaveGroup: _aio.UnaryUnaryMultiCallable[_iterators_pb2.LeaveGroupRequest, _iterators_pb2.LeaveGroupResponse]  # type: ignore[assignment]
-    """Be no longer a member; what the client had goes to the others at once."""
+    """Leave the group. The client's partitions go to the other members at once."""
     GetIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.GetIteratorRequest, _iterators_pb2.GetIteratorResponse]  # type: ignore[assignment]
-    """The iterator of a partition, from where the group is: the one in flight, if there is one. A client's first call for
-    a topic makes it a reader of that topic, and starts a rebalance; NOT_OWNER (FAILED_PRECONDITION) until the partition
-    is its own.
+    """Get the iterator of a partition: the one in flight, or a new one at the group's position. A client's first call for
+    a topic subscribes it to the topic and starts a rebalance. NOT_OWNER (FAILED_PRECONDITION) until the client owns
+    the partition.
     """
     ListIterators: _aio.UnaryUnaryMultiCallable[_iterators_pb2.ListIteratorsRequest, _iterators_pb2.ListIteratorsResponse]  # type: ignore[assignment]
-    """What is in flight."""
+    """List the iterators in flight."""
     ReadIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.ReadIteratorRequest, _iterators_pb2.ReadIteratorResponse]  # type: ignore[assignment]
-    """The messages of an iterator, and the next one, which is absent after a rebalance: ask for one again."""
+    """Read the messages of an iterator. The answer also has the next iterator; if that is absent after a rebalance, call
+    GetIterator again.
+    """
     DeliverIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.DeliverIteratorRequest, _iterators_pb2.DeliverIteratorResponse]  # type: ignore[assignment]
-    """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
-    commit with `handed` counts it.
+    """Report how much of an iterator was delivered to the application. It replaces the earlier report, and a commit with
+    `handed` covers it.
     """
     CommitIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.CommitIteratorRequest, _iterators_pb2.CommitIteratorResponse]  # type: ignore[assignment]
-    """So much of an iterator was really read: the group goes on behind it. With the next iterator, if the partition stays
-    the client's. ITERATOR_SETTLED (FAILED_PRECONDITION) when it was committed or issued again since.
+    """Commit how much of an iterator was processed. The answer has the next iterator if the client keeps the partition.
+    ITERATOR_SETTLED (FAILED_PRECONDITION) if the iterator has been committed or issued again.
     """
 
 class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Iterators: the right to read some messages of one partition for a group, for a set time. docs/iterators.md tells how
-    they go through their states.
+    """Iterators: the right of one client to read some messages of a partition for its group, for a limited time.
+    docs/iterators.md describes their states.
 
-    A client names itself, and is the same client under the same name, whichever gateway it asks. It stays in its group as
-    long as it is heard of: GetIterator and CommitIterator count as heartbeats.
+    A client is identified by its name, at any gateway. It must send heartbeats to stay in its group; GetIterator and
+    CommitIterator count as heartbeats.
     """
 
     @_abc_1.abstractmethod
@@ -114,7 +118,7 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.JoinGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.JoinGroupResponse, _abc.Awaitable[_iterators_pb2.JoinGroupResponse]]:
-        """Become a member of a group, or stay one."""
+        """Join a group, or stay in it."""
 
     @_abc_1.abstractmethod
     def Heartbeat(
@@ -122,8 +126,8 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.HeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.HeartbeatResponse, _abc.Awaitable[_iterators_pb2.HeartbeatResponse]]:
-        """Stay in the group, and learn what the client may get iterators of. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) when the
-        group has given it up: join again.
+        """Send a heartbeat, and get the partitions that the client owns. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the
+        client's session expired: join again.
         """
 
     @_abc_1.abstractmethod
@@ -132,7 +136,7 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.LeaveGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.LeaveGroupResponse, _abc.Awaitable[_iterators_pb2.LeaveGroupResponse]]:
-        """Be no longer a member; what the client had goes to the others at once."""
+        """Leave the group. The client's partitions go to the other members at once."""
 
     @_abc_1.abstractmethod
     def GetIterator(
@@ -140,9 +144,9 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.GetIteratorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.GetIteratorResponse, _abc.Awaitable[_iterators_pb2.GetIteratorResponse]]:
-        """The iterator of a partition, from where the group is: the one in flight, if there is one. A client's first call for
-        a topic makes it a reader of that topic, and starts a rebalance; NOT_OWNER (FAILED_PRECONDITION) until the partition
-        is its own.
+        """Get the iterator of a partition: the one in flight, or a new one at the group's position. A client's first call for
+        a topic subscribes it to the topic and starts a rebalance. NOT_OWNER (FAILED_PRECONDITION) until the client owns
+        the partition.
         """
 
     @_abc_1.abstractmethod
@@ -151,7 +155,7 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.ListIteratorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.ListIteratorsResponse, _abc.Awaitable[_iterators_pb2.ListIteratorsResponse]]:
-        """What is in flight."""
+        """List the iterators in flight."""
 
     @_abc_1.abstractmethod
     def ReadIterator(
@@ -159,7 +163,9 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.ReadIteratorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.ReadIteratorResponse, _abc.Awaitable[_iterators_pb2.ReadIteratorResponse]]:
-        """The messages of an iterator, and the next one, which is absent after a rebalance: ask for one again."""
+        """Read the messages of an iterator. The answer also has the next iterator; if that is absent after a rebalance, call
+        GetIterator again.
+        """
 
     @_abc_1.abstractmethod
     def DeliverIterator(
@@ -167,8 +173,8 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.DeliverIteratorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.DeliverIteratorResponse, _abc.Awaitable[_iterators_pb2.DeliverIteratorResponse]]:
-        """So much of an iterator was handed on to whoever works it off. It is kept in the place of what was noted before, and a
-        commit with `handed` counts it.
+        """Report how much of an iterator was delivered to the application. It replaces the earlier report, and a commit with
+        `handed` covers it.
         """
 
     @_abc_1.abstractmethod
@@ -177,8 +183,8 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.CommitIteratorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.CommitIteratorResponse, _abc.Awaitable[_iterators_pb2.CommitIteratorResponse]]:
-        """So much of an iterator was really read: the group goes on behind it. With the next iterator, if the partition stays
-        the client's. ITERATOR_SETTLED (FAILED_PRECONDITION) when it was committed or issued again since.
+        """Commit how much of an iterator was processed. The answer has the next iterator if the client keeps the partition.
+        ITERATOR_SETTLED (FAILED_PRECONDITION) if the iterator has been committed or issued again.
         """
 
 def add_IteratorServiceServicer_to_server(servicer: IteratorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -29,19 +29,27 @@ class _WhenGoneEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhenGone.Val
     WHEN_GONE_UNSPECIFIED: _WhenGone.ValueType  # 0
     """The same as WHEN_GONE_ERROR."""
     WHEN_GONE_ERROR: _WhenGone.ValueType  # 1
-    """The subscription ends with OFFSET_OUT_OF_RANGE."""
+    """End the subscription with OFFSET_OUT_OF_RANGE."""
     WHEN_GONE_BEGINNING: _WhenGone.ValueType  # 2
+    """Continue at the first available message. WHEN_GONE_EARLIEST is a synonym."""
+    WHEN_GONE_EARLIEST: _WhenGone.ValueType  # 2
     WHEN_GONE_LATEST: _WhenGone.ValueType  # 3
+    """Continue at the log end. WHEN_GONE_END is a synonym."""
+    WHEN_GONE_END: _WhenGone.ValueType  # 3
 
 class WhenGone(_WhenGone, metaclass=_WhenGoneEnumTypeWrapper):
-    """Where to go on when messages are removed before they were sent."""
+    """Behaviour when messages are removed before they were pushed."""
 
 WHEN_GONE_UNSPECIFIED: WhenGone.ValueType  # 0
 """The same as WHEN_GONE_ERROR."""
 WHEN_GONE_ERROR: WhenGone.ValueType  # 1
-"""The subscription ends with OFFSET_OUT_OF_RANGE."""
+"""End the subscription with OFFSET_OUT_OF_RANGE."""
 WHEN_GONE_BEGINNING: WhenGone.ValueType  # 2
+"""Continue at the first available message. WHEN_GONE_EARLIEST is a synonym."""
+WHEN_GONE_EARLIEST: WhenGone.ValueType  # 2
 WHEN_GONE_LATEST: WhenGone.ValueType  # 3
+"""Continue at the log end. WHEN_GONE_END is a synonym."""
+WHEN_GONE_END: WhenGone.ValueType  # 3
 Global___WhenGone: _TypeAlias = WhenGone  # noqa: Y015
 
 @_typing.final
@@ -77,21 +85,25 @@ class PutResponse(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    DUPLICATE_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     offset: _builtins.int
-    """-1 where the broker cannot say where the first copy of a message lies that was stored before."""
+    """-1 if the message was stored before and the broker no longer knows the offset of the first copy."""
     message_id: _builtins.bytes
-    """The id to try again with: the one that was given, or one that was made."""
+    """Message id for a retry: the id of the request, or one that the producer made."""
+    duplicate: _builtins.bool
+    """True if a message with this id was stored before. Nothing was stored; the offset is that of the first copy."""
     def __init__(
         self,
         *,
         partition: _builtins.int = ...,
         offset: _builtins.int = ...,
         message_id: _builtins.bytes = ...,
+        duplicate: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_id", b"message_id", "offset", b"offset", "partition", b"partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "message_id", b"message_id", "offset", b"offset", "partition", b"partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -109,15 +121,13 @@ class PutManyRequest(_message.Message):
     cluster: _builtins.str
     topic: _builtins.str
     tell_message_ids: _builtins.bool
-    """Have the ids of the messages told, which costs something for each of them."""
+    """Return the message ids, at some cost per message."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]:
-        """Either these ..."""
+        """Set either `events` or `columns`."""
 
     @_builtins.property
-    def columns(self) -> _events_pb2.EventColumns:
-        """... or these."""
-
+    def columns(self) -> _events_pb2.EventColumns: ...
     def __init__(
         self,
         *,
@@ -143,20 +153,25 @@ class PutManyResponse(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Element i of these belongs to message i. -1 where it was not stored; the offset also where the broker cannot say
-        where the first copy of a message lies that was stored before.
+        """Element i belongs to message i. -1 if the message was not stored. The offset is also -1 if the message was stored
+        before and the broker no longer knows the offset of the first copy.
         """
 
     @_builtins.property
     def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """If they were asked for: the ids to try again with."""
+        """Message ids for a retry, if requested."""
 
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___PutFailure]: ...
+    @_builtins.property
+    def duplicates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Indexes of the messages whose id was stored before; their offsets are those of the first copies."""
+
     def __init__(
         self,
         *,
@@ -164,10 +179,11 @@ class PutManyResponse(_message.Message):
         offsets: _abc.Iterable[_builtins.int] | None = ...,
         message_ids: _abc.Iterable[_builtins.bytes] | None = ...,
         failures: _abc.Iterable[Global___PutFailure] | None = ...,
+        duplicates: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "message_ids", b"message_ids", "offsets", b"offsets", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicates", b"duplicates", "failures", b"failures", "message_ids", b"message_ids", "offsets", b"offsets", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -175,7 +191,7 @@ Global___PutManyResponse: _TypeAlias = PutManyResponse  # noqa: Y015
 
 @_typing.final
 class PutFailure(_message.Message):
-    """Messages that followed one another in the request and were not stored, or of which nobody knows."""
+    """Consecutive messages of a request that failed with the same error: not stored, or with an unknown outcome."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -183,7 +199,7 @@ class PutFailure(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     first: _builtins.int
-    """The number of the first of them."""
+    """Index of the first of them in the request."""
     count: _builtins.int
     @_builtins.property
     def error(self) -> _events_pb2.Error: ...
@@ -215,17 +231,15 @@ class PutStreamRequest(_message.Message):
     cluster: _builtins.str
     topic: _builtins.str
     tell_message_ids: _builtins.bool
-    """Have the ids of the messages told, which costs something for each of them."""
+    """Return the message ids, at some cost per message."""
     sequence: _builtins.int
-    """The writer's own number of the batch, which the acknowledgement repeats."""
+    """A number that the writer chooses; the acknowledgement repeats it."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]:
-        """Either these ..."""
+        """Set either `events` or `columns`."""
 
     @_builtins.property
-    def columns(self) -> _events_pb2.EventColumns:
-        """... or these."""
-
+    def columns(self) -> _events_pb2.EventColumns: ...
     def __init__(
         self,
         *,
@@ -246,7 +260,7 @@ Global___PutStreamRequest: _TypeAlias = PutStreamRequest  # noqa: Y015
 
 @_typing.final
 class PutStreamResponse(_message.Message):
-    """What became of one batch."""
+    """Acknowledgement of one batch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -255,21 +269,26 @@ class PutStreamResponse(_message.Message):
     MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Element i of these belongs to message i. -1 where it was not stored; the offset also where the broker cannot say
-        where the first copy of a message lies that was stored before.
+        """Element i belongs to message i. -1 if the message was not stored. The offset is also -1 if the message was stored
+        before and the broker no longer knows the offset of the first copy.
         """
 
     @_builtins.property
     def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """If they were asked for: the ids to try again with."""
+        """Message ids for a retry, if requested."""
 
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___PutFailure]: ...
+    @_builtins.property
+    def duplicates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Indexes of the messages whose id was stored before; their offsets are those of the first copies."""
+
     def __init__(
         self,
         *,
@@ -278,10 +297,11 @@ class PutStreamResponse(_message.Message):
         message_ids: _abc.Iterable[_builtins.bytes] | None = ...,
         failures: _abc.Iterable[Global___PutFailure] | None = ...,
         sequence: _builtins.int = ...,
+        duplicates: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "message_ids", b"message_ids", "offsets", b"offsets", "partitions", b"partitions", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicates", b"duplicates", "failures", b"failures", "message_ids", b"message_ids", "offsets", b"offsets", "partitions", b"partitions", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -303,14 +323,14 @@ class GetRequest(_message.Message):
     partition: _builtins.int
     """Absent: all partitions of the topic."""
     max_messages: _builtins.int
-    """At most so many; 0 is 500."""
+    """Most messages in the answer; 0 means 500."""
     max_bytes: _builtins.int
-    """About so many bytes, and at least one message; 0 is 1 MiB."""
+    """Approximate size limit of the answer in bytes; 0 means 1 MiB. The answer has at least one message if there is one."""
     wait_ms: _builtins.int
     """How long to wait for the first message. Absent: 5 seconds."""
     @_builtins.property
     def start(self) -> _events_pb2.Start:
-        """Absent: at the beginning."""
+        """Absent: the beginning."""
 
     def __init__(
         self,
@@ -346,11 +366,11 @@ class GetResponse(_message.Message):
     NEXT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Message]:
-        """In the order of their offsets within each partition."""
+        """Messages in offset order within each partition."""
 
     @_builtins.property
     def next(self) -> _events_pb2.PartitionOffsets:
-        """Where each partition goes on: `start.offsets` of the next request."""
+        """The position that follows: `start.offsets` of the next request."""
 
     def __init__(
         self,
@@ -381,12 +401,12 @@ class TailRequest(_message.Message):
     partition: _builtins.int
     """Absent: all partitions of the topic."""
     max_messages: _builtins.int
-    """At most so many in one answer; 0 is 500."""
+    """Most messages in one answer; 0 means 500."""
     max_bytes: _builtins.int
-    """About so many bytes in one answer, and at least one message; 0 is 1 MiB."""
+    """Approximate size limit of one answer in bytes; 0 means 1 MiB. An answer has at least one message if there is one."""
     @_builtins.property
     def start(self) -> _events_pb2.Start:
-        """Absent: behind the last message there is now."""
+        """Absent: the current log end."""
 
     def __init__(
         self,
@@ -416,11 +436,11 @@ class TailResponse(_message.Message):
     NEXT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Message]:
-        """In the order of their offsets within each partition. None in the first answer, which says where the tail begins."""
+        """Messages in offset order within each partition. Empty in the first answer, which has the start position."""
 
     @_builtins.property
     def next(self) -> _events_pb2.PartitionOffsets:
-        """Where each partition goes on."""
+        """The position that follows."""
 
     def __init__(
         self,
@@ -444,11 +464,11 @@ class SubscribeRequest(_message.Message):
     COMMIT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___SubscribeStart:
-        """The first request, and no other."""
+        """Only in the first request."""
 
     @_builtins.property
     def commit(self) -> Global___SubscribeCommit:
-        """What is done with: everything before these offsets."""
+        """Commits all messages before these offsets."""
 
     def __init__(
         self,
@@ -481,23 +501,27 @@ class SubscribeStart(_message.Message):
     WHEN_GONE_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
-    """Where what is committed is kept, and gone on from; it must have no members. Empty: the place is the subscriber's own."""
+    """The group that stores the commits and the position; it must have no members. Empty: only the client stores its
+    position.
+    """
     window_messages: _builtins.int
-    """How many messages may be under way; 0 is 10,000."""
+    """Most uncommitted messages in flight; 0 means 10,000."""
     window_bytes: _builtins.int
-    """How many bytes; 0 is 4 MiB."""
+    """Most uncommitted bytes in flight; 0 means 4 MiB."""
     share_percent: _builtins.int
-    """Once the window is full: how much of it must be committed before more is sent; 0 is 50."""
+    """Percentage of a full window that must be committed before the broker pushes more; 0 means 50."""
     when_gone: Global___WhenGone.ValueType
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Only these partitions of the topics; none for all, also those that are added later."""
+        """Only these partitions of the topics; empty for all, including partitions added later."""
 
     @_builtins.property
     def start(self) -> _events_pb2.Start:
-        """Absent: behind the last message there is now. With a group it holds only where that has committed nothing."""
+        """Absent: the current log end; with a group the beginning. With a group it applies only to partitions without a
+        committed offset.
+        """
 
     def __init__(
         self,
@@ -549,7 +573,7 @@ class SubscribeResponse(_message.Message):
     COMMITTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___SubscribeStarted:
-        """The subscription stands; the first answer."""
+        """The first answer: the subscription is active."""
 
     @_builtins.property
     def batch(self) -> Global___SubscribeBatch:
@@ -557,7 +581,7 @@ class SubscribeResponse(_message.Message):
 
     @_builtins.property
     def committed(self) -> Global___SubscribeCommitted:
-        """Commits that are kept now. Several that came shortly after one another may be answered by one."""
+        """Commits that are stored. One answer may cover several commits."""
 
     def __init__(
         self,
@@ -602,7 +626,7 @@ class SubscribeBatch(_message.Message):
     topic: _builtins.str
     partition: _builtins.int
     next_offset: _builtins.int
-    """What to commit when all of them are done with."""
+    """The offset to commit when all messages are processed."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Message]: ...
     def __init__(
@@ -653,7 +677,7 @@ class FindOffsetsRequest(_message.Message):
     topic: _builtins.str
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Only these; none for all."""
+        """Only these partitions; empty for all."""
 
     @_builtins.property
     def place(self) -> _events_pb2.Start:
@@ -704,9 +728,9 @@ class FoundOffset(_message.Message):
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     offset: _builtins.int
-    """-1 where no message is that late."""
+    """-1 if no message is at or after the time."""
     timestamp_ms: _builtins.int
-    """The time of the message there; -1 where the question was not about a time."""
+    """Timestamp of that message; -1 if the request was for an edge."""
     def __init__(
         self,
         *,
@@ -733,7 +757,7 @@ class DeleteMessagesRequest(_message.Message):
     topic: _builtins.str
     @_builtins.property
     def before(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.PartitionOffset]:
-        """The messages before these go; before -1: all that are there."""
+        """The first offset to keep, by partition; -1 deletes all current messages."""
 
     def __init__(
         self,
@@ -757,7 +781,7 @@ class DeleteMessagesResponse(_message.Message):
     FIRST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def first(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.PartitionOffset]:
-        """Where each of the partitions begins now."""
+        """The log start offset of each partition."""
 
     def __init__(
         self,

@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class MessageServiceStub:
-    """Writing and reading.
+    """Writes and reads messages.
 
-    An answer to a write comes when the messages are durable. One that does not come in time leaves open what became of
-    them: REQUEST_TIMED_OUT (DEADLINE_EXCEEDED). Writing the same `message_id` again settles it, and stores nothing twice.
+    A write is answered when the messages are durable. If that takes too long, the call fails with REQUEST_TIMED_OUT
+    (DEADLINE_EXCEEDED) and the outcome is unknown. A retry with the same `message_id` stores nothing twice.
     """
 
     def __init__(self, channel):
@@ -81,10 +81,10 @@ class MessageServiceStub:
 
 
 class MessageServiceServicer:
-    """Writing and reading.
+    """Writes and reads messages.
 
-    An answer to a write comes when the messages are durable. One that does not come in time leaves open what became of
-    them: REQUEST_TIMED_OUT (DEADLINE_EXCEEDED). Writing the same `message_id` again settles it, and stores nothing twice.
+    A write is answered when the messages are durable. If that takes too long, the call fails with REQUEST_TIMED_OUT
+    (DEADLINE_EXCEEDED) and the outcome is unknown. A retry with the same `message_id` stores nothing twice.
     """
 
     def Put(self, request, context):
@@ -95,57 +95,56 @@ class MessageServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutMany(self, request, context):
-        """Write many messages to one topic. When nothing was stored the call fails; when only some were, `failures` tells
-        which were not.
+        """Write many messages to one topic. The call fails if none was stored; `failures` lists messages that were not
+        stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutStream(self, request_iterator, context):
-        """Write batch after batch without waiting in between. Every batch is acknowledged, in the order in which they came;
-        messages to one partition keep their order. A batch that fails, or makes no sense, says so in its acknowledgement,
-        and the stream goes on; a request that cannot be read, or that is not allowed, ends it, once those before it are
-        acknowledged. When the writer is ahead of the disk, the stream takes no more for a while, by the transport's own
-        flow control.
+        """Write batches without waiting for each answer. The acknowledgements arrive in the order of the batches, and
+        messages of one partition keep their order. The acknowledgement of a failed or invalid batch has its errors, and
+        the stream continues. A request that cannot be decoded or is not authorized ends the stream after all earlier
+        batches are acknowledged. If the writer is faster than the disk, gRPC's flow control slows it down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Get(self, request, context):
-        """Messages from a place on. The place is the reader's own: nobody keeps it. With nothing there it waits for the first
-        message, and wakes at once when it is committed; an offset beyond the end is waited for too. OFFSET_OUT_OF_RANGE
-        (OUT_OF_RANGE), saying where the partition begins, when the place is gone.
+        """Read messages from a position, which only the client stores. If there are no messages, the call waits for the
+        first, also at an offset after the log end. OFFSET_OUT_OF_RANGE (OUT_OF_RANGE), with the log start offset, if the
+        messages at the position were removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Tail(self, request, context):
-        """Messages from a place on, and then whatever is written, until the reader ends the call.
+        """Read messages from a position, then new messages as they are written, until the client ends the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Subscribe(self, request_iterator, context):
-        """Be sent messages, as fast as they are committed: the first request subscribes, every further one commits. At most a
-        window of messages is under way; when it is full, a set share of it must be committed before more is sent.
+        """Push subscription: the first request subscribes, every further request commits. The broker pushes messages until
+        the window is full, and continues when `share_percent` of it is committed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FindOffsets(self, request, context):
-        """Where, in each partition of a topic, its beginning or its end is, or the first message at or after a time.
+        """Find the first or last offset of each partition, or the offset of the first message at or after a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteMessages(self, request, context):
-        """Delete the messages before these offsets, for everybody.
+        """Delete the messages before these offsets for all readers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -203,10 +202,10 @@ def add_MessageServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MessageService:
-    """Writing and reading.
+    """Writes and reads messages.
 
-    An answer to a write comes when the messages are durable. One that does not come in time leaves open what became of
-    them: REQUEST_TIMED_OUT (DEADLINE_EXCEEDED). Writing the same `message_id` again settles it, and stores nothing twice.
+    A write is answered when the messages are durable. If that takes too long, the call fails with REQUEST_TIMED_OUT
+    (DEADLINE_EXCEEDED) and the outcome is unknown. A retry with the same `message_id` stores nothing twice.
     """
 
     @staticmethod

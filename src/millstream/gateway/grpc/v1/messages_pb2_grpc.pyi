@@ -27,10 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class MessageServiceStub:
-    """Writing and reading.
+    """Writes and reads messages.
 
-    An answer to a write comes when the messages are durable. One that does not come in time leaves open what became of
-    them: REQUEST_TIMED_OUT (DEADLINE_EXCEEDED). Writing the same `message_id` again settles it, and stores nothing twice.
+    A write is answered when the messages are durable. If that takes too long, the call fails with REQUEST_TIMED_OUT
+    (DEADLINE_EXCEEDED) and the outcome is unknown. A retry with the same `message_id` stores nothing twice.
     """
 
     @_typing.overload
@@ -40,75 +40,73 @@ class MessageServiceStub:
     Put: _grpc.UnaryUnaryMultiCallable[_messages_pb2.PutRequest, _messages_pb2.PutResponse]
     """Write one message."""
     PutMany: _grpc.UnaryUnaryMultiCallable[_messages_pb2.PutManyRequest, _messages_pb2.PutManyResponse]
-    """Write many messages to one topic. When nothing was stored the call fails; when only some were, `failures` tells
-    which were not.
+    """Write many messages to one topic. The call fails if none was stored; `failures` lists messages that were not
+    stored.
     """
     PutStream: _grpc.StreamStreamMultiCallable[_messages_pb2.PutStreamRequest, _messages_pb2.PutStreamResponse]
-    """Write batch after batch without waiting in between. Every batch is acknowledged, in the order in which they came;
-    messages to one partition keep their order. A batch that fails, or makes no sense, says so in its acknowledgement,
-    and the stream goes on; a request that cannot be read, or that is not allowed, ends it, once those before it are
-    acknowledged. When the writer is ahead of the disk, the stream takes no more for a while, by the transport's own
-    flow control.
+    """Write batches without waiting for each answer. The acknowledgements arrive in the order of the batches, and
+    messages of one partition keep their order. The acknowledgement of a failed or invalid batch has its errors, and
+    the stream continues. A request that cannot be decoded or is not authorized ends the stream after all earlier
+    batches are acknowledged. If the writer is faster than the disk, gRPC's flow control slows it down.
     """
     Get: _grpc.UnaryUnaryMultiCallable[_messages_pb2.GetRequest, _messages_pb2.GetResponse]
-    """Messages from a place on. The place is the reader's own: nobody keeps it. With nothing there it waits for the first
-    message, and wakes at once when it is committed; an offset beyond the end is waited for too. OFFSET_OUT_OF_RANGE
-    (OUT_OF_RANGE), saying where the partition begins, when the place is gone.
+    """Read messages from a position, which only the client stores. If there are no messages, the call waits for the
+    first, also at an offset after the log end. OFFSET_OUT_OF_RANGE (OUT_OF_RANGE), with the log start offset, if the
+    messages at the position were removed.
     """
     Tail: _grpc.UnaryStreamMultiCallable[_messages_pb2.TailRequest, _messages_pb2.TailResponse]
-    """Messages from a place on, and then whatever is written, until the reader ends the call."""
+    """Read messages from a position, then new messages as they are written, until the client ends the call."""
     Subscribe: _grpc.StreamStreamMultiCallable[_messages_pb2.SubscribeRequest, _messages_pb2.SubscribeResponse]
-    """Be sent messages, as fast as they are committed: the first request subscribes, every further one commits. At most a
-    window of messages is under way; when it is full, a set share of it must be committed before more is sent.
+    """Push subscription: the first request subscribes, every further request commits. The broker pushes messages until
+    the window is full, and continues when `share_percent` of it is committed.
     """
     FindOffsets: _grpc.UnaryUnaryMultiCallable[_messages_pb2.FindOffsetsRequest, _messages_pb2.FindOffsetsResponse]
-    """Where, in each partition of a topic, its beginning or its end is, or the first message at or after a time."""
+    """Find the first or last offset of each partition, or the offset of the first message at or after a time."""
     DeleteMessages: _grpc.UnaryUnaryMultiCallable[_messages_pb2.DeleteMessagesRequest, _messages_pb2.DeleteMessagesResponse]
-    """Delete the messages before these offsets, for everybody."""
+    """Delete the messages before these offsets for all readers."""
 
 @_typing.type_check_only
 class MessageServiceAsyncStub(MessageServiceStub):
-    """Writing and reading.
+    """Writes and reads messages.
 
-    An answer to a write comes when the messages are durable. One that does not come in time leaves open what became of
-    them: REQUEST_TIMED_OUT (DEADLINE_EXCEEDED). Writing the same `message_id` again settles it, and stores nothing twice.
+    A write is answered when the messages are durable. If that takes too long, the call fails with REQUEST_TIMED_OUT
+    (DEADLINE_EXCEEDED) and the outcome is unknown. A retry with the same `message_id` stores nothing twice.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Put: _aio.UnaryUnaryMultiCallable[_messages_pb2.PutRequest, _messages_pb2.PutResponse]  # type: ignore[assignment]
     """Write one message."""
     PutMany: _aio.UnaryUnaryMultiCallable[_messages_pb2.PutManyRequest, _messages_pb2.PutManyResponse]  # type: ignore[assignment]
-    """Write many messages to one topic. When nothing was stored the call fails; when only some were, `failures` tells
-    which were not.
+    """Write many messages to one topic. The call fails if none was stored; `failures` lists messages that were not
+    stored.
     """
     PutStream: _aio.StreamStreamMultiCallable[_messages_pb2.PutStreamRequest, _messages_pb2.PutStreamResponse]  # type: ignore[assignment]
-    """Write batch after batch without waiting in between. Every batch is acknowledged, in the order in which they came;
-    messages to one partition keep their order. A batch that fails, or makes no sense, says so in its acknowledgement,
-    and the stream goes on; a request that cannot be read, or that is not allowed, ends it, once those before it are
-    acknowledged. When the writer is ahead of the disk, the stream takes no more for a while, by the transport's own
-    flow control.
+    """Write batches without waiting for each answer. The acknowledgements arrive in the order of the batches, and
+    messages of one partition keep their order. The acknowledgement of a failed or invalid batch has its errors, and
+    the stream continues. A request that cannot be decoded or is not authorized ends the stream after all earlier
+    batches are acknowledged. If the writer is faster than the disk, gRPC's flow control slows it down.
     """
     Get: _aio.UnaryUnaryMultiCallable[_messages_pb2.GetRequest, _messages_pb2.GetResponse]  # type: ignore[assignment]
-    """Messages from a place on. The place is the reader's own: nobody keeps it. With nothing there it waits for the first
-    message, and wakes at once when it is committed; an offset beyond the end is waited for too. OFFSET_OUT_OF_RANGE
-    (OUT_OF_RANGE), saying where the partition begins, when the place is gone.
+    """Read messages from a position, which only the client stores. If there are no messages, the call waits for the
+    first, also at an offset after the log end. OFFSET_OUT_OF_RANGE (OUT_OF_RANGE), with the log start offset, if the
+    messages at the position were removed.
     """
     Tail: _aio.UnaryStreamMultiCallable[_messages_pb2.TailRequest, _messages_pb2.TailResponse]  # type: ignore[assignment]
-    """Messages from a place on, and then whatever is written, until the reader ends the call."""
+    """Read messages from a position, then new messages as they are written, until the client ends the call."""
     Subscribe: _aio.StreamStreamMultiCallable[_messages_pb2.SubscribeRequest, _messages_pb2.SubscribeResponse]  # type: ignore[assignment]
-    """Be sent messages, as fast as they are committed: the first request subscribes, every further one commits. At most a
-    window of messages is under way; when it is full, a set share of it must be committed before more is sent.
+    """Push subscription: the first request subscribes, every further request commits. The broker pushes messages until
+    the window is full, and continues when `share_percent` of it is committed.
     """
     FindOffsets: _aio.UnaryUnaryMultiCallable[_messages_pb2.FindOffsetsRequest, _messages_pb2.FindOffsetsResponse]  # type: ignore[assignment]
-    """Where, in each partition of a topic, its beginning or its end is, or the first message at or after a time."""
+    """Find the first or last offset of each partition, or the offset of the first message at or after a time."""
     DeleteMessages: _aio.UnaryUnaryMultiCallable[_messages_pb2.DeleteMessagesRequest, _messages_pb2.DeleteMessagesResponse]  # type: ignore[assignment]
-    """Delete the messages before these offsets, for everybody."""
+    """Delete the messages before these offsets for all readers."""
 
 class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Writing and reading.
+    """Writes and reads messages.
 
-    An answer to a write comes when the messages are durable. One that does not come in time leaves open what became of
-    them: REQUEST_TIMED_OUT (DEADLINE_EXCEEDED). Writing the same `message_id` again settles it, and stores nothing twice.
+    A write is answered when the messages are durable. If that takes too long, the call fails with REQUEST_TIMED_OUT
+    (DEADLINE_EXCEEDED) and the outcome is unknown. A retry with the same `message_id` stores nothing twice.
     """
 
     @_abc_1.abstractmethod
@@ -125,8 +123,8 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _messages_pb2.PutManyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_messages_pb2.PutManyResponse, _abc.Awaitable[_messages_pb2.PutManyResponse]]:
-        """Write many messages to one topic. When nothing was stored the call fails; when only some were, `failures` tells
-        which were not.
+        """Write many messages to one topic. The call fails if none was stored; `failures` lists messages that were not
+        stored.
         """
 
     @_abc_1.abstractmethod
@@ -135,11 +133,10 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_messages_pb2.PutStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_messages_pb2.PutStreamResponse], _abc.AsyncIterator[_messages_pb2.PutStreamResponse]]:
-        """Write batch after batch without waiting in between. Every batch is acknowledged, in the order in which they came;
-        messages to one partition keep their order. A batch that fails, or makes no sense, says so in its acknowledgement,
-        and the stream goes on; a request that cannot be read, or that is not allowed, ends it, once those before it are
-        acknowledged. When the writer is ahead of the disk, the stream takes no more for a while, by the transport's own
-        flow control.
+        """Write batches without waiting for each answer. The acknowledgements arrive in the order of the batches, and
+        messages of one partition keep their order. The acknowledgement of a failed or invalid batch has its errors, and
+        the stream continues. A request that cannot be decoded or is not authorized ends the stream after all earlier
+        batches are acknowledged. If the writer is faster than the disk, gRPC's flow control slows it down.
         """
 
     @_abc_1.abstractmethod
@@ -148,9 +145,9 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _messages_pb2.GetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_messages_pb2.GetResponse, _abc.Awaitable[_messages_pb2.GetResponse]]:
-        """Messages from a place on. The place is the reader's own: nobody keeps it. With nothing there it waits for the first
-        message, and wakes at once when it is committed; an offset beyond the end is waited for too. OFFSET_OUT_OF_RANGE
-        (OUT_OF_RANGE), saying where the partition begins, when the place is gone.
+        """Read messages from a position, which only the client stores. If there are no messages, the call waits for the
+        first, also at an offset after the log end. OFFSET_OUT_OF_RANGE (OUT_OF_RANGE), with the log start offset, if the
+        messages at the position were removed.
         """
 
     @_abc_1.abstractmethod
@@ -159,7 +156,7 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _messages_pb2.TailRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_messages_pb2.TailResponse], _abc.AsyncIterator[_messages_pb2.TailResponse]]:
-        """Messages from a place on, and then whatever is written, until the reader ends the call."""
+        """Read messages from a position, then new messages as they are written, until the client ends the call."""
 
     @_abc_1.abstractmethod
     def Subscribe(
@@ -167,8 +164,8 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_messages_pb2.SubscribeRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_messages_pb2.SubscribeResponse], _abc.AsyncIterator[_messages_pb2.SubscribeResponse]]:
-        """Be sent messages, as fast as they are committed: the first request subscribes, every further one commits. At most a
-        window of messages is under way; when it is full, a set share of it must be committed before more is sent.
+        """Push subscription: the first request subscribes, every further request commits. The broker pushes messages until
+        the window is full, and continues when `share_percent` of it is committed.
         """
 
     @_abc_1.abstractmethod
@@ -177,7 +174,7 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _messages_pb2.FindOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_messages_pb2.FindOffsetsResponse, _abc.Awaitable[_messages_pb2.FindOffsetsResponse]]:
-        """Where, in each partition of a topic, its beginning or its end is, or the first message at or after a time."""
+        """Find the first or last offset of each partition, or the offset of the first message at or after a time."""
 
     @_abc_1.abstractmethod
     def DeleteMessages(
@@ -185,6 +182,6 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _messages_pb2.DeleteMessagesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_messages_pb2.DeleteMessagesResponse, _abc.Awaitable[_messages_pb2.DeleteMessagesResponse]]:
-        """Delete the messages before these offsets, for everybody."""
+        """Delete the messages before these offsets for all readers."""
 
 def add_MessageServiceServicer_to_server(servicer: MessageServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

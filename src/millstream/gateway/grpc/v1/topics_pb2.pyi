@@ -27,9 +27,9 @@ class ListTopicsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     page_size: _builtins.int
-    """At most so many; 0 is 100."""
+    """Most topics in a page; 0 means 100."""
     page_token: _builtins.str
-    """Of the answer before; empty for the first page."""
+    """The `next_page_token` of the previous page; empty for the first page."""
     def __init__(
         self,
         *,
@@ -52,7 +52,7 @@ class ListTopicsResponse(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Asks for the next page; empty when there is none."""
+    """The `page_token` of the next page; empty on the last page."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicSummary]: ...
     def __init__(
@@ -87,11 +87,11 @@ class TopicSummary(_message.Message):
     internal: _builtins.bool
     partition_count: _builtins.int
     message_count: _builtins.int
-    """How many offsets it spans: its messages, and those that compaction took out of the middle. Absent where a partition
-    is quarantined.
+    """Number of offsets that the topic spans, including those that compaction removed. Absent if a partition is
+    quarantined.
     """
     size_bytes: _builtins.int
-    """Absent where the brokers do not tell."""
+    """Absent if the size is unknown."""
     def __init__(
         self,
         *,
@@ -151,14 +151,14 @@ class CreateTopicRequest(_message.Message):
     name: _builtins.str
     """1 to 249 letters, digits, dots, underscores and hyphens."""
     partitions: _builtins.int
-    """0 leaves it to the broker."""
+    """0 means the broker's default."""
     replication_factor: _builtins.int
-    """0 leaves it to the broker."""
+    """0 means the broker's default."""
     exist_ok: _builtins.bool
-    """Leave a topic that is there already as it is, and give its id."""
+    """If the topic exists, leave it unchanged and return its id."""
     @_builtins.property
     def settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """By name, `retention.ms` for example; docs/topics.md has them all."""
+        """Settings by name, for example `retention.ms`; docs/topics.md lists them."""
 
     def __init__(
         self,
@@ -264,14 +264,14 @@ class PartitionDescription(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     leader: _builtins.int
-    """The broker that leads it; -1 while none does."""
+    """Broker number of the leader; -1 while there is none."""
     leader_epoch: _builtins.int
     first_offset: _builtins.int
-    """Absent where the partition is quarantined."""
+    """Absent if the partition is quarantined."""
     next_offset: _builtins.int
-    """The offset that its next message will have. Absent where the partition is quarantined."""
+    """Offset of the next message that is written. Absent if the partition is quarantined."""
     size_bytes: _builtins.int
-    """Absent where the brokers do not tell."""
+    """Absent if the size is unknown."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -355,9 +355,9 @@ class AddPartitionsRequest(_message.Message):
     cluster: _builtins.str
     topic: _builtins.str
     total: _builtins.int
-    """How many it has then, those that are there included."""
+    """New total number of partitions, including the existing ones."""
     validate_only: _builtins.bool
-    """Only say whether it could be done."""
+    """Check the request without changing anything."""
     def __init__(
         self,
         *,
@@ -400,7 +400,7 @@ class GetTopicSettingsRequest(_message.Message):
     topic: _builtins.str
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these; none for all."""
+        """Names of the settings; empty for all."""
 
     def __init__(
         self,
@@ -451,13 +451,13 @@ class Setting(_message.Message):
     DOCUMENTATION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     value: _builtins.str
-    """Absent where it is unset or secret."""
+    """Absent if unset or secret."""
     type: _builtins.str
     """boolean, string, int, short, long, double, list, class or password."""
     source: _builtins.str
-    """Where the value comes from: topic, broker, cluster, start, default, group."""
+    """Source of the value: topic, broker, cluster, start, default or group."""
     own: _builtins.bool
-    """Whether it was set on the topic, broker or group itself, so that it can be unset there."""
+    """True if the value was set on the topic, broker or group itself and can be unset there."""
     read_only: _builtins.bool
     secret: _builtins.bool
     documentation: _builtins.str
@@ -515,7 +515,7 @@ class AlterTopicSettingsRequest(_message.Message):
     cluster: _builtins.str
     topic: _builtins.str
     validate_only: _builtins.bool
-    """Only say whether it could be done."""
+    """Check the request without changing anything."""
     @_builtins.property
     def set(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property

@@ -28,7 +28,7 @@ if _version_not_supported:
 class TopicServiceStub:
     """Topics: named logs of one or more partitions.
 
-    Every request names the cluster it is about, one of those that the gateway serves; an empty name is "default".
+    Every request names a cluster that the gateway serves; an empty name means "default".
     """
 
     def __init__(self, channel):
@@ -77,54 +77,54 @@ class TopicServiceStub:
 class TopicServiceServicer:
     """Topics: named logs of one or more partitions.
 
-    Every request names the cluster it is about, one of those that the gateway serves; an empty name is "default".
+    Every request names a cluster that the gateway serves; an empty name means "default".
     """
 
     def ListTopics(self, request, context):
-        """All topics, page by page, in the order of their names.
+        """List all topics in pages, ordered by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateTopic(self, request, context):
-        """Make a topic. TOPIC_ALREADY_EXISTS (ALREADY_EXISTS) when there is one; INVALID_TOPIC, INVALID_PARTITIONS,
-        INVALID_REPLICATION_FACTOR or INVALID_CONFIG (INVALID_ARGUMENT), naming the field.
+        """Create a topic. TOPIC_ALREADY_EXISTS (ALREADY_EXISTS) if it exists; INVALID_TOPIC, INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR or INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeTopic(self, request, context):
-        """One topic with its partitions. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) when there is none.
+        """Describe a topic and its partitions. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) if it does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopic(self, request, context):
-        """Delete a topic with all its messages. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) when there is none.
+        """Delete a topic and all its messages. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) if it does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddPartitions(self, request, context):
-        """Let a topic have more partitions. INVALID_PARTITIONS (INVALID_ARGUMENT) unless they are more than it has.
+        """Add partitions to a topic. INVALID_PARTITIONS (INVALID_ARGUMENT) if the total is not larger than before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTopicSettings(self, request, context):
-        """A topic's settings, with where each value comes from.
+        """Get the settings of a topic and the source of each value.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AlterTopicSettings(self, request, context):
-        """Set some and unset others, all or none. INVALID_CONFIG (INVALID_ARGUMENT), saying which is refused.
+        """Set some settings and unset others, all or none. INVALID_CONFIG (INVALID_ARGUMENT) names the refused setting.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -179,7 +179,7 @@ def add_TopicServiceServicer_to_server(servicer, server):
 class TopicService:
     """Topics: named logs of one or more partitions.
 
-    Every request names the cluster it is about, one of those that the gateway serves; an empty name is "default".
+    Every request names a cluster that the gateway serves; an empty name means "default".
     """
 
     @staticmethod

@@ -29,7 +29,7 @@ GRPC_VERSION: str
 class TopicServiceStub:
     """Topics: named logs of one or more partitions.
 
-    Every request names the cluster it is about, one of those that the gateway serves; an empty name is "default".
+    Every request names a cluster that the gateway serves; an empty name means "default".
     """
 
     @_typing.overload
@@ -37,51 +37,51 @@ class TopicServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TopicServiceAsyncStub: ...
     ListTopics: _grpc.UnaryUnaryMultiCallable[_topics_pb2.ListTopicsRequest, _topics_pb2.ListTopicsResponse]
-    """All topics, page by page, in the order of their names."""
+    """List all topics in pages, ordered by name."""
     CreateTopic: _grpc.UnaryUnaryMultiCallable[_topics_pb2.CreateTopicRequest, _topics_pb2.CreateTopicResponse]
-    """Make a topic. TOPIC_ALREADY_EXISTS (ALREADY_EXISTS) when there is one; INVALID_TOPIC, INVALID_PARTITIONS,
-    INVALID_REPLICATION_FACTOR or INVALID_CONFIG (INVALID_ARGUMENT), naming the field.
+    """Create a topic. TOPIC_ALREADY_EXISTS (ALREADY_EXISTS) if it exists; INVALID_TOPIC, INVALID_PARTITIONS,
+    INVALID_REPLICATION_FACTOR or INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
     """
     DescribeTopic: _grpc.UnaryUnaryMultiCallable[_topics_pb2.DescribeTopicRequest, _topics_pb2.DescribeTopicResponse]
-    """One topic with its partitions. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) when there is none."""
+    """Describe a topic and its partitions. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) if it does not exist."""
     DeleteTopic: _grpc.UnaryUnaryMultiCallable[_topics_pb2.DeleteTopicRequest, _topics_pb2.DeleteTopicResponse]
-    """Delete a topic with all its messages. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) when there is none."""
+    """Delete a topic and all its messages. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) if it does not exist."""
     AddPartitions: _grpc.UnaryUnaryMultiCallable[_topics_pb2.AddPartitionsRequest, _topics_pb2.AddPartitionsResponse]
-    """Let a topic have more partitions. INVALID_PARTITIONS (INVALID_ARGUMENT) unless they are more than it has."""
+    """Add partitions to a topic. INVALID_PARTITIONS (INVALID_ARGUMENT) if the total is not larger than before."""
     GetTopicSettings: _grpc.UnaryUnaryMultiCallable[_topics_pb2.GetTopicSettingsRequest, _topics_pb2.GetTopicSettingsResponse]
-    """A topic's settings, with where each value comes from."""
+    """Get the settings of a topic and the source of each value."""
     AlterTopicSettings: _grpc.UnaryUnaryMultiCallable[_topics_pb2.AlterTopicSettingsRequest, _topics_pb2.AlterTopicSettingsResponse]
-    """Set some and unset others, all or none. INVALID_CONFIG (INVALID_ARGUMENT), saying which is refused."""
+    """Set some settings and unset others, all or none. INVALID_CONFIG (INVALID_ARGUMENT) names the refused setting."""
 
 @_typing.type_check_only
 class TopicServiceAsyncStub(TopicServiceStub):
     """Topics: named logs of one or more partitions.
 
-    Every request names the cluster it is about, one of those that the gateway serves; an empty name is "default".
+    Every request names a cluster that the gateway serves; an empty name means "default".
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListTopics: _aio.UnaryUnaryMultiCallable[_topics_pb2.ListTopicsRequest, _topics_pb2.ListTopicsResponse]  # type: ignore[assignment]
-    """All topics, page by page, in the order of their names."""
+    """List all topics in pages, ordered by name."""
     CreateTopic: _aio.UnaryUnaryMultiCallable[_topics_pb2.CreateTopicRequest, _topics_pb2.CreateTopicResponse]  # type: ignore[assignment]
-    """Make a topic. TOPIC_ALREADY_EXISTS (ALREADY_EXISTS) when there is one; INVALID_TOPIC, INVALID_PARTITIONS,
-    INVALID_REPLICATION_FACTOR or INVALID_CONFIG (INVALID_ARGUMENT), naming the field.
+    """Create a topic. TOPIC_ALREADY_EXISTS (ALREADY_EXISTS) if it exists; INVALID_TOPIC, INVALID_PARTITIONS,
+    INVALID_REPLICATION_FACTOR or INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
     """
     DescribeTopic: _aio.UnaryUnaryMultiCallable[_topics_pb2.DescribeTopicRequest, _topics_pb2.DescribeTopicResponse]  # type: ignore[assignment]
-    """One topic with its partitions. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) when there is none."""
+    """Describe a topic and its partitions. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) if it does not exist."""
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_topics_pb2.DeleteTopicRequest, _topics_pb2.DeleteTopicResponse]  # type: ignore[assignment]
-    """Delete a topic with all its messages. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) when there is none."""
+    """Delete a topic and all its messages. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) if it does not exist."""
     AddPartitions: _aio.UnaryUnaryMultiCallable[_topics_pb2.AddPartitionsRequest, _topics_pb2.AddPartitionsResponse]  # type: ignore[assignment]
-    """Let a topic have more partitions. INVALID_PARTITIONS (INVALID_ARGUMENT) unless they are more than it has."""
+    """Add partitions to a topic. INVALID_PARTITIONS (INVALID_ARGUMENT) if the total is not larger than before."""
     GetTopicSettings: _aio.UnaryUnaryMultiCallable[_topics_pb2.GetTopicSettingsRequest, _topics_pb2.GetTopicSettingsResponse]  # type: ignore[assignment]
-    """A topic's settings, with where each value comes from."""
+    """Get the settings of a topic and the source of each value."""
     AlterTopicSettings: _aio.UnaryUnaryMultiCallable[_topics_pb2.AlterTopicSettingsRequest, _topics_pb2.AlterTopicSettingsResponse]  # type: ignore[assignment]
-    """Set some and unset others, all or none. INVALID_CONFIG (INVALID_ARGUMENT), saying which is refused."""
+    """Set some settings and unset others, all or none. INVALID_CONFIG (INVALID_ARGUMENT) names the refused setting."""
 
 class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
     """Topics: named logs of one or more partitions.
 
-    Every request names the cluster it is about, one of those that the gateway serves; an empty name is "default".
+    Every request names a cluster that the gateway serves; an empty name means "default".
     """
 
     @_abc_1.abstractmethod
@@ -90,7 +90,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topics_pb2.ListTopicsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topics_pb2.ListTopicsResponse, _abc.Awaitable[_topics_pb2.ListTopicsResponse]]:
-        """All topics, page by page, in the order of their names."""
+        """List all topics in pages, ordered by name."""
 
     @_abc_1.abstractmethod
     def CreateTopic(
@@ -98,8 +98,8 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topics_pb2.CreateTopicRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topics_pb2.CreateTopicResponse, _abc.Awaitable[_topics_pb2.CreateTopicResponse]]:
-        """Make a topic. TOPIC_ALREADY_EXISTS (ALREADY_EXISTS) when there is one; INVALID_TOPIC, INVALID_PARTITIONS,
-        INVALID_REPLICATION_FACTOR or INVALID_CONFIG (INVALID_ARGUMENT), naming the field.
+        """Create a topic. TOPIC_ALREADY_EXISTS (ALREADY_EXISTS) if it exists; INVALID_TOPIC, INVALID_PARTITIONS,
+        INVALID_REPLICATION_FACTOR or INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
         """
 
     @_abc_1.abstractmethod
@@ -108,7 +108,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topics_pb2.DescribeTopicRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topics_pb2.DescribeTopicResponse, _abc.Awaitable[_topics_pb2.DescribeTopicResponse]]:
-        """One topic with its partitions. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) when there is none."""
+        """Describe a topic and its partitions. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) if it does not exist."""
 
     @_abc_1.abstractmethod
     def DeleteTopic(
@@ -116,7 +116,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topics_pb2.DeleteTopicRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topics_pb2.DeleteTopicResponse, _abc.Awaitable[_topics_pb2.DeleteTopicResponse]]:
-        """Delete a topic with all its messages. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) when there is none."""
+        """Delete a topic and all its messages. UNKNOWN_TOPIC_OR_PARTITION (NOT_FOUND) if it does not exist."""
 
     @_abc_1.abstractmethod
     def AddPartitions(
@@ -124,7 +124,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topics_pb2.AddPartitionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topics_pb2.AddPartitionsResponse, _abc.Awaitable[_topics_pb2.AddPartitionsResponse]]:
-        """Let a topic have more partitions. INVALID_PARTITIONS (INVALID_ARGUMENT) unless they are more than it has."""
+        """Add partitions to a topic. INVALID_PARTITIONS (INVALID_ARGUMENT) if the total is not larger than before."""
 
     @_abc_1.abstractmethod
     def GetTopicSettings(
@@ -132,7 +132,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topics_pb2.GetTopicSettingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topics_pb2.GetTopicSettingsResponse, _abc.Awaitable[_topics_pb2.GetTopicSettingsResponse]]:
-        """A topic's settings, with where each value comes from."""
+        """Get the settings of a topic and the source of each value."""
 
     @_abc_1.abstractmethod
     def AlterTopicSettings(
@@ -140,6 +140,6 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topics_pb2.AlterTopicSettingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topics_pb2.AlterTopicSettingsResponse, _abc.Awaitable[_topics_pb2.AlterTopicSettingsResponse]]:
-        """Set some and unset others, all or none. INVALID_CONFIG (INVALID_ARGUMENT), saying which is refused."""
+        """Set some settings and unset others, all or none. INVALID_CONFIG (INVALID_ARGUMENT) names the refused setting."""
 
 def add_TopicServiceServicer_to_server(servicer: TopicServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

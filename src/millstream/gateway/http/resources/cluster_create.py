@@ -1,43 +1,62 @@
-"""Clusters that are made by a call."""
+"""Creates, lists, starts, stops and deletes local clusters over HTTP."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from millstream.gateway.failures import FieldError
 from millstream.gateway.http.operation_table import Example, WebOperation
-from millstream.gateway.http.resources.common_parameters import EmptyBody
+from millstream.gateway.http.resources.common_parameters import EmptyBody, chosen_name
 from millstream.gateway.http.web_request import WebRequest
-from millstream.gateway.operations.cluster_create import made
-from millstream.gateway.rights import Right
+from millstream.gateway.operations.cluster_create import list_created
 from millstream.model.errors import ErrorCode
+from millstream.model.rights import Right
+from millstream.model.units import quoted, read_duration_ms, read_size_bytes
 from millstream.process.control_protocol import BROKERS_MAX, BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
 
 ClusterName = Annotated[
-    str, Meta(pattern="^[a-z0-9-]{1,64}$", description="Small letters, digits and '-'; at most 64.")
+    str, Meta(pattern="^[a-z0-9-]{1,64}$", description="Cluster name: lower-case letters, digits and '-', at most 64.")
 ]
+
+_OTHER_NAMES = {"brokers": "num_brokers", "log_directories": "log_directory", "retention_ms": "retention_policies"}
+
+
+Brokers = Annotated[int, Meta(ge=1, le=BROKERS_MAX)]
+LogDirectories = Annotated[list[str], Meta(max_length=BROKERS_MAX)]
+Retention = Annotated[int, Meta(ge=-1)] | str
+_DEFAULT_RETENTION = "Default age at which messages expire: milliseconds or a text such as `7d`; -1: never."
 
 
 class CreateClusterBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A cluster that is to be made, on the machine of the supervisor that this gateway belongs to."""
+    """A cluster to create on the machine of this gateway's supervisor. Three fields have two names; set one of them."""
 
     name: ClusterName
-    brokers: Annotated[int, Meta(ge=1, le=BROKERS_MAX, description="How many brokers it has.")] = BROKERS_UNLESS_SAID
+    brokers: Annotated[Brokers | None, Meta(description=f"Number of brokers. Default: {BROKERS_UNLESS_SAID}.")] = None
+    num_brokers: Annotated[Brokers | None, Meta(description="Another name of `brokers`.")] = None
     log_directories: Annotated[
-        list[str],
-        Meta(
-            max_length=BROKERS_MAX,
-            description="Where data goes inside the cluster's own directory: one for all, or one each.",
-        ),
-    ] = msgspec.field(default_factory=list)
-    partitions: Annotated[int, Meta(ge=1, le=10_000, description="Of topics that do not say.")] | None = None
-    retention_ms: Annotated[int, Meta(ge=-1, description="Age at which messages go; -1 for never.")] | None = None
-    retention_bytes: Annotated[int, Meta(ge=-1, description="Size a partition is kept to; -1 for any.")] | None = None
+        LogDirectories | None,
+        Meta(description="Data directories inside the cluster's directory: one for all brokers, or one per broker."),
+    ] = None
+    log_directory: Annotated[
+        str | None, Meta(description="One data directory for all brokers, instead of `log_directories`.")
+    ] = None
+    partitions: Annotated[int, Meta(ge=1, le=10_000, description="Default number of partitions per topic.")] | None = (
+        None
+    )
+    retention_ms: Annotated[Retention | None, Meta(description=_DEFAULT_RETENTION)] = None
+    retention_policies: Annotated[Retention | None, Meta(description="Another name of `retention_ms`.")] = None
+    retention_bytes: Annotated[
+        Annotated[int, Meta(ge=-1)] | str | None,
+        Meta(description="Default size limit of a partition: bytes or a text such as `10GiB`; -1: unlimited."),
+    ] = None
 
 
 class LocalBroker(msgspec.Struct, kw_only=True):
-    """`problem` says why one does not run that should; it is started again and again."""
+    """A broker of a local cluster. `problem` is why it does not run although it should; the supervisor keeps restarting
+    it.
+    """
 
     broker: int
     host: str
@@ -57,7 +76,7 @@ class LocalCluster(msgspec.Struct, kw_only=True):
 
 
 class LocalClusterList(msgspec.Struct, kw_only=True):
-    """Those that this gateway serves, and of them those that its supervisor has made."""
+    """The names of all clusters that this gateway serves, and the clusters that its supervisor created."""
 
     serves: Sequence[str]
     made: list[LocalCluster]
@@ -67,38 +86,54 @@ class NamedCluster(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: ClusterName
 
 
-async def create_cluster(asked: WebRequest) -> LocalCluster:
-    """Make a cluster, and answer when all its brokers serve."""
-    new: CreateClusterBody = asked.body
-    facts = await asked.site.maker.create(
-        NewCluster(
-            new.name,
-            new.brokers,
-            tuple(new.log_directories),
-            new.partitions,
-            new.retention_ms,
-            new.retention_bytes,
-        )
+async def create_cluster(request: WebRequest) -> LocalCluster:
+    """Create a cluster and answer when all of its brokers serve."""
+    body: CreateClusterBody = request.body
+    names = {name: chosen_name(body, name, other) for name, other in _OTHER_NAMES.items()}
+    brokers: int | None = getattr(body, names["brokers"])
+    directories: list[str] | str | None = getattr(body, names["log_directories"])
+    new = NewCluster(
+        body.name,
+        BROKERS_UNLESS_SAID if brokers is None else brokers,
+        (directories,) if isinstance(directories, str) else tuple(directories or ()),
+        body.partitions,
+        _parsed(body, names["retention_ms"], read_duration_ms),
+        _parsed(body, "retention_bytes", read_size_bytes),
     )
-    return _shown(facts)
+    try:
+        return _shown(await request.site.maker.create(new))
+    except FieldError as error:
+        name = names.get(error.field, error.field)
+        raise FieldError(error.code, error.detail.replace(error.field, name), name) from None
 
 
-async def list_clusters(asked: WebRequest) -> LocalClusterList:
+def _parsed(body: CreateClusterBody, name: str, read: Callable[[str], int]) -> int | None:
+    """Parse a duration or a size, which may be a text with a unit. INVALID_CLUSTER, naming the field, otherwise."""
+    given: int | str | None = getattr(body, name)
+    if not isinstance(given, str):
+        return given
+    try:
+        return read(given)
+    except ValueError as error:
+        raise FieldError(ErrorCode.INVALID_CLUSTER, f"{name}: {quoted(given)} is {error}", name) from None
+
+
+async def list_clusters(request: WebRequest) -> LocalClusterList:
     return LocalClusterList(
-        serves=asked.site.clusters.names, made=[_shown(each) for each in await made(asked.site.maker)]
+        serves=request.site.clusters.names, made=[_shown(each) for each in await list_created(request.site.maker)]
     )
 
 
-async def start_cluster(asked: WebRequest) -> LocalCluster:
-    return _shown(await asked.site.maker.start(asked.parameters.name))
+async def start_cluster(request: WebRequest) -> LocalCluster:
+    return _shown(await request.site.maker.start(request.parameters.name))
 
 
-async def stop_cluster(asked: WebRequest) -> LocalCluster:
-    return _shown(await asked.site.maker.stop(asked.parameters.name))
+async def stop_cluster(request: WebRequest) -> LocalCluster:
+    return _shown(await request.site.maker.stop(request.parameters.name))
 
 
-async def delete_cluster(asked: WebRequest) -> None:
-    await asked.site.maker.delete(asked.parameters.name)
+async def delete_cluster(request: WebRequest) -> None:
+    await request.site.maker.delete(request.parameters.name)
 
 
 def _shown(facts: ClusterFacts) -> LocalCluster:
@@ -128,11 +163,12 @@ POST_CLUSTER = WebOperation(
     "POST",
     "/cluster",
     "postCluster",
-    "Make a cluster",
+    "Create a cluster",
     Right.CLUSTER_ADMIN,
     create_cluster,
     parameters=EmptyBody,
     body=CreateClusterBody,
+    cluster_field="name",
     answer=LocalCluster,
     status=201,
     group="Clusters",
@@ -142,12 +178,19 @@ POST_CLUSTER = WebOperation(
         ErrorCode.CLUSTER_EXISTS,
         ErrorCode.CLUSTER_NOT_STARTED,
     ),
-    examples=(Example("Two brokers", "/cluster", {"name": "tests", "brokers": 2}),),
+    examples=(
+        Example("Two brokers", "/cluster", {"name": "tests", "brokers": 2}),
+        Example(
+            "Retention and a data directory",
+            "/cluster",
+            {"name": "lab", "num_brokers": 1, "log_directory": "logs", "partitions": 2, "retention_policies": 86400000},
+        ),
+    ),
     bounds=dict.fromkeys(CreateClusterBody.__struct_fields__, ErrorCode.INVALID_CLUSTER),
     details="""\
-`millstream serve` starts the brokers, and starts them again when it is started itself; their data is in a directory of
-their own inside its working directory. Each broker serves its own topics: a topic lives on one of them. The name is
-then one that `cluster` takes. A gateway that runs alone cannot do it, and says so.""",
+`millstream serve` starts the brokers now and whenever it is started itself. Their data is in a directory of the cluster
+inside the working directory of `millstream serve`. Each topic lives on one of the brokers. Other operations accept the
+new name as `cluster`. A gateway without a supervisor answers NO_SUPERVISOR.""",
 )
 
 OPERATIONS = (
@@ -171,6 +214,7 @@ OPERATIONS = (
         Right.CLUSTER_ADMIN,
         stop_cluster,
         parameters=NamedCluster,
+        cluster_field="name",
         answer=LocalCluster,
         group="Clusters",
         errors=_ERRORS,
@@ -180,10 +224,11 @@ OPERATIONS = (
         "POST",
         "/v1/clusters/{name}/start",
         "startCluster",
-        "Start the brokers of a cluster again",
+        "Start the brokers of a stopped cluster",
         Right.CLUSTER_ADMIN,
         start_cluster,
         parameters=NamedCluster,
+        cluster_field="name",
         answer=LocalCluster,
         group="Clusters",
         errors=(*_ERRORS, ErrorCode.CLUSTER_NOT_STARTED),
@@ -193,10 +238,11 @@ OPERATIONS = (
         "DELETE",
         "/v1/clusters/{name}",
         "deleteCluster",
-        "Delete a cluster with all its data",
+        "Delete a cluster and all its data",
         Right.CLUSTER_ADMIN,
         delete_cluster,
         parameters=NamedCluster,
+        cluster_field="name",
         status=204,
         group="Clusters",
         errors=_ERRORS,

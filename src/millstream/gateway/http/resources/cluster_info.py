@@ -1,4 +1,4 @@
-"""The cluster itself: what serves it, where things run, who has copies, and its tables."""
+"""Describes a cluster over HTTP: versions, brokers, service map, backup map and catalog queries."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -14,7 +14,9 @@ from millstream.sdk.admin.service_map import NO_PORT
 
 
 class BrokerInfoBody(msgspec.Struct, kw_only=True):
-    """A broker's account of itself; `drift_ms` is how far the gateway's clock is ahead of its (negative: behind)."""
+    """A broker's version and clock. `drift_ms` is how far the gateway's clock is ahead of the broker's (negative:
+    behind).
+    """
 
     broker: int
     cluster_id: str
@@ -29,7 +31,7 @@ class BrokerInfoBody(msgspec.Struct, kw_only=True):
 class Info(msgspec.Struct, kw_only=True):
     gateway_version: str
     clusters: Sequence[str]
-    """Those that this gateway serves."""
+    """Names of the clusters that this gateway serves."""
     brokers: list[BrokerInfoBody]
 
 
@@ -85,14 +87,14 @@ class BackupInfo(msgspec.Struct, kw_only=True):
 
 
 class BackupMapBody(msgspec.Struct, kw_only=True):
-    """`note` says what holds for all of them: that there are no backups, say."""
+    """The followers of each partition. `note` applies to all partitions, for example that replication is off."""
 
     note: str
     partitions: list[BackupInfo]
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A reading statement over the catalog's tables."""
+    """A SQL query that reads the tables of the catalog."""
 
     sql: Annotated[str, Meta(min_length=1, max_length=100_000)]
     max_rows: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
@@ -104,14 +106,14 @@ class QueryRows(msgspec.Struct, kw_only=True):
     truncated: bool
 
 
-async def get_info(asked: WebRequest) -> Info:
-    """What serves here, in which version, and by which clock."""
-    parameters: ClusterParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def get_info(request: WebRequest) -> Info:
+    """Show the versions and clocks of the gateway and its brokers."""
+    parameters: ClusterParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     found = await cluster.all(lambda member: member.client.info(timeout=member.timeout_s))
     return Info(
         gateway_version=__version__,
-        clusters=asked.site.clusters.names,
+        clusters=request.site.clusters.names,
         brokers=[
             BrokerInfoBody(
                 broker=row.broker.node_id,
@@ -128,10 +130,10 @@ async def get_info(asked: WebRequest) -> Info:
     )
 
 
-async def describe_cluster(asked: WebRequest) -> ClusterInfo:
-    """Its brokers, of which one is the controller."""
-    parameters: ClusterParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def describe_cluster(request: WebRequest) -> ClusterInfo:
+    """List the brokers and name the controller."""
+    parameters: ClusterParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     found = await cluster.all(lambda member: member.client.admin.describe_cluster(timeout=member.timeout_s))
     return ClusterInfo(
         cluster=cluster.name,
@@ -145,10 +147,10 @@ async def describe_cluster(asked: WebRequest) -> ClusterInfo:
     )
 
 
-async def get_service_map(asked: WebRequest) -> ServiceMapBody:
-    """Which service runs where, and who leads the partitions of these topics, or of all."""
-    parameters: TopicsParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def get_service_map(request: WebRequest) -> ServiceMapBody:
+    """Show the addresses of services and the leaders of these topics' partitions, or of all."""
+    parameters: TopicsParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     names = await cluster.shares(parameters.names)
     found = await cluster.all(lambda member: member.client.service_map(names[member], timeout=member.timeout_s))
     return ServiceMapBody(
@@ -173,10 +175,10 @@ async def get_service_map(asked: WebRequest) -> ServiceMapBody:
     )
 
 
-async def get_backup_map(asked: WebRequest) -> BackupMapBody:
-    """Who follows the partitions of these topics, or of all, and how far each of them is."""
-    parameters: TopicsParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def get_backup_map(request: WebRequest) -> BackupMapBody:
+    """Show the followers of these topics' partitions, or of all, and their end offsets."""
+    parameters: TopicsParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     names = await cluster.shares(parameters.names)
     found = await cluster.all(lambda member: member.client.backup_map(names[member], timeout=member.timeout_s))
     return BackupMapBody(
@@ -199,10 +201,10 @@ async def get_backup_map(asked: WebRequest) -> BackupMapBody:
     )
 
 
-async def run_query(asked: WebRequest) -> QueryRows:
-    """The rows that one reading statement over the catalog gives; INVALID_REQUEST, saying why, where it cannot run."""
-    parameters: ClusterParameters = asked.parameters
-    query: Query = asked.body
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def run_query(request: WebRequest) -> QueryRows:
+    """Run a SQL query on the catalog. Raises INVALID_REQUEST, with the reason, if it cannot run."""
+    parameters: ClusterParameters = request.parameters
+    query: Query = request.body
+    cluster = request.site.clusters.get(parameters.cluster)
     found = await settings_and_queries.run_query(cluster, query.sql, query.max_rows, cluster.timeout_s)
     return QueryRows(columns=found.columns, rows=found.rows, truncated=found.is_truncated)

@@ -1,26 +1,29 @@
-"""Consumers of a group over HTTP: whoever names group and consumer reads on where the group is, at any gateway."""
+"""Implements group consumers over HTTP. Any gateway can serve each request, because it names group and consumer."""
 
 import msgspec
 
-from millstream.gateway.failures import invalid
+from millstream.gateway.failures import contradictory, missing
 from millstream.gateway.http.operation_table import Example, WebOperation
-from millstream.gateway.http.resources.common_parameters import ClusterName, ConsumerName, EmptyBody, GroupName
+from millstream.gateway.http.resources.common_parameters import CONSUMER_NAMES, ClusterName, ConsumerNames, EmptyBody
 from millstream.gateway.http.resources.read_parameters import ReadParameters
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import group_consumers
 from millstream.gateway.operations.clusters import DEFAULT, ServedCluster
-from millstream.gateway.operations.reads import BEGINNING, LATEST, ReadLimits
-from millstream.gateway.rights import Right
+from millstream.gateway.operations.reads import group_start
 from millstream.model.errors import ErrorCode
-from millstream.records.message import Message
+from millstream.model.rights import Right
+from millstream.model.start_words import GROUP_START
 
 
-class ConsumerCommit(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Whose messages are finished: all that this consumer was handed last."""
+class ConsumerCommit(ConsumerNames, forbid_unknown_fields=True, kw_only=True):
+    """Commits the last delivery of this consumer, which `group` and `consumer` name, or `consumer_id` alone."""
 
-    group: GroupName
-    consumer: ConsumerName
     cluster: ClusterName = DEFAULT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.group is None or self.consumer is None:
+            raise missing("group" if self.group is None else "consumer", CONSUMER_NAMES)
 
 
 class CommittedPosition(msgspec.Struct, kw_only=True):
@@ -30,39 +33,38 @@ class CommittedPosition(msgspec.Struct, kw_only=True):
 
 
 class Committed(msgspec.Struct, kw_only=True):
-    """Where the group goes on, in the partitions of which something was committed."""
+    """The committed offset of each partition that had something to commit."""
 
     group: str
     consumer: str
     offsets: list[CommittedPosition]
 
 
-async def poll_in_group(cluster: ServedCluster, parameters: ReadParameters) -> list[Message]:
-    """Messages for this consumer: those that it was handed last, unless they are committed, or the next."""
+async def poll_in_group(cluster: ServedCluster, parameters: ReadParameters) -> group_consumers.PollResult:
+    """Return the consumer's last delivery if it is not committed yet, otherwise the next messages."""
     assert parameters.group is not None
     assert parameters.consumer is not None
     for name in ("partition", "time"):
         if getattr(parameters, name) is not None:
-            raise invalid(name, "in a group the group decides what is read")
-    start = BEGINNING if parameters.offset is None else str(parameters.offset)
-    if start not in (BEGINNING, LATEST):
-        raise invalid("offset", "a group keeps the place itself; say beginning or latest, for where it has none yet")
-    polled = await group_consumers.poll(
+            raise contradictory(name, "not allowed with a group; the group assigns partitions and keeps the position")
+    start = GROUP_START if parameters.offset is None else group_start(str(parameters.offset), "offset")
+    return await group_consumers.poll(
         cluster,
         [parameters.topic],
         parameters.group,
         parameters.consumer,
-        ReadLimits(parameters.max_messages, parameters.max_bytes, parameters.wait),
+        parameters.limits,
         auto_commit=parameters.auto_commit,
         start=start,
     )
-    return polled.messages
 
 
-async def post_offset(asked: WebRequest) -> Committed:
-    """Commit what the consumer was handed last."""
-    wanted: ConsumerCommit = asked.body
-    cluster = asked.site.clusters.get(wanted.cluster)
+async def post_offset(request: WebRequest) -> Committed:
+    """Commit the last delivery of the consumer."""
+    wanted: ConsumerCommit = request.body
+    assert wanted.group is not None
+    assert wanted.consumer is not None
+    cluster = request.site.clusters.get(wanted.cluster)
     found = await group_consumers.commit(cluster, wanted.group, wanted.consumer)
     places = [
         CommittedPosition(topic=topic, partition=partition, offset=offset)
@@ -75,7 +77,7 @@ POST_OFFSET = WebOperation(
     "POST",
     "/offset",
     "postOffset",
-    "Commit what a consumer was handed last",
+    "Commit a consumer's last delivery",
     Right.GROUPS_WRITE,
     post_offset,
     parameters=EmptyBody,
@@ -84,8 +86,12 @@ POST_OFFSET = WebOperation(
     concerns="group",
     group="Events",
     errors=(ErrorCode.UNKNOWN_CLUSTER, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNKNOWN_MEMBER_ID),
-    examples=(Example("A consumer", "/offset", {"group": "billing", "consumer": "a"}),),
+    examples=(
+        Example("A consumer", "/offset", {"group": "billing", "consumer": "a"}),
+        Example("With `consumer_id`", "/offset", {"group": "billing", "consumer_id": "a"}),
+    ),
     details="""\
-The group goes on behind the messages that the consumer was handed last, by whichever gateway. Those that another
-consumer has taken over meanwhile are left out: they come again there.""",
+Commits the offsets after the messages that the consumer received last, through any gateway. Partitions that moved to
+another consumer since are left out: that consumer receives their messages again. `consumer_id` is a text or a number;
+without `group` it selects the group `consumer-<id>`, as in `GET /events`.""",
 )

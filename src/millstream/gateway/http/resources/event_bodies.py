@@ -1,4 +1,4 @@
-"""What can be posted as an event, and what is answered: the bodies of POST /events."""
+"""Defines the request and response bodies of POST /events."""
 
 from typing import Annotated, Any
 
@@ -8,37 +8,39 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from millstream.gateway.http.resources.common_parameters import ClusterName, Partition, TopicName
 
 ABSENT = Raw(b"")
-"""Stands for a key or a value that is not there, as null is."""
+"""Marks a key or a value that is missing from the body, unlike one that is null."""
 
 
 def _absent() -> Raw:
     return ABSENT
 
 
-Hash = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="Chooses the partition by its remainder.")]
-MessageId = Annotated[
-    str, Meta(min_length=1, max_length=255, description="Makes a retry known as one: the event is stored once.")
+Hash = Annotated[
+    int, Meta(ge=-(2**63), le=2**63 - 1, description="Selects the partition: hash modulo partition count.")
 ]
-Timestamp = Annotated[int, Meta(ge=0, le=2**53, description="Milliseconds since 1970; the time it came without one.")]
+MessageId = Annotated[
+    str, Meta(min_length=1, max_length=255, description="Message id. A retry with the same id is stored once.")
+]
+Timestamp = Annotated[int, Meta(ge=0, le=2**53, description="Milliseconds since 1970. Default: the time of arrival.")]
 
 
 HeaderTexts = dict[str, str | list[str | None] | None]
-"""By name; a list where a name is there several times."""
+"""Header values by name; a list if a name occurs several times."""
 
 
 class Event(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """An event. Key and value are text, or any other JSON, which is stored as its text; or bytes, as base64."""
+    """An event. Key and value are text, other JSON (stored as its text), or bytes as base64."""
 
-    value: Annotated[Raw, Meta(description="What it says: a text, any other JSON, or null for a tombstone.")] = (
-        msgspec.field(default_factory=_absent)
-    )
-    value_base64: Annotated[str, Meta(description="The value's bytes, instead of `value`.")] | None = None
-    key: Annotated[Raw, Meta(description="Decides the partition, and what compaction keeps.")] = msgspec.field(
+    value: Annotated[Raw, Meta(description="The value: text, other JSON, or null for a tombstone.")] = msgspec.field(
         default_factory=_absent
     )
-    key_base64: Annotated[str, Meta(description="The key's bytes, instead of `key`.")] | None = None
-    headers: Annotated[HeaderTexts, Meta(description="Names and texts that travel with it.")] | None = None
-    headers_base64: Annotated[HeaderTexts, Meta(description="Headers whose values are bytes.")] | None = None
+    value_base64: Annotated[str, Meta(description="The value as base64, instead of `value`.")] | None = None
+    key: Annotated[Raw, Meta(description="Selects the partition and identifies the event in compaction.")] = (
+        msgspec.field(default_factory=_absent)
+    )
+    key_base64: Annotated[str, Meta(description="The key as base64, instead of `key`.")] | None = None
+    headers: Annotated[HeaderTexts, Meta(description="Header texts by name.")] | None = None
+    headers_base64: Annotated[HeaderTexts, Meta(description="Header values as base64, by name.")] | None = None
     partition: Partition | None = None
     hash: Hash | None = None
     message_id: MessageId | None = None
@@ -47,15 +49,18 @@ class Event(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class NewEvents(Event, kw_only=True):
-    """One event, or many in `events`; their topic is this one unless they name another."""
+    """One event, or many in `events`. `topic` is the default topic of all events."""
 
     events: list[Event] | None = None
     cluster: ClusterName | None = None
 
 
 class WriteParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """For bodies that cannot say it themselves. Of JSON, the topic and the cluster that it names go first, and what is
-    said of an event is said there."""
+    """Query parameters of a write.
+
+    For a JSON body only `topic`, `cluster` and `timeout` are allowed, and a topic or cluster in the body takes
+    precedence. The other parameters describe an event whose value is the raw body.
+    """
 
     topic: TopicName | None = None
     cluster: ClusterName | None = None
@@ -64,33 +69,39 @@ class WriteParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     hash: Hash | None = None
     message_id: MessageId | None = None
     timestamp: Timestamp | None = None
-    timeout: (
-        Annotated[float, Meta(gt=0, le=60, description="Seconds after which the answer comes in any case.")] | None
-    ) = None
+    timeout: Annotated[float, Meta(gt=0, le=60, description="Seconds to wait for the acknowledgement.")] | None = None
 
 
 class StoredEvent(msgspec.Struct, kw_only=True):
-    """Where an event was stored. The offset is -1 where the broker can no longer say: a retry came very late."""
+    """The partition and offset of a stored event. The offset is -1 if a late retry found it stored at an offset that
+    the broker no longer knows.
+    """
 
     topic: str
     partition: int
     offset: int
     message_id: str
+    duplicate: bool
+    """True if an event with this id was stored before. Nothing was stored; the offset is that of the first copy."""
 
 
 class StoredRow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Where one of many was stored, or why it was not; the topic where they have several."""
+    """The outcome of one of many events: partition and offset, or an error. `topic` is set if the events have several
+    topics.
+    """
 
     partition: int = -1
     offset: int = -1
     message_id: str = ""
+    duplicate: bool
+    """True if an event with this id was stored before."""
     topic: str | UnsetType = UNSET
     error: Any | UnsetType = UNSET
 
 
 class StoredEvents(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Where events were stored, in the order in which they came."""
+    """The outcome of each event, in the order of the request."""
 
     events: list[StoredRow]
     topic: str | UnsetType = UNSET
-    """Where it is the same for all of them."""
+    """The topic, if all events have the same."""

@@ -1,4 +1,6 @@
-"""From events as JSON to columns of bytes, which is what is written; no more is done per event than its bytes need."""
+"""Converts JSON events to the columns of bytes that the producer takes. Cost per event is kept to the necessary
+minimum.
+"""
 
 from base64 import b64decode
 from binascii import Error as Base64Error
@@ -7,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.gateway.failures import invalid
+from millstream.gateway.failures import contradictory, invalid, missing
 from millstream.gateway.http.resources.event_bodies import ABSENT, Event
 from millstream.gateway.operations.writes import EventColumns, Headers
 
@@ -16,8 +18,11 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 def columns_of(topic: str, events: Sequence[Event], path: str, rows: Sequence[int]) -> EventColumns:
-    """`path` is where the events are in the request, for errors to name, and `rows` which of those there each is; the
-    path of a single one is empty."""
+    """Convert events to columns.
+
+    `path` is the location of the events in the request, for errors, and `rows` are their indexes there. The path of a
+    single event is empty.
+    """
     return EventColumns(
         topic,
         _values(events, path, rows),
@@ -31,7 +36,7 @@ def columns_of(topic: str, events: Sequence[Event], path: str, rows: Sequence[in
 
 
 def _column(found: list[Any]) -> list[Any] | None:
-    """None for a column without anything in it."""
+    """Return the column, or None if all of its entries are None."""
     return None if found.count(None) == len(found) else found
 
 
@@ -40,7 +45,7 @@ def _values(events: Sequence[Event], path: str, rows: Sequence[int]) -> list[byt
     for row, event in zip(rows, events, strict=True):
         data = bytes(event.value)
         if event.value_base64 is None and data[:1] == b'"' and b"\\" not in data:
-            found.append(data[1:-1])  # A text without escapes is its UTF-8.
+            found.append(data[1:-1])  # A JSON string without escapes is already its UTF-8 bytes.
         else:
             found.append(_value(event, data, path, row))
     return found
@@ -48,7 +53,7 @@ def _values(events: Sequence[Event], path: str, rows: Sequence[int]) -> list[byt
 
 def _value(event: Event, data: bytes, path: str, row: int) -> bytes | None:
     if not data and event.value_base64 is None:
-        raise invalid(_named(path, row, "value"), "it is missing; null makes a tombstone, bytes go into value_base64")
+        raise missing(_named(path, row, "value"), "use null for a tombstone, or value_base64 for bytes")
     return _bytes(data, event.value_base64, path, row, "value")
 
 
@@ -63,7 +68,7 @@ def _keys(events: Sequence[Event], path: str, rows: Sequence[int]) -> list[bytes
 def _bytes(data: bytes, base64: str | None, path: str, row: int, name: str) -> bytes | None:
     if base64 is not None:
         if data:
-            raise invalid(_named(path, row, name), f"give {name} or {name}_base64, not both")
+            raise contradictory(_named(path, row, name), f"set either {name} or {name}_base64, not both")
         return _unpacked(base64, _named(path, row, f"{name}_base64"))
     if not data or data == b"null":
         return None
@@ -84,27 +89,27 @@ def _headers(events: Sequence[Event], path: str, rows: Sequence[int]) -> list[He
 
 
 def _pairs(event: Event, path: str, row: int) -> Headers:
-    """Names and values; those of one name stay in their order."""
+    """Return the names and values. Values of one name keep their order."""
     found: list[tuple[str, bytes | None]] = []
     for name, text in (event.headers or {}).items():
         found += [(name, None if each is None else each.encode()) for each in _listed(text)]
     for name, base64 in (event.headers_base64 or {}).items():
         field = _named(path, row, f"headers_base64.{name}")
         if event.headers and name in event.headers:
-            raise invalid(field, "headers has it too")
+            raise contradictory(field, "the name is also in headers; use one of the two")
         found += [(name, None if each is None else _unpacked(each, field)) for each in _listed(base64)]
     return found
 
 
-def _listed(said: str | list[str | None] | None) -> Sequence[str | None]:
-    return said if isinstance(said, list) else (said,)
+def _listed(values: str | list[str | None] | None) -> Sequence[str | None]:
+    return values if isinstance(values, list) else (values,)
 
 
 def _unpacked(base64: str, field: str) -> bytes:
     try:
         return b64decode(base64, validate=True)
     except (Base64Error, ValueError) as error:
-        raise invalid(field, f"it is no base64: {error}") from None
+        raise invalid(field, f"not valid base64: {error}") from None
 
 
 def _named(path: str, row: int, name: str) -> str:

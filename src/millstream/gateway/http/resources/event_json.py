@@ -1,4 +1,4 @@
-"""Messages as JSON: text where their bytes are UTF-8, base64 where they are not, or as the caller wants them."""
+"""Encodes messages as JSON: as text if the bytes are UTF-8, otherwise as base64, unless the caller sets a format."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Format = Literal["auto", "text", "json", "base64"]
 
 
 class EventView(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A message. Of each of key, value and headers there is the text or, as base64, the bytes."""
+    """A message. Key, value and headers are each present as text or, in the `_base64` field, as bytes."""
 
     partition: int
     offset: int
@@ -29,13 +29,13 @@ class EventView(msgspec.Struct, kw_only=True, omit_defaults=True):
     headers: HeaderTexts | UnsetType = UNSET
     headers_base64: HeaderTexts | UnsetType = UNSET
     message_id: str | UnsetType = UNSET
-    """The id under which it was stored; none where it was written by a client that knows no ids."""
+    """The message id; missing if the writer's client does not use ids."""
     topic: str | UnsetType = UNSET
-    """Where there are several."""
+    """Present if the response has several topics."""
 
 
 def shown(message: Message, form: Format = "auto", topic: str | UnsetType = UNSET) -> EventView:
-    """The message as it is encoded."""
+    """Convert a message to its JSON form."""
     event = EventView(
         partition=message.partition, offset=message.offset, timestamp=message.timestamp, topic=topic, value=None
     )
@@ -55,7 +55,7 @@ def shown(message: Message, form: Format = "auto", topic: str | UnsetType = UNSE
 
 
 def _form(data: bytes, form: Format) -> tuple[Any, str | UnsetType]:
-    """The text and the base64, of which one is UNSET."""
+    """Return the data as text (or embedded JSON) and as base64. Exactly one of the two is set; the other is UNSET."""
     if form != "base64":
         if form == "json" and (embedded := _embedded(data)) is not None:
             return embedded, UNSET
@@ -68,7 +68,7 @@ def _form(data: bytes, form: Format) -> tuple[Any, str | UnsetType]:
 
 
 def _embedded(data: bytes) -> Raw | None:
-    """The JSON that these bytes are; None where they are none."""
+    """Return the bytes as raw JSON, or None if they are not JSON."""
     try:
         msgspec.json.decode(data)
         data.decode()
@@ -78,7 +78,7 @@ def _embedded(data: bytes) -> Raw | None:
 
 
 def _show_headers(event: EventView, headers: Sequence[RecordHeader]) -> None:
-    """Those of the same name are a list, all in one form."""
+    """Add the headers. The values of a repeated name become one list: all as text, or all as base64."""
     by_name: dict[str, list[bytes | None]] = {}
     for name, data in headers:
         if name != ID_HEADER:

@@ -1,120 +1,154 @@
-"""GET /events: a long poll, or a live tail as lines of JSON or server-sent events."""
+"""Implements GET /events: a long poll, or a live tail as NDJSON or server-sent events."""
 
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from millstream.gateway.failures import invalid
+from millstream.gateway.failures import contradictory, missing
 from millstream.gateway.http.operation_table import Example, WebOperation
+from millstream.gateway.http.resources.common_parameters import CONSUMER_NAMES
 from millstream.gateway.http.resources.consumers import poll_in_group
 from millstream.gateway.http.resources.event_json import EventView, shown
 from millstream.gateway.http.resources.read_parameters import ReadParameters
 from millstream.gateway.http.responses import JSON, NDJSON, SSE, StreamedResponse, WebResponse, encode, problem_of
 from millstream.gateway.http.web_request import WebRequest
+from millstream.gateway.operations.group_consumers import NOTHING, PollResult
 from millstream.gateway.operations.reads import (
-    BEGINNING,
-    LATEST,
     Positions,
     ReadLimits,
     TopicReader,
+    format_positions,
     parse_time_ms,
-    place_text,
 )
-from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.rights import Right
+from millstream.model.start_words import FOLLOW_START, READ_START
 from millstream.records.message import Message
 
 STREAM_WAIT_S = 15.0
-"""How long a live tail is silent before a sign of life goes out."""
+"""Interval of keep-alive lines while a live tail has no messages."""
+
+
+class AssignedView(msgspec.Struct, kw_only=True):
+    """A partition of a group's consumer.
+
+    `lag` is the number of offsets from the end of this answer's events to the log end. A partition without a committed
+    offset counts from the group's start. It is null if this request did not read the partition, but repeated an earlier
+    delivery.
+    """
+
+    partition: int
+    lag: int | None
 
 
 class FoundEvents(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Messages, and where to go on."""
+    """Messages and the position that follows them."""
 
     topic: str
     events: list[EventView]
     next: str | UnsetType = UNSET
-    """The next request's `offset`; a group keeps its place itself."""
+    """The `offset` of the next request. Missing for a group, which keeps its own position."""
+    assigned: list[AssignedView] | UnsetType = UNSET
+    """The partitions of a group's consumer; empty if it owns none at the moment. Missing if the gateway shuts down."""
 
 
-async def get_events(asked: WebRequest) -> WebResponse | StreamedResponse:
-    """What is there from the caller's place on, or from the group's."""
-    parameters: ReadParameters = asked.parameters
-    kind = _wanted(asked.headers.get(b"accept", b""))
+async def get_events(request: WebRequest) -> WebResponse | StreamedResponse:
+    """Read messages from the caller's position or as a consumer of a group."""
+    parameters: ReadParameters = request.parameters
+    kind = _wanted(request.headers.get(b"accept", b""))
     is_tail = kind is SSE or (kind is NDJSON and parameters.follow)
     if (parameters.group is None) != (parameters.consumer is None):
-        raise invalid("consumer" if parameters.consumer is None else "group", "a group and a consumer go together")
+        raise missing("consumer" if parameters.consumer is None else "group", CONSUMER_NAMES)
     if parameters.follow and kind is JSON:
-        raise invalid("follow", "it is for lines of JSON (Accept: application/x-ndjson) and for server-sent events")
+        raise contradictory("follow", "needs Accept: application/x-ndjson or text/event-stream")
     if parameters.group is not None and is_tail:
-        raise invalid("follow", "a live tail keeps its own place; a consumer of a group asks again and again")
-    if asked.is_head:
-        await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
+        raise contradictory("follow", "not supported with a group; a consumer of a group polls repeatedly")
+    limits = parameters.limits
+    if request.is_head:
+        await TopicReader.open(request.site.clusters.get(parameters.cluster), parameters.topic)
         return WebResponse(b"", kind)
     if parameters.group is not None:
-        work = poll_in_group(asked.site.clusters.get(parameters.cluster), parameters)
-        polled = await asked.site.draining.waiting(work)
-        return _answer(asked, kind, [] if polled is None else polled, UNSET)
+        work = poll_in_group(request.site.clusters.get(parameters.cluster), parameters)
+        polled = await request.site.draining.waiting(work)
+        return _group_answer(request, kind, polled or NOTHING)
     if parameters.auto_commit:
-        raise invalid("auto_commit", "it is for a consumer of a group")
-    reader = await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
-    positions = await _begin(asked, reader, LATEST if is_tail else BEGINNING)
+        raise contradictory("auto_commit", f"needs a consumer; {CONSUMER_NAMES}")
+    reader = await TopicReader.open(request.site.clusters.get(parameters.cluster), parameters.topic)
+    positions = await _begin(request, reader, FOLLOW_START if is_tail else READ_START)
     if is_tail:
-        return StreamedResponse(_tail(asked, reader, positions, kind), kind)
-    limits = ReadLimits(parameters.max_messages, parameters.max_bytes, parameters.wait)
-    reading = await asked.site.draining.waiting(reader.read(positions, limits))
+        return StreamedResponse(_tail(request, reader, positions, limits, kind), kind)
+    reading = await request.site.draining.waiting(reader.read(positions, limits))
     messages, positions = ([], positions) if reading is None else reading
-    return _answer(asked, kind, messages, place_text(positions, alone=parameters.partition is not None))
+    return _answer(request, kind, messages, format_positions(positions, alone=parameters.partition is not None))
 
 
-def _answer(asked: WebRequest, kind: bytes, messages: Sequence[Message], place: str | UnsetType) -> WebResponse:
-    parameters: ReadParameters = asked.parameters
-    asked.site.traffic.events_read += len(messages)
+def _answer(request: WebRequest, kind: bytes, messages: Sequence[Message], place: str) -> WebResponse:
+    events = _shown(request, messages)
     if kind is NDJSON:
-        lines = b"".join(encode(shown(message, parameters.format)) + b"\n" for message in messages)
-        headers = {} if isinstance(place, UnsetType) else {b"millstream-next": place.encode()}
-        return WebResponse(lines, NDJSON, headers=headers)
-    events = [shown(message, parameters.format) for message in messages]
-    return WebResponse(encode(FoundEvents(topic=parameters.topic, events=events, next=place)))
+        return WebResponse(_joined(events), NDJSON, headers={b"millstream-next": place.encode()})
+    return WebResponse(encode(FoundEvents(topic=request.parameters.topic, events=events, next=place)))
+
+
+def _group_answer(request: WebRequest, kind: bytes, polled: PollResult) -> WebResponse:
+    events = _shown(request, polled.messages)
+    if kind is NDJSON:
+        rows = [f"{row.where.partition}:{'-' if row.lag is None else row.lag}" for row in polled.assigned or ()]
+        headers = {} if polled.assigned is None else {b"millstream-assigned": ",".join(rows).encode()}
+        return WebResponse(_joined(events), NDJSON, headers=headers)
+    found = FoundEvents(topic=request.parameters.topic, events=events)
+    if polled.assigned is not None:
+        found.assigned = [AssignedView(partition=row.where.partition, lag=row.lag) for row in polled.assigned]
+    return WebResponse(encode(found))
+
+
+def _shown(request: WebRequest, messages: Sequence[Message]) -> list[EventView]:
+    request.site.traffic.events_read += len(messages)
+    return [shown(message, request.parameters.format) for message in messages]
+
+
+def _joined(events: Sequence[EventView]) -> bytes:
+    return b"".join(encode(event) + b"\n" for event in events)
 
 
 def _wanted(accept: bytes) -> bytes:
-    """The form that the caller asks for, JSON unless it is another that we have."""
+    """Return the media type that Accept selects; JSON by default."""
     if SSE in accept:
         return SSE
     return NDJSON if b"ndjson" in accept or b"jsonl" in accept else JSON
 
 
-async def _begin(asked: WebRequest, reader: TopicReader, default: str) -> Positions:
-    """Where the caller says. A browser that comes back asks with the same words, and says beside how far it was."""
-    parameters: ReadParameters = asked.parameters
-    reached = asked.header(b"last-event-id")
+async def _begin(request: WebRequest, reader: TopicReader, default: str) -> Positions:
+    """Resolve the start position. Last-Event-ID, which a reconnecting browser sends, overrides the query."""
+    parameters: ReadParameters = request.parameters
+    reached = request.header(b"last-event-id")
     if reached or parameters.time is None:
         place = default if parameters.offset is None else str(parameters.offset)
         return await reader.begin(reached or place, parameters.partition)
     if parameters.offset is not None:
-        raise invalid("time", "give an offset or a time, not both")
-    time_ms = parse_time_ms(str(parameters.time), asked.site.clock.wall_ms())
+        raise contradictory("time", "set either offset or time, not both")
+    time_ms = parse_time_ms(str(parameters.time), request.site.clock.wall_ms())
     return await reader.begin_at(time_ms, parameters.partition)
 
 
-async def _tail(asked: WebRequest, reader: TopicReader, positions: Positions, kind: bytes) -> AsyncIterator[bytes]:
-    """Messages as they come, until the caller goes or the gateway is drained; a failure is the last that is told."""
-    parameters: ReadParameters = asked.parameters
-    limits = ReadLimits(parameters.max_messages, parameters.max_bytes, STREAM_WAIT_S)
+async def _tail(
+    request: WebRequest, reader: TopicReader, positions: Positions, limits: ReadLimits, kind: bytes
+) -> AsyncIterator[bytes]:
+    """Yield messages until the client disconnects or the gateway drains. An error is the last item."""
+    parameters: ReadParameters = request.parameters
+    limits = limits._replace(wait_s=STREAM_WAIT_S)
     read = reader.follow if parameters.partition is None else reader.read
     write = _sse if kind is SSE else _lines
     if kind is SSE:
-        place = place_text(positions, alone=parameters.partition is not None)
-        yield b"id: %b\n\n" % place.encode()  # Nothing is lost to who comes back before the first event.
+        place = format_positions(positions, alone=parameters.partition is not None)
+        yield b"id: %b\n\n" % place.encode()  # A reconnect before the first event starts here.
     try:
-        while (reading := await asked.site.draining.waiting(read(positions, limits))) is not None:
+        while (reading := await request.site.draining.waiting(read(positions, limits))) is not None:
             part = write(reading.messages, positions, parameters)
-            asked.share.take(len(part))
-            asked.site.traffic.events_read += len(reading.messages)
+            request.share.take(len(part))
+            request.site.traffic.events_read += len(reading.messages)
             yield part
-            asked.share.give_back(len(part))
+            request.share.give_back(len(part))
             positions = reading.positions
     except MillstreamError as error:
         problem = encode(problem_of(error))
@@ -122,26 +156,26 @@ async def _tail(asked: WebRequest, reader: TopicReader, positions: Positions, ki
 
 
 def _lines(messages: Sequence[Message], positions: Positions, parameters: ReadParameters) -> bytes:
-    """A line each; an empty one as a sign of life."""
+    """Return one line per message, or an empty line as keep-alive."""
     return b"".join(encode(shown(message, parameters.format)) + b"\n" for message in messages) or b"\n"
 
 
 def _sse(messages: Sequence[Message], positions: Positions, parameters: ReadParameters) -> bytes:
-    """An event each, whose id is the place to go on from: a browser that lost the connection gives it by itself."""
+    """Return one server-sent event per message. Its id is the next position, which a reconnecting browser sends."""
     places = dict(positions)
     parts = []
     for message in messages:
         places[message.partition] = message.offset + 1
-        place = place_text(places, alone=parameters.partition is not None)
+        place = format_positions(places, alone=parameters.partition is not None)
         parts.append(b"id: %b\ndata: %b\n\n" % (place.encode(), encode(shown(message, parameters.format))))
-    return b"".join(parts) or b": still here\n\n"
+    return b"".join(parts) or b": keep-alive\n\n"
 
 
 GET_EVENTS = WebOperation(
     "GET",
     "/events",
     "getEvents",
-    "Read events, and wait for the first",
+    "Read events, with a long poll",
     Right.MESSAGES_READ,
     get_events,
     parameters=ReadParameters,
@@ -155,13 +189,16 @@ GET_EVENTS = WebOperation(
         ErrorCode.OFFSET_OUT_OF_RANGE,
     ),
     media=("application/x-ndjson", "text/event-stream"),
-    examples=(Example("As one of a group", "/events?topic=orders&group=billing&consumer=a&wait=2&max_messages=10"),),
+    examples=(Example("As a group consumer", "/events?topic=orders&group=billing&consumer=a&wait=2&max_messages=10"),),
     details="""\
-The answer has what is there from `offset` on, and `next`: the `offset` of the next request. With nothing there, it is
-waited for the first to come; a place beyond the end waits likewise. Without an `offset` reading begins at the
-beginning, and a live tail at the end. With `group` and `consumer` the group keeps the place: what is handed out is
-committed by `POST /offset`, or by the next request with `auto_commit`; what was not comes again.
+Returns the events at and after `offset`, and `next`: the `offset` of the next request. If there are none, the gateway
+waits up to `wait` seconds for the first one, also at an offset after the log end. The default `offset` is `beginning`,
+for a live tail `latest`. With `group` and `consumer` the group keeps the position. Commit the delivered events with
+`POST /offset`, or with `auto_commit` in the next request; uncommitted events are delivered again. `consumer_id` alone
+selects the consumer's own group, `consumer-<id>`. `assigned` has the consumer's partitions and their lag, so that an
+empty answer tells whether there are no partitions or no messages.
 
-`Accept: application/x-ndjson` gives a line for each event, for ever with `follow`; `Accept: text/event-stream` gives
-server-sent events, whose ids are places to go on from.""",
+`Accept: application/x-ndjson` returns one JSON line per event; with `follow` the stream does not end. The headers
+`Millstream-Next` and `Millstream-Assigned` (`partition:lag`) replace the fields `next` and `assigned`.
+`Accept: text/event-stream` returns server-sent events; the id of each is the position to resume from.""",
 )

@@ -1,4 +1,4 @@
-"""How far groups are: shown, set, taken elsewhere and forgotten."""
+"""Reads, sets, resets and deletes the committed offsets of groups over HTTP."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -7,22 +7,29 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from millstream.gateway.failures import invalid
+from millstream.gateway.failures import contradictory, missing
 from millstream.gateway.http.operation_table import Example, WebOperation
-from millstream.gateway.http.resources.common_parameters import GroupParameters, Offset, Partition, TopicName
+from millstream.gateway.http.resources.common_parameters import (
+    START_WORDS_TEXT,
+    GroupParameters,
+    Offset,
+    Partition,
+    TopicName,
+)
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import groups
 from millstream.gateway.operations.clusters import ServedCluster
-from millstream.gateway.operations.reads import LATEST, parse_places, parse_time_ms
+from millstream.gateway.operations.reads import parse_positions, parse_time_ms
 from millstream.gateway.operations.topics import find_offsets
-from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.model.rights import Right
+from millstream.model.start_words import LATEST
 from millstream.sdk.admin.group_results import CommittedOffset
 
 
 class GroupOffset(msgspec.Struct, kw_only=True):
-    """`lag` is how many messages are behind it, null where that is not known."""
+    """A committed offset. `lag` is the number of offsets up to the log end, null if unknown."""
 
     topic: str
     partition: int
@@ -39,35 +46,37 @@ class GroupOffsets(msgspec.Struct, kw_only=True):
 class NewOffset(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     topic: TopicName
     partition: Partition
-    offset: Annotated[Offset, Meta(description="The next message that the group will read.")]
+    offset: Annotated[Offset, Meta(description="Offset of the next message that the group reads.")]
     metadata: str = ""
 
 
 class NewOffsets(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Where a group shall go on. That is for groups whose members are away."""
+    """The offsets to commit for a group. The group must have no members."""
 
     offsets: Annotated[list[NewOffset], Meta(min_length=1, max_length=10_000)]
 
 
 class Reset(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Where a group is taken in a topic: to an `offset` or a `time`, never beyond what is there."""
+    """The position to which a group is moved in a topic: an `offset` or a `time`, limited to the range of the log."""
 
     topic: TopicName
     offset: Annotated[
-        str | int | None, Meta(description="`beginning`, `latest`, an offset, or one for each, such as `0:12,1:40`.")
+        str | int | None, Meta(description=f"{START_WORDS_TEXT}, an offset, or an offset per partition: `0:12,1:40`.")
     ] = None
     time: Annotated[
         str | int | None,
-        Meta(description="The first message at or after this: `2025-01-31T12:00:00Z`, milliseconds, or `10m` ago."),
+        Meta(
+            description="The first message at or after `2025-01-31T12:00:00Z`, milliseconds since 1970, or `10m` ago."
+        ),
     ] = None
-    partitions: Annotated[list[Partition], Meta(max_length=10_000, description="Only these; all without any.")] = (
+    partitions: Annotated[list[Partition], Meta(max_length=10_000, description="Partitions. Default: all.")] = (
         msgspec.field(default_factory=list)
     )
-    validate_only: Annotated[bool, Meta(description="Only say where that would be.")] = False
+    validate_only: Annotated[bool, Meta(description="Return the new offsets without committing them.")] = False
 
 
 class ResetOffsets(msgspec.Struct, kw_only=True):
-    """Where the group goes on, by partition."""
+    """The committed offsets after the reset, by partition."""
 
     group: str
     topic: str
@@ -75,16 +84,16 @@ class ResetOffsets(msgspec.Struct, kw_only=True):
 
 
 class GroupOffsetParameters(GroupParameters, kw_only=True):
-    """Which of its offsets are meant; all without a topic."""
+    """Selects offsets of a group. Default: all topics and partitions."""
 
     topic: TopicName | None = None
     partition: Partition | None = None
 
 
-async def get_group_offsets(asked: WebRequest) -> GroupOffsets:
-    """What it has committed, with what is behind that; empty where it has committed nothing."""
-    parameters: GroupOffsetParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def get_group_offsets(request: WebRequest) -> GroupOffsets:
+    """Return the group's committed offsets and lags; empty if it has committed nothing."""
+    parameters: GroupOffsetParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     found = await groups.group_offsets(cluster, parameters.group, (), cluster.timeout_s)
     wanted = {where: each for where, each in sorted(found.items()) if _is_wanted(where, parameters)}
     ends = await _ends(cluster, wanted)
@@ -107,7 +116,10 @@ def _is_wanted(where: TopicPartition, parameters: GroupOffsetParameters) -> bool
 
 
 async def _ends(cluster: ServedCluster, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where these partitions end; without those of topics that cannot tell, since they were deleted, say."""
+    """Return the log ends of these partitions.
+
+    Topics whose ends cannot be read are left out, for example deleted ones.
+    """
     ends: dict[TopicPartition, int] = {}
     for topic, rows in groupby(places, key=lambda where: where.topic):
         numbers = [where.partition for where in rows]
@@ -119,34 +131,36 @@ async def _ends(cluster: ServedCluster, places: Iterable[TopicPartition]) -> dic
     return ends
 
 
-async def set_group_offsets(asked: WebRequest) -> GroupOffsets:
-    """UNKNOWN_MEMBER_ID while it has members."""
-    parameters: GroupParameters = asked.parameters
-    new: NewOffsets = asked.body
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def set_group_offsets(request: WebRequest) -> GroupOffsets:
+    """Commit offsets for the group. Raises UNKNOWN_MEMBER_ID while it has members."""
+    parameters: GroupParameters = request.parameters
+    new: NewOffsets = request.body
+    cluster = request.site.clusters.get(parameters.cluster)
     rows = {
         TopicPartition(each.topic, each.partition): CommittedOffset(each.offset, metadata=each.metadata)
         for each in new.offsets
     }
     await groups.commit_offsets(cluster, parameters.group, rows, cluster.timeout_s)
-    asked.parameters = GroupOffsetParameters(cluster=parameters.cluster, group=parameters.group)
-    return await get_group_offsets(asked)
+    request.parameters = GroupOffsetParameters(cluster=parameters.cluster, group=parameters.group)
+    return await get_group_offsets(request)
 
 
-async def reset_group_offsets(asked: WebRequest) -> ResetOffsets:
-    """UNKNOWN_MEMBER_ID while it has members."""
-    parameters: GroupParameters = asked.parameters
-    wanted: Reset = asked.body
+async def reset_group_offsets(request: WebRequest) -> ResetOffsets:
+    """Move the group to an offset or a time. Raises UNKNOWN_MEMBER_ID while it has members."""
+    parameters: GroupParameters = request.parameters
+    wanted: Reset = request.body
     if (wanted.offset is None) == (wanted.time is None):
-        raise invalid("offset", "say where: an offset or a time, and not both")
-    cluster = asked.site.clusters.get(parameters.cluster)
+        raise contradictory("offset", "set exactly one of offset and time")
+    cluster = request.site.clusters.get(parameters.cluster)
     is_time = wanted.offset is None
     found = await groups.reset_offsets(
         cluster,
         parameters.group,
         wanted.topic,
         wanted.partitions,
-        parse_time_ms(str(wanted.time), asked.site.clock.wall_ms()) if is_time else parse_places(str(wanted.offset)),
+        parse_time_ms(str(wanted.time), request.site.clock.wall_ms())
+        if is_time
+        else parse_positions(str(wanted.offset)),
         cluster.timeout_s,
         is_time=is_time,
         validate_only=wanted.validate_only,
@@ -155,13 +169,15 @@ async def reset_group_offsets(asked: WebRequest) -> ResetOffsets:
     return ResetOffsets(group=parameters.group, topic=wanted.topic, offsets=offsets)
 
 
-async def delete_group_offsets(asked: WebRequest) -> None:
-    """In a topic, or in one partition of it; GROUP_SUBSCRIBED_TO_TOPIC while its members read that, GROUP_ID_NOT_FOUND
-    for a group that is not there."""
-    parameters: GroupOffsetParameters = asked.parameters
+async def delete_group_offsets(request: WebRequest) -> None:
+    """Delete the group's offsets in a topic, or in one of its partitions.
+
+    Raises GROUP_SUBSCRIBED_TO_TOPIC while members read the topic, GROUP_ID_NOT_FOUND for an unknown group.
+    """
+    parameters: GroupOffsetParameters = request.parameters
     if parameters.topic is None:
-        raise invalid("topic", "it is missing; DELETE of the group itself forgets everything")
-    cluster = asked.site.clusters.get(parameters.cluster)
+        raise missing("topic", "to delete all offsets, delete the group")
+    cluster = request.site.clusters.get(parameters.cluster)
     found = await groups.group_offsets(cluster, parameters.group, (), cluster.timeout_s)
     places = [where for where in found if _is_wanted(where, parameters)]
     if not found:
@@ -176,7 +192,7 @@ OPERATIONS = (
         "PUT",
         "/v1/groups/{group}/offsets",
         "setGroupOffsets",
-        "Set where a group goes on",
+        "Set a group's committed offsets",
         Right.GROUPS_WRITE,
         set_group_offsets,
         parameters=GroupParameters,
@@ -197,7 +213,7 @@ OPERATIONS = (
         "GET",
         "/v1/groups/{group}/offsets",
         "getGroupOffsets",
-        "Show how far a group is",
+        "Show a group's committed offsets and lag",
         Right.GROUPS_READ,
         get_group_offsets,
         parameters=GroupOffsetParameters,
@@ -211,7 +227,7 @@ OPERATIONS = (
         "DELETE",
         "/v1/groups/{group}/offsets",
         "deleteGroupOffsets",
-        "Forget where a group was in a topic",
+        "Delete a group's committed offsets of a topic",
         Right.GROUPS_WRITE,
         delete_group_offsets,
         parameters=GroupOffsetParameters,
@@ -225,7 +241,7 @@ OPERATIONS = (
         "POST",
         "/v1/groups/{group}/offsets",
         "resetGroupOffsets",
-        "Take a group to a place in a topic",
+        "Reset a group's offsets in a topic",
         Right.GROUPS_WRITE,
         reset_group_offsets,
         parameters=GroupParameters,

@@ -1,4 +1,4 @@
-"""Groups seen from outside: which there are, and who belongs to them. `group_offsets` has how far they are."""
+"""Lists, describes and deletes groups over HTTP. `group_offsets` has their committed offsets."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,10 @@ from millstream.gateway.http.resources import resource_settings
 from millstream.gateway.http.resources.common_parameters import GroupParameters, PageParameters
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import groups
-from millstream.gateway.rights import Right
 from millstream.model.errors import ErrorCode
-from millstream.sdk.admin.group_results import GroupMember
+from millstream.model.names import TopicPartition
+from millstream.model.rights import Right
+from millstream.sdk.admin.group_results import GroupLag, GroupMember
 
 
 class ListedGroupBody(msgspec.Struct, kw_only=True):
@@ -22,7 +23,7 @@ class ListedGroupBody(msgspec.Struct, kw_only=True):
 
 
 class ListedGroupsBody(msgspec.Struct, kw_only=True):
-    """In the order of their names; `after` asks for those that follow, and is null at the end."""
+    """A page of groups, ordered by name. Send `after` to get the next page; it is null on the last one."""
 
     groups: list[ListedGroupBody]
     after: str | None
@@ -43,20 +44,41 @@ class MemberView(msgspec.Struct, kw_only=True):
     partitions: list[MemberPartition]
 
 
+class PartitionLag(msgspec.Struct, kw_only=True):
+    """A group's progress in a partition. `committed` is null if the group has committed nothing in it.
+
+    A partition without a committed offset counts from its beginning. The other numbers are null if the partition was
+    deleted or is quarantined. `member` is the id of the member that reads it.
+    """
+
+    topic: str
+    partition: int
+    committed: int | None
+    beginning: int | None
+    end: int | None
+    lag: int | None
+    member: str | None
+
+
 class GroupView(msgspec.Struct, kw_only=True):
+    """A group with its members, and its progress in all partitions of the topics that it reads or has committed."""
+
     group: str
     kind: str
     state: str
     protocol: str
     assignor: str
     epoch: int
+    lag: int
+    """The sum of the known lags."""
     members: list[MemberView]
+    partitions: list[PartitionLag]
 
 
-async def list_groups(asked: WebRequest) -> ListedGroupsBody:
-    """A page of them, in the order of their names."""
-    parameters: PageParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def list_groups(request: WebRequest) -> ListedGroupsBody:
+    """Return a page of groups, ordered by name."""
+    parameters: PageParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     found = await groups.list_groups(cluster, parameters.limit, parameters.after or "", cluster.timeout_s)
     rows = [
         ListedGroupBody(group=row.group_id, kind=row.kind, protocol=row.protocol_type, state=row.state)
@@ -65,11 +87,13 @@ async def list_groups(asked: WebRequest) -> ListedGroupsBody:
     return ListedGroupsBody(groups=rows, after=found.after)
 
 
-async def describe_group(asked: WebRequest) -> GroupView:
-    """With all its members."""
-    parameters: GroupParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def describe_group(request: WebRequest) -> GroupView:
+    """Return the group with all its members and its lag."""
+    parameters: GroupParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     found = await groups.describe_group(cluster, parameters.group, cluster.timeout_s)
+    lags = await groups.group_lag(cluster, parameters.group, cluster.timeout_s)
+    owners = {where: member.member_id for member in found.members for where in member.partitions}
     return GroupView(
         group=found.group_id,
         kind=found.kind,
@@ -77,7 +101,21 @@ async def describe_group(asked: WebRequest) -> GroupView:
         protocol=found.protocol_type,
         assignor=found.assignor,
         epoch=found.epoch,
+        lag=sum(each.lag or 0 for each in lags.values()),
         members=[_member(each) for each in found.members],
+        partitions=[_partition(where, each, owners.get(where)) for where, each in lags.items()],
+    )
+
+
+def _partition(where: TopicPartition, lag: GroupLag, member: str | None) -> PartitionLag:
+    return PartitionLag(
+        topic=where.topic,
+        partition=where.partition,
+        committed=None if lag.committed is None else lag.committed.offset,
+        beginning=lag.beginning,
+        end=lag.end,
+        lag=lag.lag,
+        member=member,
     )
 
 
@@ -93,10 +131,10 @@ def _member(member: GroupMember) -> MemberView:
     )
 
 
-async def delete_group(asked: WebRequest) -> None:
-    """NON_EMPTY_GROUP while it has members."""
-    parameters: GroupParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def delete_group(request: WebRequest) -> None:
+    """Delete the group and its offsets. Raises NON_EMPTY_GROUP while it has members."""
+    parameters: GroupParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     await groups.delete_group(cluster, parameters.group, cluster.timeout_s)
 
 
@@ -163,7 +201,7 @@ OPERATIONS = (
         "DELETE",
         "/v1/groups/{group}",
         "deleteGroup",
-        "Delete a group with its offsets",
+        "Delete a group and its offsets",
         Right.GROUPS_WRITE,
         delete_group,
         parameters=GroupParameters,

@@ -1,39 +1,44 @@
-"""What is said about iterators, and what is answered: the bodies of their calls."""
+"""Defines the request and response bodies of the iterator calls."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from millstream.gateway.http.resources.common_parameters import ClusterName, ConsumerParameters, Partition, TopicName
+from millstream.gateway.http.resources.common_parameters import (
+    START_WORDS_TEXT,
+    ClusterName,
+    ConsumerParameters,
+    Partition,
+    TopicName,
+)
 from millstream.gateway.http.resources.event_json import EventView, Format
+from millstream.gateway.http.resources.unit_fields import InFlight, ReadBytes, Wait
 from millstream.gateway.operations import iterators
 from millstream.gateway.operations.clusters import DEFAULT
+from millstream.model.start_words import GROUP_START
 from millstream.sdk.connection.address import Address
-from millstream.sdk.iterating.options import MAX_MESSAGES
 from millstream.sdk.iterating.requests import GroupIterator, IteratorMembership, ListedIterator
+from millstream.sdk.reader_defaults import ITERATOR_MESSAGES
 
-Count = Annotated[
-    int, Meta(ge=0, le=2**31 - 1, description="Places of the log, from the iterator's offset on, that are meant.")
-]
-Wait = Annotated[float, Meta(ge=0, le=60, description="Seconds to wait for the first message.")]
-Bytes = Annotated[int, Meta(ge=1, le=16 * 2**20, description="About the most bytes of one answer.")]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1, description="Number of offsets, counted from the iterator's offset.")]
 
 
 class IteratorBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The right to read some messages for a group. It is given back as it was answered; of that, topic, partition and
-    token are needed."""
+    """The right to read some messages for a group. Send it back as received; only topic, partition and token are
+    required.
+    """
 
     topic: TopicName
     partition: Partition
     token: Annotated[bytes, Meta(min_length=1, max_length=4096)]
-    """What brokers know it by, as base64."""
+    """The signed token that brokers verify, as base64."""
     offset: Annotated[int, Meta(ge=-2, le=2**63 - 1)] = 0
-    """Where it begins; -2 at the beginning of the log, -1 at its end."""
+    """First offset; -2 is the beginning of the log, -1 its end."""
     max_messages: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     generation: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     host: str = ""
-    """The server that has the partition, for those that read there themselves: a gateway asks nobody who is named."""
+    """The server of the partition, for clients that read there directly. A gateway ignores host and port."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 0
 
     @property
@@ -49,13 +54,15 @@ class IteratorBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class MembershipView(msgspec.Struct, kw_only=True):
-    """A consumer in its group. It is to be heard of every `heartbeat_s`, and is out after `session_s` without that."""
+    """A consumer's membership. It must send a heartbeat every `heartbeat_s` and is removed after `session_s` without
+    one.
+    """
 
     group: str
     consumer: str
     generation: int
     settled: bool
-    """Whether it has what it is to have; the group is sharing out otherwise."""
+    """True if the consumer owns all partitions of its assignment; false during a rebalance."""
     heartbeat_s: float
     session_s: float
     owned: list["OwnedPartition"]
@@ -67,23 +74,21 @@ class OwnedPartition(msgspec.Struct, kw_only=True):
 
 
 class IteratorOptionsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """An iterator of a partition, from where the group is."""
+    """Requests an iterator of a partition at the group's position."""
 
     topic: TopicName
     partition: Partition = 0
-    max_messages: Annotated[int, Meta(ge=1, le=2**31 - 1, description="Most messages that it stands for.")] = (
-        MAX_MESSAGES
+    max_messages: Annotated[int, Meta(ge=1, le=2**31 - 1, description="Most messages that the iterator covers.")] = (
+        ITERATOR_MESSAGES
     )
-    in_flight_ms: (
-        Annotated[int, Meta(ge=1, le=2**31 - 1, description="How long it may take until it is committed.")] | None
-    ) = None
-    start: Annotated[
-        Literal["beginning", "latest"], Meta(description="Where a group begins that has committed nothing.")
-    ] = "beginning"
+    in_flight_ms: InFlight | None = None
+    start: Annotated[str, Meta(description=f"Start of a group without a committed offset: {START_WORDS_TEXT}.")] = (
+        GROUP_START
+    )
 
 
 class ListedInFlight(msgspec.Struct, kw_only=True):
-    """What a consumer has in flight: from `offset` on so many places of the log were handed out."""
+    """An iterator that a consumer has in flight. `handed` is the number of offsets delivered, counted from `offset`."""
 
     consumer: str
     topic: str
@@ -93,7 +98,7 @@ class ListedInFlight(msgspec.Struct, kw_only=True):
     left_s: float
     handed: int
     iterator: IteratorBody | UnsetType = UNSET
-    """Where one consumer was asked about."""
+    """Present if the request named one consumer."""
 
 
 class ListedIterators(msgspec.Struct, kw_only=True):
@@ -102,13 +107,15 @@ class ListedIterators(msgspec.Struct, kw_only=True):
 
 
 class IteratorRead(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What is read, how much of it, and how long the first message is waited for."""
+    """The iterator to read, with size limit and wait."""
 
     iterator: IteratorBody
     cluster: ClusterName = DEFAULT
     wait: Wait = 5.0
-    max_bytes: Bytes = 2**20
-    format: Annotated[Format, Meta(description="How values are shown.")] = "auto"
+    max_bytes: ReadBytes = 2**20
+    format: Annotated[
+        Format, Meta(description="Format of values: `auto` (text, or base64 if not UTF-8), `text`, `json` or `base64`.")
+    ] = "auto"
 
     @property
     def topic(self) -> str:
@@ -116,8 +123,10 @@ class IteratorRead(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ReadEvents(msgspec.Struct, kw_only=True):
-    """Messages; what to commit, of which they are `end_offset` minus its offset places; and the next iterator, which is
-    null after the group has shared out anew."""
+    """Messages, the iterator to commit, and the next iterator.
+
+    To commit all messages, commit `end_offset` minus the iterator's offset. `next` is null after a rebalance.
+    """
 
     iterator: IteratorBody
     events: list[EventView]
@@ -126,7 +135,7 @@ class ReadEvents(msgspec.Struct, kw_only=True):
 
 
 class DeliveryReport(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How much of an iterator was handed on."""
+    """Reports how many offsets of an iterator were delivered."""
 
     iterator: IteratorBody
     count: Count
@@ -134,11 +143,11 @@ class DeliveryReport(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 class DeliveryReported(msgspec.Struct, kw_only=True):
     left_s: float
-    """How long it is in flight from now on."""
+    """Seconds until the iterator expires."""
 
 
 class IteratorCommitBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How much of an iterator is finished: so many places, or what was handed on."""
+    """Commits `count` offsets of an iterator, or with `handed` what was reported as delivered."""
 
     iterator: IteratorBody
     count: Count | None = None
@@ -146,7 +155,7 @@ class IteratorCommitBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
 
 
 class CommittedIterator(msgspec.Struct, kw_only=True):
-    """Where the group goes on, and the next iterator, if the partition stays the consumer's."""
+    """The group's position, and the next iterator if the consumer keeps the partition."""
 
     position: int
     next: IteratorBody | None

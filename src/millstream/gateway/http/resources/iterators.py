@@ -1,6 +1,6 @@
-"""Iterators over HTTP, one call at a time: who reads is named by group and consumer, at any gateway."""
+"""Implements the iterator calls over HTTP. Any gateway can serve each call, because it names group and consumer."""
 
-from millstream.gateway.failures import invalid
+from millstream.gateway.failures import contradictory
 from millstream.gateway.http.operation_table import Example, WebOperation
 from millstream.gateway.http.resources.common_parameters import ConsumerParameters, EmptyBody, GroupParameters
 from millstream.gateway.http.resources.event_json import shown
@@ -19,46 +19,47 @@ from millstream.gateway.http.resources.iterator_bodies import (
     shown_listed,
     shown_membership,
 )
+from millstream.gateway.http.resources.unit_fields import in_flight_ms, read_bytes, wait_s
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import iterators
-from millstream.gateway.operations.reads import ReadLimits
-from millstream.gateway.rights import Right
+from millstream.gateway.operations.reads import ReadLimits, group_start
 from millstream.model.errors import ErrorCode
 from millstream.model.names import TopicPartition
+from millstream.model.rights import Right
 from millstream.sdk.connection.address import Address
 
-# The group.
+# Membership.
 
 
-async def join(asked: WebRequest) -> MembershipView:
-    """Be one of the group, whether it was one before or not."""
-    of: ConsumerParameters = asked.parameters
-    cluster = asked.site.clusters.get(of.cluster)
+async def join(request: WebRequest) -> MembershipView:
+    """Join the group, or stay in it."""
+    of: ConsumerParameters = request.parameters
+    cluster = request.site.clusters.get(of.cluster)
     return shown_membership(of, await iterators.join(cluster, of.group, of.consumer, cluster.timeout_s))
 
 
-async def heartbeat(asked: WebRequest) -> MembershipView:
-    """Be heard of."""
-    of: ConsumerParameters = asked.parameters
-    cluster = asked.site.clusters.get(of.cluster)
+async def heartbeat(request: WebRequest) -> MembershipView:
+    """Send a heartbeat for the consumer."""
+    of: ConsumerParameters = request.parameters
+    cluster = request.site.clusters.get(of.cluster)
     return shown_membership(of, await iterators.heartbeat(cluster, of.group, of.consumer, cluster.timeout_s))
 
 
-async def leave(asked: WebRequest) -> None:
-    """What the consumer had goes to the others at once."""
-    of: ConsumerParameters = asked.parameters
-    cluster = asked.site.clusters.get(of.cluster)
+async def leave(request: WebRequest) -> None:
+    """Leave the group; the consumer's partitions go to the other members at once."""
+    of: ConsumerParameters = request.parameters
+    cluster = request.site.clusters.get(of.cluster)
     await iterators.leave(cluster, of.group, of.consumer, cluster.timeout_s)
 
 
 # Iterators.
 
 
-async def get_iterator(asked: WebRequest) -> IteratorBody:
-    """The one in flight, if there is one; NOT_OWNER while the partition is not the consumer's."""
-    of: ConsumerParameters = asked.parameters
-    wanted: IteratorOptionsBody = asked.body
-    cluster = asked.site.clusters.get(of.cluster)
+async def get_iterator(request: WebRequest) -> IteratorBody:
+    """Return the iterator in flight, or a new one. Raises NOT_OWNER while the consumer does not own the partition."""
+    of: ConsumerParameters = request.parameters
+    wanted: IteratorOptionsBody = request.body
+    cluster = request.site.clusters.get(of.cluster)
     found = await iterators.get(
         cluster,
         of.group,
@@ -66,35 +67,35 @@ async def get_iterator(asked: WebRequest) -> IteratorBody:
         TopicPartition(wanted.topic, wanted.partition),
         cluster.timeout_s,
         max_messages=wanted.max_messages,
-        in_flight_ms=wanted.in_flight_ms,
-        start=wanted.start,
+        in_flight_ms=in_flight_ms(wanted.in_flight_ms),
+        start=group_start(wanted.start, "start"),
     )
     return shown_iterator(found)
 
 
-async def list_iterators(asked: WebRequest) -> ListedIterators:
-    """What all consumers of a group have in flight."""
-    of: GroupParameters = asked.parameters
-    cluster = asked.site.clusters.get(of.cluster)
+async def list_iterators(request: WebRequest) -> ListedIterators:
+    """Return the iterators in flight of all consumers of a group."""
+    of: GroupParameters = request.parameters
+    cluster = request.site.clusters.get(of.cluster)
     found = await iterators.in_flight(cluster, of.group, None, cluster.timeout_s)
     return ListedIterators(group=of.group, iterators=[shown_listed(each) for each in found])
 
 
-async def list_own_iterators(asked: WebRequest) -> ListedIterators:
-    """What one consumer has in flight, with the iterators themselves."""
-    of: ConsumerParameters = asked.parameters
-    cluster = asked.site.clusters.get(of.cluster)
+async def list_own_iterators(request: WebRequest) -> ListedIterators:
+    """Return the iterators in flight of one consumer, with their tokens."""
+    of: ConsumerParameters = request.parameters
+    cluster = request.site.clusters.get(of.cluster)
     found = await iterators.in_flight(cluster, of.group, of.consumer, cluster.timeout_s)
     return ListedIterators(group=of.group, iterators=[shown_listed(each) for each in found])
 
 
-async def read_iterator(asked: WebRequest) -> ReadEvents:
-    """From the leader of its partition, whoever the iterator names."""
-    wanted: IteratorRead = asked.body
-    cluster = asked.site.clusters.get(wanted.cluster)
-    limits = ReadLimits(max_bytes=wanted.max_bytes, wait_s=wanted.wait)
-    batch = await iterators.read(cluster, wanted.iterator.given, limits, cluster.timeout_s, asked.site.draining)
-    asked.site.traffic.events_read += len(batch.messages)
+async def read_iterator(request: WebRequest) -> ReadEvents:
+    """Read from the leader of the partition. The server address in the iterator is ignored."""
+    wanted: IteratorRead = request.body
+    cluster = request.site.clusters.get(wanted.cluster)
+    limits = ReadLimits(max_bytes=read_bytes(wanted.max_bytes), wait_s=wait_s(wanted.wait))
+    batch = await iterators.read(cluster, wanted.iterator.given, limits, cluster.timeout_s, request.site.draining)
+    request.site.traffic.events_read += len(batch.messages)
     server = Address(wanted.iterator.host, wanted.iterator.port)
     return ReadEvents(
         iterator=shown_iterator(batch.iterator, server),
@@ -104,24 +105,24 @@ async def read_iterator(asked: WebRequest) -> ReadEvents:
     )
 
 
-async def deliver_iterator(asked: WebRequest) -> DeliveryReported:
-    """Note what was handed on; it replaces what was noted before."""
-    of: ConsumerParameters = asked.parameters
-    handing: DeliveryReport = asked.body
-    cluster = asked.site.clusters.get(of.cluster)
+async def deliver_iterator(request: WebRequest) -> DeliveryReported:
+    """Record how many offsets were delivered. The new number replaces the earlier one."""
+    of: ConsumerParameters = request.parameters
+    handing: DeliveryReport = request.body
+    cluster = request.site.clusters.get(of.cluster)
     left_s = await iterators.deliver(
         cluster, of.group, of.consumer, handing.iterator.given, handing.count, cluster.timeout_s
     )
     return DeliveryReported(left_s=left_s)
 
 
-async def commit_iterator(asked: WebRequest) -> CommittedIterator:
-    """What was read of it is finished."""
-    of: ConsumerParameters = asked.parameters
-    commit: IteratorCommitBody = asked.body
+async def commit_iterator(request: WebRequest) -> CommittedIterator:
+    """Commit the messages that were processed."""
+    of: ConsumerParameters = request.parameters
+    commit: IteratorCommitBody = request.body
     if (commit.count is None) != commit.handed:
-        raise invalid("count", "say how much of it was read: `count`, or `handed`, not both")
-    cluster = asked.site.clusters.get(of.cluster)
+        raise contradictory("count", "set either `count` or `handed`, not both")
+    cluster = request.site.clusters.get(of.cluster)
     done = await iterators.commit(
         cluster, of.group, of.consumer, commit.iterator.given, commit.count, cluster.timeout_s
     )
@@ -146,7 +147,7 @@ OPERATIONS = (
         "GET",
         "/v1/groups/{group}/iterators",
         "listIterators",
-        "Show what consumers of a group have in flight",
+        "List the iterators in flight of a group",
         Right.GROUPS_READ,
         list_iterators,
         parameters=GroupParameters,
@@ -160,7 +161,7 @@ OPERATIONS = (
         "POST",
         _CONSUMER + "/heartbeat",
         "heartbeat",
-        "Keep a consumer in its group",
+        "Send a heartbeat for a consumer",
         Right.GROUPS_WRITE,
         heartbeat,
         parameters=ConsumerParameters,
@@ -190,15 +191,15 @@ OPERATIONS = (
         ),
         examples=(Example("A partition", "/v1/groups/billing/consumers/a/iterators", {"topic": "orders"}),),
         details="""\
-The right to read some messages of a partition for the group: the one in flight, if there is one, or a new one from
-where the group is. The first call for a topic makes the consumer one of its readers; until the partition is its own,
-the answer is NOT_OWNER.""",
+An iterator is the right to read some messages of a partition for the group. Returns the one in flight, or a new one at
+the group's position. The first call for a topic subscribes the consumer to it. The answer is NOT_OWNER until the
+consumer owns the partition.""",
     ),
     WebOperation(
         "GET",
         _CONSUMER + "/iterators",
         "listOwnIterators",
-        "Show what a consumer has in flight",
+        "List the iterators in flight of a consumer",
         Right.GROUPS_WRITE,
         list_own_iterators,
         parameters=ConsumerParameters,
@@ -207,13 +208,13 @@ the answer is NOT_OWNER.""",
         group="Iterators",
         errors=(*_ERRORS, ErrorCode.GROUP_ID_NOT_FOUND),
         examples=(Example("A consumer", "/v1/groups/billing/consumers/a/iterators"),),
-        details="With the iterators themselves, so that whoever has lost its own can go on.",
+        details="Includes the tokens, so that a restarted consumer can continue with its iterators.",
     ),
     WebOperation(
         "POST",
         "/v1/iterators/read",
         "readIterator",
-        "Read with an iterator",
+        "Read messages with an iterator",
         Right.MESSAGES_READ,
         read_iterator,
         parameters=EmptyBody,
@@ -222,16 +223,16 @@ the answer is NOT_OWNER.""",
         concerns="topic",
         group="Iterators",
         errors=(ErrorCode.UNKNOWN_CLUSTER, *_OVER[2:], ErrorCode.FENCED_ITERATOR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        examples=(Example("What is there now", "/v1/iterators/read", {"iterator": _GIVEN, "wait": 0}),),
+        examples=(Example("Without waiting", "/v1/iterators/read", {"iterator": _GIVEN, "wait": 0}),),
         details="""\
-The messages, the iterator that they belong to, for a commit, and the one that follows. With nothing there, it is waited
-for the first. The gateway reads from the leader of the partition, whatever server the iterator names.""",
+Returns the messages, the iterator to commit and the next iterator. If there are no messages, the gateway waits for the
+first. It reads from the leader of the partition and ignores the server address in the iterator.""",
     ),
     WebOperation(
         "POST",
         _CONSUMER + "/deliver",
         "deliverIterator",
-        "Note what was handed on of an iterator",
+        "Report what was delivered of an iterator",
         Right.GROUPS_WRITE,
         deliver_iterator,
         parameters=ConsumerParameters,
@@ -240,13 +241,13 @@ for the first. The gateway reads from the leader of the partition, whatever serv
         concerns="group",
         group="Iterators",
         errors=_OVER,
-        examples=(Example("One", "/v1/groups/billing/consumers/a/deliver", {"iterator": _GIVEN, "count": 1}),),
+        examples=(Example("One offset", "/v1/groups/billing/consumers/a/deliver", {"iterator": _GIVEN, "count": 1}),),
     ),
     WebOperation(
         "POST",
         _CONSUMER + "/commit",
         "commitIterator",
-        "Commit what was read with an iterator",
+        "Commit an iterator",
         Right.GROUPS_WRITE,
         commit_iterator,
         parameters=ConsumerParameters,
@@ -257,18 +258,18 @@ for the first. The gateway reads from the leader of the partition, whatever serv
         errors=(*_OVER, ErrorCode.NOTHING_HANDED),
         examples=(
             Example(
-                "What was handed on",
+                "What was delivered",
                 "/v1/groups/billing/consumers/a/commit",
                 {"iterator": _GIVEN, "handed": True},
             ),
         ),
-        details="So many places of the log, from the iterator's offset on, or what was handed on of it.",
+        details="Commits `count` offsets from the iterator's offset on, or with `handed` the reported delivery.",
     ),
     WebOperation(
         "PUT",
         _CONSUMER,
         "joinGroup",
-        "Let a consumer join its group",
+        "Join a group",
         Right.GROUPS_WRITE,
         join,
         parameters=ConsumerParameters,
@@ -277,13 +278,13 @@ for the first. The gateway reads from the leader of the partition, whatever serv
         group="Iterators",
         errors=_ERRORS,
         examples=(Example("A consumer", "/v1/groups/billing/consumers/a"),),
-        details="Whoever is in it already stays; a poll does it by itself.",
+        details="A consumer that is already a member stays one. A poll joins automatically.",
     ),
     WebOperation(
         "DELETE",
         _CONSUMER,
         "leaveGroup",
-        "Let a consumer leave its group",
+        "Leave a group",
         Right.GROUPS_WRITE,
         leave,
         parameters=ConsumerParameters,

@@ -1,4 +1,4 @@
-"""POST /events: events as JSON, as lines of JSON, or one as the bytes of the body."""
+"""Implements POST /events: events as JSON, as lines of JSON, or one event as the bytes of the body."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from millstream.gateway.failures import FieldError, invalid
+from millstream.gateway.failures import FieldError, TitledError, contradictory, invalid, missing
+from millstream.gateway.http.field_names import hint
 from millstream.gateway.http.operation_table import Example, WebOperation
 from millstream.gateway.http.resources.event_bodies import (
     ABSENT,
@@ -23,12 +24,12 @@ from millstream.gateway.http.responses import WebResponse, problem_answer, probl
 from millstream.gateway.http.web_request import MalformedBodyError, WebRequest, read_json
 from millstream.gateway.operations.clusters import DEFAULT, ClusterMember, ServedCluster
 from millstream.gateway.operations.writes import EventColumns, WriteResult, write, write_one
-from millstream.gateway.rights import Right
 from millstream.gateway.traffic import Traffic
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.rights import Right
 
 JSON_TYPES = frozenset((b"", b"application/json", b"application/x-www-form-urlencoded"))
-"""The last is what curl says of any body when it is not told otherwise."""
+"""Media types that are read as JSON. The last one is curl's default."""
 LINE_TYPES = frozenset(
     (b"application/x-ndjson", b"application/ndjson", b"application/jsonl", b"application/json-lines")
 )
@@ -46,7 +47,7 @@ _decode_line = msgspec.json.Decoder(Event)
 
 
 class PostedEvents:
-    """What was posted, by topic; where there are several, `rows` has the places of each topic's events."""
+    """The posted events by topic. With several topics, `rows` has the indexes of each topic's events in the request."""
 
     def __init__(self, cluster: str, lots: list[EventColumns], rows: list[Sequence[int]] | None = None) -> None:
         self.cluster = cluster
@@ -59,56 +60,58 @@ class PostedEvents:
         return [lot.topic for lot in self.lots]
 
 
-# Reading bodies.
+# Body.
 
 
-def read_posted(asked: WebRequest, data: bytes) -> PostedEvents:
-    """What the body has; MalformedBodyError where it cannot be read, otherwise INVALID_REQUEST that names the field."""
-    kind = asked.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+def read_posted(request: WebRequest, data: bytes) -> PostedEvents:
+    """Decode the body. MalformedBodyError if that fails, INVALID_REQUEST, naming the field, for an invalid field."""
+    kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind in JSON_TYPES:
-        return _read_json(asked, data)
+        return _read_json(request, data)
     if kind in LINE_TYPES:
-        return _read_lines(asked, data)
+        return _read_lines(request, data)
     if kind.startswith(b"multipart/"):
-        raise FieldError(ErrorCode.INVALID_REQUEST, "forms are not taken: post JSON, or just the bytes", "Content-Type")
-    return _read_raw(asked, data)
+        text = "multipart forms are not supported; post JSON or bytes"
+        title = "the media type is not supported"
+        raise TitledError(ErrorCode.INVALID_REQUEST, text, "Content-Type", title=title)
+    return _read_raw(request, data)
 
 
-def _read_json(asked: WebRequest, data: bytes) -> PostedEvents:
-    _check_query(asked.parameters)
+def _read_json(request: WebRequest, data: bytes) -> PostedEvents:
+    _check_query(request.parameters)
     if not data:
-        raise MalformedBodyError('the body is empty; expected is such as {"topic": "orders", "value": "hello"}')
+        raise MalformedBodyError('the body is empty; send JSON such as {"topic": "orders", "value": "hello"}')
     _check_text(data)
     posted: NewEvents = read_json(data, _decode_body)
-    cluster = posted.cluster or asked.parameters.cluster or DEFAULT
-    topic = posted.topic or asked.parameters.topic
+    cluster = posted.cluster or request.parameters.cluster or DEFAULT
+    topic = posted.topic or request.parameters.topic
     if posted.events is None:
-        found = _posted(asked, cluster, topic, [posted], "")
+        found = _posted(request, cluster, topic, [posted], "")
         found.is_single = True
         return found
     for name in OF_ONE_EVENT:
         if getattr(posted, name) not in (None, ABSENT):
-            raise invalid(name, "beside `events` nothing is said of a single one: each says it itself")
-    return _posted(asked, cluster, topic, posted.events, "events")
+            raise contradictory(name, "not allowed beside `events`; set it in each event")
+    return _posted(request, cluster, topic, posted.events, "events")
 
 
-def _read_lines(asked: WebRequest, data: bytes) -> PostedEvents:
-    _check_query(asked.parameters)
+def _read_lines(request: WebRequest, data: bytes) -> PostedEvents:
+    _check_query(request.parameters)
     _check_text(data)
     try:
         events = _decode_line.decode_lines(data)
     except msgspec.ValidationError as error:
         raise within("events", error) from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise MalformedBodyError(f"the body is no lines of JSON: {error}") from None
-    return _posted(asked, asked.parameters.cluster or DEFAULT, asked.parameters.topic, events, "events")
+        raise MalformedBodyError(f"the body is not valid NDJSON: {error}") from None
+    return _posted(request, request.parameters.cluster or DEFAULT, request.parameters.topic, events, "events")
 
 
 def _check_query(parameters: WriteParameters) -> None:
-    """Refuse what would not be heeded: whoever asks for an id, and does not get it, would have events stored twice."""
+    """Refuse parameters that a JSON body would ignore. A retry with an ignored message id would be stored twice."""
     for name in OF_RAW_EVENTS:
         if getattr(parameters, name) is not None:
-            raise invalid(name, "in the query it is for a body that is not JSON; here each event says it itself")
+            raise contradictory(name, "allowed in the query only if the body is not JSON; set it in each event")
 
 
 def _check_text(data: bytes) -> None:
@@ -118,12 +121,12 @@ def _check_text(data: bytes) -> None:
         raise MalformedBodyError(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _posted(asked: WebRequest, cluster: str, topic: str | None, events: Sequence[Event], path: str) -> PostedEvents:
-    most = asked.site.limits.events
+def _posted(request: WebRequest, cluster: str, topic: str | None, events: Sequence[Event], path: str) -> PostedEvents:
+    most = request.site.limits.events
     if not 1 <= len(events) <= most:
-        raise invalid("events", f"there are {len(events)}; 1 to {most} can be posted at once")
+        raise invalid("events", f"{len(events)} events (accepted: 1 to {most} per request, see the setting events_max)")
     by_topic = _by_topic(topic, events, path)
-    key = _idempotency_key(asked)
+    key = _idempotency_key(request)
     is_alone = len(by_topic) == 1
     lots = []
     for own, rows in by_topic.items():
@@ -134,20 +137,20 @@ def _posted(asked: WebRequest, cluster: str, topic: str | None, events: Sequence
 
 
 def _by_topic(topic: str | None, events: Sequence[Event], path: str) -> dict[str, Sequence[int]]:
-    """The places of each topic's events."""
+    """Return the indexes of each topic's events."""
     own = [event.topic for event in events]
     if topic is not None and own.count(None) == len(own):
         return {topic: range(len(own))}
     found: dict[str, list[int]] = {}
     for row, each in enumerate(own):
         if each is None and topic is None:
-            raise invalid(f"{path}[{row}].topic" if path else "topic", "it is missing")
+            raise missing(f"{path}[{row}].topic" if path else "topic", "set it in the event or for all events")
         found.setdefault(each or topic or "", []).append(row)
     return {**found}
 
 
 def _give_ids(columns: EventColumns, key: str | None, rows: Sequence[int], path: str) -> None:
-    """Whoever gives one key for many events gives each of them an id."""
+    """Derive an id for each event from an idempotency key. Ids of the events themselves take precedence."""
     if key is None:
         return
     own = columns.message_ids or [None] * len(columns)
@@ -155,21 +158,21 @@ def _give_ids(columns: EventColumns, key: str | None, rows: Sequence[int], path:
     columns.message_ids = [mine or other for mine, other in zip(own, made, strict=True)]
 
 
-def _read_raw(asked: WebRequest, data: bytes) -> PostedEvents:
-    """One event, whose value is the body; the rest is in the query or in headers that begin with Millstream-."""
+def _read_raw(request: WebRequest, data: bytes) -> PostedEvents:
+    """Read one event whose value is the body. Query parameters and Millstream- headers set its other fields."""
     given: dict[str, Any] = {}
     headers: list[tuple[str, bytes | None]] = []
-    for name, said in asked.head:
+    for name, value in request.head:
         if name.startswith(_HEADER_PREFIX):
-            headers.append((name.removeprefix(_HEADER_PREFIX).decode("latin-1"), said))
+            headers.append((name.removeprefix(_HEADER_PREFIX).decode("latin-1"), value))
         elif name.startswith(_PARAMETER_PREFIX):
-            given[name.removeprefix(_PARAMETER_PREFIX).decode("latin-1").replace("-", "_")] = asked.header(name)
-    query = msgspec.structs.asdict(asked.parameters)
+            given[_parameter_of(name)] = request.header(name)
+    query = msgspec.structs.asdict(request.parameters)
     given.update({name: value for name, value in query.items() if value is not None})
     parameters = msgspec.convert(given, WriteParameters, strict=False)
     if parameters.topic is None:
-        raise invalid("topic", "it is missing: name it in the query, or in the header Millstream-Topic")
-    own_id = parameters.message_id or _idempotency_key(asked)
+        raise missing("topic", "set it in the query or in the header Millstream-Topic")
+    own_id = parameters.message_id or _idempotency_key(request)
     columns = EventColumns(
         parameters.topic,
         [data],
@@ -185,10 +188,19 @@ def _read_raw(asked: WebRequest, data: bytes) -> PostedEvents:
     return posted
 
 
-def _idempotency_key(asked: WebRequest) -> str | None:
-    key = asked.header(b"idempotency-key").strip('"')
+def _parameter_of(header: bytes) -> str:
+    """Return the parameter that a Millstream- header sets. Raises INVALID_REQUEST for an unknown one."""
+    name = header.removeprefix(_PARAMETER_PREFIX).decode("latin-1").replace("-", "_")
+    if name not in WriteParameters.__struct_fields__:
+        why = f"unknown header; {hint(WriteParameters, '', name)}, or Millstream-Header-<name> for the event's headers"
+        raise invalid(header.decode("latin-1"), why, "unknown header")
+    return name
+
+
+def _idempotency_key(request: WebRequest) -> str | None:
+    key = request.header(b"idempotency-key").strip('"')
     if len(key.encode()) > IDEMPOTENCY_KEY_MAX:
-        text = f"an idempotency key has {IDEMPOTENCY_KEY_MAX} bytes at most"
+        text = f"the idempotency key exceeds {IDEMPOTENCY_KEY_MAX} bytes"
         raise FieldError(ErrorCode.INVALID_MESSAGE_ID, text, "Idempotency-Key")
     return key or None
 
@@ -196,12 +208,12 @@ def _idempotency_key(asked: WebRequest) -> str | None:
 # Writing.
 
 
-async def post_events(asked: WebRequest) -> StoredEvent | StoredEvents | WebResponse:
-    """Store them, and say where; a problem that has the ids, to try again with, where some were not stored."""
-    posted: PostedEvents = asked.body
-    cluster = asked.site.clusters.get(posted.cluster)
-    timeout_s: float | None = asked.parameters.timeout
-    traffic = asked.site.traffic
+async def post_events(request: WebRequest) -> StoredEvent | StoredEvents | WebResponse:
+    """Store the events and return their offsets. If some were not stored, the problem has their ids for a retry."""
+    posted: PostedEvents = request.body
+    cluster = request.site.clusters.get(posted.cluster)
+    timeout_s: float | None = request.parameters.timeout
+    traffic = request.site.traffic
     if posted.is_single:
         return await _post_one(cluster, posted.lots[0], timeout_s, traffic)
     if len(posted.lots) == 1:
@@ -222,7 +234,11 @@ async def _post_one(
     if written.failures:
         return problem_answer(problem_of(written.failures[0], message_id=message_id))
     return StoredEvent(
-        topic=columns.topic, partition=written.partitions[0], offset=written.offsets[0], message_id=message_id
+        topic=columns.topic,
+        partition=written.partitions[0],
+        offset=written.offsets[0],
+        message_id=message_id,
+        duplicate=0 in written.duplicates,
     )
 
 
@@ -244,7 +260,10 @@ async def _post_to_many(
 
 
 async def _write_lot(member: ClusterMember, columns: EventColumns, timeout_s: float | None) -> WriteResult:
-    """As `write`, but what is wrong with all of it is told of each: events of other topics may be stored by then."""
+    """Write the events of one topic as `write` does. An error of the whole topic is reported for each of its events.
+
+    Events of other topics may be stored by then, so the request as a whole must not fail.
+    """
     try:
         return await write(member, columns, timeout_s)
     except MillstreamError as error:
@@ -254,9 +273,11 @@ async def _write_lot(member: ClusterMember, columns: EventColumns, timeout_s: fl
 
 
 def _rows(written: WriteResult, topic: str | UnsetType = UNSET) -> list[StoredRow]:
+    duplicates = frozenset(written.duplicates)
+    columns = zip(written.partitions, written.offsets, written.message_ids, strict=True)
     rows = [
-        StoredRow(partition=partition, offset=offset, message_id=shown_id(own), topic=topic)
-        for partition, offset, own in zip(written.partitions, written.offsets, written.message_ids, strict=True)
+        StoredRow(partition=partition, offset=offset, message_id=shown_id(own), topic=topic, duplicate=at in duplicates)
+        for at, (partition, offset, own) in enumerate(columns)
     ]
     for at, error in written.failures.items():
         rows[at].error = problem_of(error)
@@ -264,16 +285,16 @@ def _rows(written: WriteResult, topic: str | UnsetType = UNSET) -> list[StoredRo
 
 
 def _failed(failures: Mapping[int, MillstreamError], rows: list[StoredRow]) -> WebResponse:
-    """A problem: that of the first event, with what became of each."""
+    """Return a problem with the error of the first failed event and the outcome of each event."""
     first = failures[min(failures)]
-    detail = f"{len(failures)} of {len(rows)} events were not confirmed; the first: {first.detail}"
+    detail = f"{len(failures)} of {len(rows)} events were not acknowledged; first error: {first.detail}"
     problem = problem_of(first, events=rows)
     problem.detail = detail
     return problem_answer(problem)
 
 
 def shown_id(message_id: bytes) -> str:
-    """An id as text; what is no UTF-8 of it is shown as good as it can be."""
+    """Return an id as text. Bytes that are not UTF-8 are escaped."""
     return message_id.decode(errors="backslashreplace")
 
 
@@ -307,14 +328,14 @@ POST_EVENTS = WebOperation(
     examples=(
         Example("One event", "/events?topic=orders", _ONE),
         Example("Many events", "/events?topic=orders", _MANY),
-        Example("With an id of its own", "/events?topic=orders", {**_ONE, "message_id": "order-4711"}),
+        Example("With a message id", "/events?topic=orders", {**_ONE, "message_id": "order-4711"}),
         Example("Lines of JSON", "/events?topic=orders", _LINES, "application/x-ndjson"),
-        Example("Just bytes", "/events?topic=orders", b"anything", "application/octet-stream"),
+        Example("Bytes", "/events?topic=orders", b"anything", "application/octet-stream"),
     ),
     details="""\
-One event, or many in `events`, or a line of JSON for each (`application/x-ndjson`), or one whose value is the body as
-it is (any other media type; its key and the rest are parameters, or headers such as `Millstream-Key` and
-`Millstream-Header-Trace`). The answer comes when they are stored for good, in the order in which they came; for a
-single event without the list around it. An `Idempotency-Key`, as a `message_id`, makes a retry known: nothing is stored
-twice.""",
+The body is one event, many events in `events`, or one JSON line per event (`application/x-ndjson`). With any other
+media type the body itself is the value of one event; set its other fields as query parameters or as headers such as
+`Millstream-Key` and `Millstream-Header-Trace`. The answer arrives after the events are stored durably, in the order of
+the request. The answer to a single event is not in a list. With an `Idempotency-Key` header or a `message_id` a retry
+stores nothing twice, and has `"duplicate": true` in its answer.""",
 )

@@ -1,38 +1,50 @@
-"""What a reader says: from where, how much, how long to wait, and in which form."""
+"""Defines the parameters of a read: start position, size limits, wait and format."""
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
-from millstream.gateway.http.resources.common_parameters import ClusterName, Partition, TopicName
+from millstream.gateway.http.resources.common_parameters import (
+    START_WORDS_TEXT,
+    ClusterName,
+    ConsumerNames,
+    Partition,
+    TopicName,
+)
 from millstream.gateway.http.resources.event_json import Format
+from millstream.gateway.http.resources.unit_fields import ReadBytes, Wait, read_bytes, wait_s
 from millstream.gateway.operations.clusters import DEFAULT
+from millstream.gateway.operations.reads import ReadLimits
 
 
-class ReadParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """From where, how much, and how long to wait for the first."""
+class ReadParameters(ConsumerNames, forbid_unknown_fields=True, kw_only=True):
+    """Start position, size limits, wait and format of a read. With a group, the group keeps the position."""
 
     topic: TopicName
     cluster: ClusterName = DEFAULT
     partition: Partition | None = None
     offset: Annotated[
         str | int | None,
-        Meta(description="`beginning`, `latest`, an offset, or the `next` of the last answer, such as `0:12,1:40`."),
+        Meta(description=f"{START_WORDS_TEXT}, an offset, or the `next` of the previous answer: `0:12,1:40`."),
     ] = None
     time: Annotated[
         str | int | None,
         Meta(
-            description="From the first message at or after this: `2025-01-31T12:00:00Z`, milliseconds, or `10m` ago."
+            description="The first message at or after `2025-01-31T12:00:00Z`, milliseconds since 1970, or `10m` ago."
         ),
     ] = None
-    group: (
-        Annotated[str, Meta(min_length=1, description="Read as one of this group, which keeps the place.")] | None
-    ) = None
-    consumer: Annotated[str, Meta(min_length=1, description="Who reads, in the group.")] | None = None
-    auto_commit: Annotated[bool, Meta(description="Commit first what this consumer was handed last.")] = False
-    wait: Annotated[float, Meta(ge=0, le=60, description="Seconds to wait for the first message.")] = 5.0
+    auto_commit: Annotated[bool, Meta(description="First commit the last delivery of this consumer.")] = False
+    wait: Wait = 5.0
     max_messages: Annotated[int, Meta(ge=1, le=10_000, description="Most messages of one answer.")] = 500
-    max_bytes: Annotated[int, Meta(ge=1, le=16 * 2**20, description="About the most bytes of one answer.")] = 2**20
-    format: Annotated[Format, Meta(description="How values are shown.")] = "auto"
-    follow: Annotated[bool, Meta(description="As lines of JSON: go on for ever. Server-sent events always do.")] = False
+    max_bytes: ReadBytes = 2**20
+    format: Annotated[
+        Format, Meta(description="Format of values: `auto` (text, or base64 if not UTF-8), `text`, `json` or `base64`.")
+    ] = "auto"
+    follow: Annotated[bool, Meta(description="With NDJSON: do not end the stream. Server-sent events never end.")] = (
+        False
+    )
+
+    @property
+    def limits(self) -> ReadLimits:
+        """The size limits and the wait. Raises INVALID_SETTING for a text that is not a duration or a size."""
+        return ReadLimits(self.max_messages, read_bytes(self.max_bytes), wait_s(self.wait))

@@ -1,4 +1,4 @@
-"""Settings of topics, brokers and groups: shown and changed."""
+"""Reads and changes the settings of topics, brokers and groups over HTTP."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -13,7 +13,7 @@ from millstream.sdk.admin.admin_results import ConfigSetting
 
 
 class SettingView(msgspec.Struct, kw_only=True):
-    """`value` is null where it is unset or secret; `own` says that it was set on the thing itself."""
+    """A setting. `value` is null if unset or secret; `own` is true if it was set on the resource itself."""
 
     name: str
     value: str | None
@@ -30,61 +30,64 @@ class SettingsView(msgspec.Struct, kw_only=True):
 
 
 class ChangedSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What to set, and what to unset; all of it is done, or nothing."""
+    """Settings to set and to unset. All changes are made, or none."""
 
-    set: Annotated[dict[str, str], Meta(description="Values by name.")] = msgspec.field(default_factory=dict)
-    unset: Annotated[list[str], Meta(description="Names of those that shall have their default again.")] = (
-        msgspec.field(default_factory=list)
+    set: Annotated[
+        dict[str, str | int | float | bool],
+        Meta(description="Values to set, by name. Durations and sizes may have units: `7d`, `36h`, `1GiB`."),
+    ] = msgspec.field(default_factory=dict)
+    unset: Annotated[list[str], Meta(description="Names of settings to reset to their defaults.")] = msgspec.field(
+        default_factory=list
     )
-    validate_only: Annotated[bool, Meta(description="Only say whether that could be done.")] = False
+    validate_only: Annotated[bool, Meta(description="Check the changes without making them.")] = False
 
 
-async def get_topic_settings(asked: WebRequest) -> SettingsView:
-    parameters: TopicParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def get_topic_settings(request: WebRequest) -> SettingsView:
+    parameters: TopicParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     return _all(await topics.topic_settings(cluster, parameters.topic, (), cluster.timeout_s))
 
 
-async def change_topic_settings(asked: WebRequest) -> SettingsView:
-    parameters: TopicParameters = asked.parameters
-    change: ChangedSettings = asked.body
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def change_topic_settings(request: WebRequest) -> SettingsView:
+    parameters: TopicParameters = request.parameters
+    change: ChangedSettings = request.body
+    cluster = request.site.clusters.get(parameters.cluster)
     await topics.alter_topic_settings(
         cluster, parameters.topic, change.set, change.unset, cluster.timeout_s, validate_only=change.validate_only
     )
-    return await get_topic_settings(asked)
+    return await get_topic_settings(request)
 
 
-async def get_group_settings(asked: WebRequest) -> SettingsView:
-    parameters: GroupParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def get_group_settings(request: WebRequest) -> SettingsView:
+    parameters: GroupParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     return _all(await settings_and_queries.group_settings(cluster, parameters.group, cluster.timeout_s))
 
 
-async def change_group_settings(asked: WebRequest) -> SettingsView:
-    parameters: GroupParameters = asked.parameters
-    change: ChangedSettings = asked.body
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def change_group_settings(request: WebRequest) -> SettingsView:
+    parameters: GroupParameters = request.parameters
+    change: ChangedSettings = request.body
+    cluster = request.site.clusters.get(parameters.cluster)
     await settings_and_queries.alter_group_settings(
         cluster, parameters.group, change.set, change.unset, cluster.timeout_s, validate_only=change.validate_only
     )
-    return await get_group_settings(asked)
+    return await get_group_settings(request)
 
 
-async def get_broker_settings(asked: WebRequest) -> SettingsView:
-    parameters: BrokerParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def get_broker_settings(request: WebRequest) -> SettingsView:
+    parameters: BrokerParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     return _all(await settings_and_queries.broker_settings(cluster, parameters.broker, cluster.timeout_s))
 
 
-async def change_broker_settings(asked: WebRequest) -> SettingsView:
-    parameters: BrokerParameters = asked.parameters
-    change: ChangedSettings = asked.body
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def change_broker_settings(request: WebRequest) -> SettingsView:
+    parameters: BrokerParameters = request.parameters
+    change: ChangedSettings = request.body
+    cluster = request.site.clusters.get(parameters.cluster)
     await settings_and_queries.alter_broker_settings(
         cluster, parameters.broker, change.set, change.unset, cluster.timeout_s, validate_only=change.validate_only
     )
-    return await get_broker_settings(asked)
+    return await get_broker_settings(request)
 
 
 def _all(settings: Iterable[ConfigSetting]) -> SettingsView:

@@ -1,4 +1,4 @@
-"""Topics: made, listed, described, changed and deleted."""
+"""Creates, lists, describes, changes and deletes topics over HTTP."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -7,20 +7,30 @@ import msgspec
 from msgspec import Meta
 
 from millstream.gateway.failures import invalid
-from millstream.gateway.http.resources.common_parameters import ClusterName, PageParameters, Partition, TopicParameters
+from millstream.gateway.http.resources.common_parameters import (
+    START_WORDS_TEXT,
+    ClusterName,
+    PageParameters,
+    Partition,
+    TopicParameters,
+)
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import topics
 from millstream.gateway.operations.clusters import DEFAULT
-from millstream.gateway.operations.reads import BEGINNING, LATEST, TopicReader, parse_time_ms, place_text
+from millstream.gateway.operations.reads import TopicReader, format_positions, parse_time_ms
+from millstream.model.start_words import LATEST, start_word
 from millstream.sdk.admin.topic_sizes import PartitionSize
 
-Settings = Annotated[dict[str, str], Meta(description="The topic's own settings, by name.")]
+Settings = Annotated[
+    dict[str, str | int | float | bool],
+    Meta(description="Settings of the topic, by name. Durations and sizes may have units: `7d`, `36h`, `1GiB`."),
+]
 
 
 class NewTopic(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A topic that is to be made. What is not said is left to the broker."""
+    """A topic to create. Unset fields use the broker's defaults."""
 
-    name: Annotated[str, Meta(description="Letters, digits, '.', '_' and '-'; at most 249.")]
+    name: Annotated[str, Meta(description="Topic name: letters, digits, '.', '_' and '-', at most 249.")]
     cluster: ClusterName = DEFAULT
     partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     replication_factor: Annotated[int, Meta(ge=1, le=2**15 - 1)] | None = None
@@ -38,7 +48,7 @@ class CreatedTopic(msgspec.Struct, kw_only=True):
 
 
 class PartitionInfo(msgspec.Struct, kw_only=True):
-    """Offsets are None where the partition is quarantined, sizes where nobody tells."""
+    """A partition. Offsets are null if it is quarantined; `bytes` is null if its size is unknown."""
 
     partition: int
     leader: int
@@ -60,7 +70,7 @@ class ListedTopic(msgspec.Struct, kw_only=True):
 
 
 class ListedTopics(msgspec.Struct, kw_only=True):
-    """In the order of their names; give `after` to have those that follow. It is null at the end."""
+    """A page of topics, ordered by name. Send `after` to get the next page; it is null on the last one."""
 
     topics: list[ListedTopic]
     after: str | None
@@ -72,26 +82,26 @@ class TopicBody(msgspec.Struct, kw_only=True):
     internal: bool
     partitions: list[PartitionInfo]
     settings: dict[str, str | None]
-    """Those that are its own."""
+    """The settings that were set on the topic itself."""
 
 
 class MorePartitions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    total: Annotated[int, Meta(ge=1, le=10_000, description="How many it shall have.")]
+    total: Annotated[int, Meta(ge=1, le=10_000, description="New total number of partitions.")]
     validate_only: bool = False
 
 
 class OffsetQuery(TopicParameters, kw_only=True):
-    """Which places are wanted."""
+    """Selects the offsets to find."""
 
     at: Annotated[
         str | int,
-        Meta(description="`beginning`, `latest`, or a time: `2025-01-31T12:00:00Z`, milliseconds, or `10m` ago."),
-    ] = "latest"
+        Meta(description=f"{START_WORDS_TEXT}, `2025-01-31T12:00:00Z`, milliseconds since 1970, or `10m` ago."),
+    ] = LATEST
     partition: Partition | None = None
 
 
 class TopicOffsets(msgspec.Struct, kw_only=True):
-    """`offset` has them in one text, as `GET /events` takes it."""
+    """The offsets by partition. `offset` has all of them as one text for `GET /events`."""
 
     topic: str
     offset: str
@@ -99,22 +109,22 @@ class TopicOffsets(msgspec.Struct, kw_only=True):
 
 
 class DeleteRecordsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Up to where messages go: the first offset that stays, by partition; -1 for all that are there now."""
+    """The first offset to keep, by partition; -1 deletes all current messages."""
 
     before: Annotated[dict[str, Annotated[int, Meta(ge=-1, le=2**63 - 1)]], Meta(min_length=1, max_length=10_000)]
 
 
 class LogStartOffsets(msgspec.Struct, kw_only=True):
-    """Where each partition begins now."""
+    """The log start offset of each partition."""
 
     topic: str
     first_offsets: dict[str, int]
 
 
-async def create_topic(asked: WebRequest) -> CreatedTopic:
-    """TOPIC_ALREADY_EXISTS where it is there, and an error that names the field where it cannot be."""
-    new: NewTopic = asked.body
-    cluster = asked.site.clusters.get(new.cluster)
+async def create_topic(request: WebRequest) -> CreatedTopic:
+    """Create a topic. Raises TOPIC_ALREADY_EXISTS if it exists; an invalid field is named in the error."""
+    new: NewTopic = request.body
+    cluster = request.site.clusters.get(new.cluster)
     made = await topics.create_topic(
         cluster,
         new.name,
@@ -126,10 +136,10 @@ async def create_topic(asked: WebRequest) -> CreatedTopic:
     return CreatedTopic(name=new.name, cluster=cluster.name, id=str(made))
 
 
-async def list_topics(asked: WebRequest) -> ListedTopics:
-    """A page of them, in the order of their names."""
-    parameters: PageParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def list_topics(request: WebRequest) -> ListedTopics:
+    """Return a page of topics, ordered by name."""
+    parameters: PageParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     found = await topics.list_topics(cluster, parameters.limit, parameters.after, cluster.timeout_s)
     rows = [
         ListedTopic(
@@ -145,10 +155,10 @@ async def list_topics(asked: WebRequest) -> ListedTopics:
     return ListedTopics(topics=rows, after=found.after)
 
 
-async def describe_topic(asked: WebRequest) -> TopicBody:
-    """Its partitions with their offsets and sizes, and its own settings."""
-    parameters: TopicParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def describe_topic(request: WebRequest) -> TopicBody:
+    """Return the topic's partitions with offsets and sizes, and its own settings."""
+    parameters: TopicParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     view, partitions = await topics.describe_topic(cluster, parameters.topic, cluster.timeout_s)
     settings = await topics.topic_settings(cluster, parameters.topic, (), cluster.timeout_s)
     return TopicBody(
@@ -173,49 +183,50 @@ def _shown(row: PartitionSize) -> PartitionInfo:
     )
 
 
-async def delete_topic(asked: WebRequest) -> None:
-    """With all its messages."""
-    parameters: TopicParameters = asked.parameters
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def delete_topic(request: WebRequest) -> None:
+    """Delete the topic and all its messages."""
+    parameters: TopicParameters = request.parameters
+    cluster = request.site.clusters.get(parameters.cluster)
     await topics.delete_topic(cluster, parameters.topic, cluster.timeout_s)
 
 
-async def add_partitions(asked: WebRequest) -> TopicBody:
-    """INVALID_PARTITIONS unless those are more than it has."""
-    parameters: TopicParameters = asked.parameters
-    more: MorePartitions = asked.body
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def add_partitions(request: WebRequest) -> TopicBody:
+    """Increase the number of partitions. Raises INVALID_PARTITIONS if the total is not larger than before."""
+    parameters: TopicParameters = request.parameters
+    more: MorePartitions = request.body
+    cluster = request.site.clusters.get(parameters.cluster)
     await topics.add_partitions(
         cluster, parameters.topic, more.total, cluster.timeout_s, validate_only=more.validate_only
     )
-    return await describe_topic(asked)
+    return await describe_topic(request)
 
 
-async def get_offsets(asked: WebRequest) -> TopicOffsets:
-    """Where partitions begin or end, or where their first message at or after a time is."""
-    parameters: OffsetQuery = asked.parameters
-    reader = await TopicReader.open(asked.site.clusters.get(parameters.cluster), parameters.topic)
-    if parameters.at in (BEGINNING, LATEST):
-        positions = await reader.begin(str(parameters.at), parameters.partition)
+async def get_offsets(request: WebRequest) -> TopicOffsets:
+    """Return the first or last offset of each partition, or the offset of the first message at or after a time."""
+    parameters: OffsetQuery = request.parameters
+    reader = await TopicReader.open(request.site.clusters.get(parameters.cluster), parameters.topic)
+    word = start_word(str(parameters.at))
+    if word is not None:
+        positions = await reader.begin(word, parameters.partition)
     else:
-        time_ms = parse_time_ms(str(parameters.at), asked.site.clock.wall_ms(), "at")
+        time_ms = parse_time_ms(str(parameters.at), request.site.clock.wall_ms(), "at")
         positions = await reader.begin_at(time_ms, parameters.partition)
     return TopicOffsets(
         topic=parameters.topic,
-        offset=place_text(positions, alone=parameters.partition is not None),
+        offset=format_positions(positions, alone=parameters.partition is not None),
         partitions={str(partition): offset for partition, offset in sorted(positions.items())},
     )
 
 
-async def delete_messages(asked: WebRequest) -> LogStartOffsets:
-    """Remove a topic's oldest messages for good."""
-    parameters: TopicParameters = asked.parameters
-    removal: DeleteRecordsBody = asked.body
-    cluster = asked.site.clusters.get(parameters.cluster)
+async def delete_messages(request: WebRequest) -> LogStartOffsets:
+    """Delete the oldest messages of a topic permanently."""
+    parameters: TopicParameters = request.parameters
+    removal: DeleteRecordsBody = request.body
+    cluster = request.site.clusters.get(parameters.cluster)
     places: dict[int, int] = {}
     for text, offset in removal.before.items():
         if not (text.isascii() and text.isdigit() and int(text) < 2**31):
-            raise invalid("before", f"{text[:20]!r} is no partition's number")
+            raise invalid("before", f"{text[:20]!r} is not a partition number")
         places[int(text)] = offset
     found = await topics.delete_messages(cluster, parameters.topic, places, cluster.timeout_s)
     return LogStartOffsets(

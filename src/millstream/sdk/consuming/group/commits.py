@@ -1,14 +1,14 @@
-"""What a member of a group has finished, and what of that its group knows.
+"""Tracks the finished offsets of a group member and commits those that its group does not have yet.
 
-Only partitions that are the member's are in here. What it held in an earlier life (see `member_core`) is another's by
-now, and is refused before anybody is asked.
+It holds only partitions that the member owns. Partitions of an earlier life (see `member_core`) belong to other members
+by now, so a commit for them fails without a request.
 """
 
 import asyncio
 from collections.abc import Mapping
-from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin.group_results import CommittedOffset
 from millstream.sdk.admin.groups import Coordinators
@@ -23,17 +23,17 @@ class Commits:
     def __init__(self, coordinators: Coordinators, core: MemberCore, heartbeats: Heartbeats) -> None:
         self.finished: dict[TopicPartition, int] = {}
         self.life = core.lives
-        """The life that all of this belongs to."""
+        """The member's life in which these offsets are valid."""
         self._committed: dict[TopicPartition, int] = {}
-        self._topic_ids: dict[str, UUID] = {}
+        self._topic_ids: dict[str, TopicId] = {}
         self._turn = asyncio.Lock()
-        """Held by the one commit at a time: a repeated earlier one would undo a later one."""
+        """Allows one commit at a time: the retry of an earlier commit would overwrite a later one."""
         self._coordinators = coordinators
         self._core = core
         self._heartbeats = heartbeats
 
-    def take(self, where: TopicPartition, topic_id: UUID, offset: int, *, is_committed: bool) -> None:
-        """A partition that is the member's now, and where it goes on."""
+    def take(self, where: TopicPartition, topic_id: TopicId, offset: int, *, is_committed: bool) -> None:
+        """Add a partition that the member owns now, with the offset at which it continues."""
         self._topic_ids[where.topic] = topic_id
         self.finished[where] = offset
         if is_committed:
@@ -48,21 +48,21 @@ class Commits:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is finished that the group does not know of."""
+        """True if a finished offset is not committed."""
         return any(self._committed.get(where) != offset for where, offset in self.finished.items())
 
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float, metadata: str = "") -> None:
-        """Commit what differs from what is committed; a member whose epoch has moved on meanwhile asks with the new.
+        """Commit the offsets that differ from the committed ones; retry with the new epoch if it has changed.
 
-        FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID when the group has gone on without the member, UNKNOWN_TOPIC_ID when
-        the topic was deleted, and perhaps made again, REQUEST_TIMED_OUT when the commit before takes all of the time.
+        Raises FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID if the group has removed the member, UNKNOWN_TOPIC_ID if the
+        topic was deleted (and perhaps created again), and REQUEST_TIMED_OUT if an earlier commit takes all of the time.
         """
         deadline = Deadline(timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._turn.acquire()
         except TimeoutError:
-            text = f"group {self._core.group_id!r}: the commit before this one is not answered"
+            text = f"group {self._core.group_id!r}: timed out waiting for the answer to an earlier commit"
             raise MillstreamError(ErrorCode.REQUEST_TIMED_OUT, text) from None
         try:
             await self._commit(offsets, metadata, deadline)
@@ -78,8 +78,8 @@ class Commits:
         rows = {where: CommittedOffset(offset, metadata=metadata) for where, offset in changed.items()}
         while True:
             if self.life != self._core.lives:
-                # The member may be in the group again, but what it holds is from before: others go on from there.
-                text = f"group {self._core.group_id!r} has given the partitions of this consumer to others"
+                # The member may have joined again, but these offsets are of partitions that other members read now.
+                text = f"group {self._core.group_id!r} has assigned the partitions of this consumer to other members"
                 raise MillstreamError(ErrorCode.FENCED_MEMBER_EPOCH, text)
             ref = self._core.ref
             try:
@@ -88,7 +88,7 @@ class Commits:
                 if error.code is not _STALE or deadline.is_over:
                     raise
                 while self._core.epoch == ref.epoch and not deadline.is_over:
-                    await self._heartbeats.ask_now(deadline)
+                    await self._heartbeats.beat_now(deadline)
                 continue
             self._committed.update((where, offset) for where, offset in changed.items() if where in self.finished)
             return

@@ -1,20 +1,22 @@
-"""A member of a group in the newer protocol (KIP-848), without I/O: what it tells, what it is told, what it owns.
+"""Implements the state machine of a group member (KIP-848): its epoch, its owned partitions and its heartbeats.
 
-The coordinator decides who reads what; the member follows, and says when it has. Invariants:
+Pure: no I/O. The coordinator sets the target assignment. The member reconciles what it owns, and reports that in its
+heartbeats. Invariants:
 
-- Epoch 0 means that the member is not in the group, and then it owns nothing.
-- `owned` changes only by `own` (the reader has followed) and by `lose` (the group has moved on without it).
-- What the coordinator was told last is only taken for known once it has answered; after any failure all is told again.
-- `lives` counts how often everything was lost: whoever holds something from an earlier life holds nothing.
+- Epoch 0 means that the member is not in the group; it then owns no partitions.
+- `owned` changes only by `own` (the reader has reconciled) and by `lose` (the group has removed the member).
+- A reported assignment counts as known to the coordinator only after its answer. After any failure the next heartbeat
+  reports everything again.
+- `lives` counts how often the member lost all partitions. A partition from an earlier life is not owned any more.
 """
 
 from enum import Enum
-from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 from millstream.sdk.admin.group_results import HeartbeatRequest, HeartbeatResponse, MemberRef
 
-Share = frozenset[tuple[UUID, int]]
+Share = frozenset[tuple[TopicId, int]]
 
 NOTHING: Share = frozenset()
 JOINS = 0
@@ -22,15 +24,15 @@ LEAVES = -1
 LEAVES_FOR_A_WHILE = -2
 
 OUTSIDE = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
-"""Refusals that tell a member that the group has gone on without it, or is gone."""
+"""Error codes that mean that the group has removed the member, or does not exist any more."""
 
 
 class Consequence(Enum):
-    """What a failed heartbeat means."""
+    """The reaction to a failed heartbeat."""
 
-    TRY_AGAIN = "the same once more, a little later"
-    JOIN_AGAIN = "everything is lost; begin anew"
-    GIVE_UP = "it would fail again"
+    TRY_AGAIN = "retry after a backoff"
+    JOIN_AGAIN = "all partitions are lost; join the group again"
+    GIVE_UP = "a retry would fail too"
 
 
 class MemberCore:
@@ -43,6 +45,7 @@ class MemberCore:
         rebalance_timeout_ms: int,
         instance_id: str | None = None,
         assignor: str | None = None,
+        topic_regex: str | None = None,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
@@ -55,24 +58,27 @@ class MemberCore:
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._instance_id = instance_id
         self._assignor = assignor
-        self._telling: Share | None = None
-        self._told: Share | None = None
+        self._topic_regex = topic_regex
+        self._reporting: Share | None = None
+        """The owned partitions in the heartbeat that is in flight."""
+        self._reported: Share | None = None
+        """The owned partitions that the coordinator knows; None if it must get a complete heartbeat."""
 
     @property
     def ref(self) -> MemberRef:
-        """In whose name offsets are fetched and committed."""
+        """The member id and epoch for offset fetches and commits."""
         return MemberRef(self.member_id, self.epoch, self._instance_id)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the member owns what it is to own, and has said so."""
-        return self.owned == self.target and self._told == self.owned
+        """True if the member owns its target assignment and has reported that."""
+        return self.owned == self.target and self._reported == self.owned
 
     def beat(self) -> HeartbeatRequest:
-        """The next heartbeat: everything at first and after a failure, then only what has changed."""
-        self._telling = self.owned
-        owned = tuple(sorted(self.owned)) if self._told != self.owned else None
-        if self._told is not None:
+        """Build the next heartbeat: complete at first and after a failure, otherwise only changes."""
+        self._reporting = self.owned
+        owned = tuple(sorted(self.owned)) if self._reported != self.owned else None
+        if self._reported is not None:
             return HeartbeatRequest(self.group_id, self.member_id, self.epoch, self._instance_id, owned=owned)
         return HeartbeatRequest(
             self.group_id,
@@ -83,38 +89,39 @@ class MemberCore:
             self._topics,
             self._assignor,
             owned,
+            self._topic_regex,
         )
 
     def leave(self) -> HeartbeatRequest:
-        """The last heartbeat. A static member keeps its place for when it comes back."""
+        """Build the last heartbeat, which leaves the group. A static member stays registered for its return."""
         self.lose()
         epoch = LEAVES if self._instance_id is None else LEAVES_FOR_A_WHILE
         return HeartbeatRequest(self.group_id, self.member_id, epoch, self._instance_id)
 
     def answered(self, answer: HeartbeatResponse) -> None:
-        """The coordinator's answer to the last heartbeat."""
+        """Apply the coordinator's answer to the last heartbeat."""
         self.epoch = answer.epoch
         self.interval_ms = answer.interval_ms
-        self._told = self._telling
+        self._reported = self._reporting
         if answer.assigned is not None:
             self.target = answer.assigned
 
     def failed(self, error: MillstreamError) -> Consequence:
-        """The last heartbeat was refused, or nobody knows what became of it."""
+        """Apply the failure of the last heartbeat: it was refused, or its outcome is unknown."""
         if error.code in OUTSIDE and (self.epoch > 0 or error.code is not ErrorCode.GROUP_ID_NOT_FOUND):
             self.lose()
             return Consequence.JOIN_AGAIN
-        self._told = None
+        self._reported = None
         return Consequence.TRY_AGAIN if error.code.retriable else Consequence.GIVE_UP
 
     def own(self, share: Share) -> None:
-        """The reader has let go of what it is not to have, and holds this."""
-        assert self.epoch > 0 or not share, "nobody owns anything outside of the group"
+        """Set the owned partitions after the reader has reconciled."""
+        assert self.epoch > 0 or not share, "a member outside of the group owns no partitions"
         self.owned = share
 
     def lose(self) -> None:
-        """Outside of the group again."""
+        """Drop the epoch and all partitions: the member is not in the group any more."""
         self.epoch = JOINS
         self.owned = self.target = NOTHING
-        self._told = self._telling = None
+        self._reported = self._reporting = None
         self.lives += 1

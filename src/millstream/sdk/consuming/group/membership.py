@@ -1,7 +1,7 @@
-"""A member of a group reads what the group's coordinator gives it (KIP-848), from where the group has committed.
+"""Connects a consumer to its group (KIP-848): applies the group's assignment to the fetcher and commits offsets.
 
-Partitions change hands only while the caller asks for messages: what is in work is never pulled from under it. What the
-group knows goes on by itself in the background (see `heartbeats`).
+An assigned partition starts at its committed offset. Assignments are applied only while the caller polls, so a
+partition is never revoked while the caller processes its messages. Heartbeats run in the background (`heartbeats`).
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import TopicId
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin import group_requests
 from millstream.sdk.admin.groups import Coordinators
@@ -23,14 +23,13 @@ from millstream.sdk.consuming.group.commits import Commits
 from millstream.sdk.consuming.group.heartbeats import Heartbeats
 from millstream.sdk.consuming.group.member_core import OUTSIDE, MemberCore
 from millstream.sdk.consuming.partition_source import Change, ChangeKind
-from millstream.sdk.consuming.start_positions import StartPositions
+from millstream.sdk.consuming.start_positions import ADDED_FROM, StartPositions
+from millstream.sdk.consuming.topic_pattern import TopicNames, TopicPattern
+from millstream.sdk.reader_defaults import CALLBACK_TIMEOUT_S, CLOSE_TIMEOUT_S, HANDLER_TIMEOUT_S
 from millstream.sdk.single_flight import SingleFlight
 from millstream.seams.entropy import random_uuid
 
 COMMIT_TIMEOUT_S = 10.0
-CLOSE_TIMEOUT_S = 3.0
-HANDLER_TIMEOUT_S = 300.0
-CALLBACK_TIMEOUT_S = 30.0
 
 log = logging.getLogger("millstream.sdk.consumer")
 
@@ -40,33 +39,38 @@ _TRY_AGAIN_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """How a consumer takes part in its group."""
+    """The settings of a group member."""
 
     group_id: str
     auto_commit_s: float | None = 5.0
-    """How often finished offsets are committed; None leaves that to the caller."""
+    """The interval at which finished offsets are committed; None leaves commits to the caller."""
     handler_timeout_s: float | None = HANDLER_TIMEOUT_S
-    """How long the caller may give no sign of life before its partitions go to others; None for ever."""
+    """The longest time without progress of the caller before the member leaves the group; None for no limit."""
     callback_timeout_s: float = CALLBACK_TIMEOUT_S
-    """The same for what it is told of changes."""
+    """The longest time that a callback for an assignment change may take."""
     close_timeout_s: float = CLOSE_TIMEOUT_S
-    """How long the last commit and leaving may take together."""
+    """The longest time that the last commit and leaving may take together."""
     instance_id: str | None = None
-    """Makes a static member: one that may go away and come back under this name and finds its partitions again."""
+    """Makes a static member, which keeps its partitions when it restarts with the same instance id."""
     assignor: str | None = None
-    """The coordinator's way to share out, `uniform` or `range`; None leaves it to it."""
-    tells: bool = False
-    """Whether somebody wants to be told of changes."""
+    """The coordinator's assignor, `uniform` or `range`; None leaves the choice to the coordinator."""
+    has_callbacks: bool = False
+    """True if the caller has callbacks for assignment changes."""
+    pattern: TopicPattern | None = None
+    """The expression of the topics' names, which the coordinator matches; None for a list of topics."""
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the coordinator waits for partitions that the caller has in work."""
+        """The time that the coordinator waits for the caller to release revoked partitions."""
         return min(_INT32_MAX, int(1000 * min(self.handler_timeout_s or inf, _INT32_MAX)))
 
 
 class ConsumerMembership:
-    """`progress` gives another number when the caller has given a sign of life; `changed` is called when there may be
-    something to follow."""
+    """The group membership of one consumer.
+
+    `progress` returns a number that changes when the caller takes messages. `changed` is called when there may be an
+    assignment change to apply.
+    """
 
     def __init__(
         self,
@@ -93,19 +97,24 @@ class ConsumerMembership:
             rebalance_timeout_ms=rules.rebalance_timeout_ms,
             instance_id=rules.instance_id,
             assignor=rules.assignor,
+            topic_regex=None if rules.pattern is None else rules.pattern.expression,
         )
         self.heartbeats = Heartbeats(self._coordinators, self.core, asking.entropy, progress=progress, changed=changed)
         self.commits = Commits(self._coordinators, self.core, self.heartbeats)
-        self._keys: dict[TopicPartition, tuple[UUID, int]] = {}
-        """What the coordinator calls the partitions that are read."""
-        self._told_to_release: frozenset[TopicPartition] = frozenset()
+        self._keys: dict[TopicPartition, tuple[TopicId, int]] = {}
+        """Topic id and partition number of each partition that is read."""
+        self._announced_releases: frozenset[TopicPartition] = frozenset()
+        """The partitions for which `on_revoked` was called and that are not released yet."""
         self._assigned_in: int | None = None
-        """The life in which the caller is being told what is assigned to it; None while it is not."""
+        """The life in which `on_assigned` is running; None while it is not."""
         self._is_too_slow = False
-        """Whether it was given up while it was told that."""
+        """True if `on_assigned` last took so long that the member lost its partitions."""
+        self._counts: dict[TopicId, int] = {}
+        """The number of partitions of each topic when this member first saw it; others were added later."""
+        self._all_names = TopicNames(asking)
         self.missing: Sequence[str] = ()
-        """Of its topics, those that were not there when they were last looked for."""
-        self._committing = SingleFlight(self._commit_finished, "commit of what is finished", changed)
+        """The topics that did not exist at the last lookup."""
+        self._committing = SingleFlight(self._commit_finished, "commit of finished offsets", changed)
         self._commit_due_s = 0.0
         self._try_again_s: float | None = None
 
@@ -114,15 +123,15 @@ class ConsumerMembership:
     async def start(self, timeout_s: float) -> None:
         await self.heartbeats.join(timeout_s)
         self._commit_due_s = self._loop.time() + (self._rules.auto_commit_s or 0.0)
-        with suppress(MillstreamError):  # They are looked for again when there is something to read.
+        with suppress(MillstreamError):  # Looked up again when partitions are assigned.
             await self._names()
         if self.missing:
-            names = ", ".join(self.missing)
-            log.warning("group %s reads topics that are not there, and waits for them: %s", self.core.group_id, names)
+            names = ",".join(self.missing)
+            log.warning("subscribed topics do not exist yet group=%s topics=%s", self.core.group_id, names)
 
     @property
     def wants_attention(self) -> bool:
-        """Whether the caller should come by soon, even if it has messages left."""
+        """True if the caller should poll soon, even if it has messages left."""
         core = self.core
         return core.owned != core.target or self.commits.life != core.lives or self.heartbeats.failure is not None
 
@@ -131,7 +140,7 @@ class ConsumerMembership:
         return self.wants_attention
 
     async def follow(self) -> Change | None:
-        """Give up what is to be given up, then take what is to be taken; what fails for now is tried again later."""
+        """Release revoked partitions, then start to read assigned ones; retriable failures are retried later."""
         if self.heartbeats.failure is not None:
             raise self.heartbeats.failure
         core = self.core
@@ -150,8 +159,8 @@ class ConsumerMembership:
             return None
 
     def settle(self) -> None:
-        """Commit what is finished, if it is time."""
-        self._committing.hear()
+        """Start a commit of finished offsets if the auto-commit interval has passed."""
+        self._committing.accept_result()
         interval_s = self._rules.auto_commit_s
         if interval_s is None or self._committing.is_under_way or self._loop.time() < self._commit_due_s:
             return
@@ -160,13 +169,13 @@ class ConsumerMembership:
             self._committing.begin()
 
     async def _commit_finished(self) -> None:
-        assert self._rules.auto_commit_s is not None, "who commits by itself has said how often"
+        assert self._rules.auto_commit_s is not None, "auto-commit has an interval"
         try:
             await self.commits.commit(self.commits.finished, self._rules.auto_commit_s)
         except MillstreamError as error:
             if not (error.code.retriable or error.code in OUTSIDE):
                 raise
-            self.heartbeats.soon()  # It tells whether this member is still in the group.
+            self.heartbeats.soon()  # Its answer shows whether this member is still in the group.
 
     @property
     def is_over(self) -> bool:
@@ -183,20 +192,20 @@ class ConsumerMembership:
 
     @property
     def calls_in_s(self) -> float | None:
-        if self._committing.is_under_way:  # Nobody but the caller sees to the next one.
+        if self._committing.is_under_way:  # Only a poll of the caller starts the next commit.
             return max(0.001, self._commit_due_s - self._loop.time())
         return self.due_in_s
 
-    def caller_is_busy(self, told: Change | None) -> None:
+    def caller_is_busy(self, change: Change | None) -> None:
         rules = self._rules
-        limit_s = rules.handler_timeout_s if told is None else rules.callback_timeout_s
-        if told is not None and told.kind is ChangeKind.ASSIGNED:
+        limit_s = rules.handler_timeout_s if change is None else rules.callback_timeout_s
+        if change is not None and change.kind is ChangeKind.ASSIGNED:
             self._assigned_in = self.core.lives
         self.heartbeats.reader_is_busy(inf if limit_s is None else limit_s)
 
     def caller_is_back(self) -> None:
-        told_in, self._assigned_in = self._assigned_in, None
-        if told_in is not None and told_in != self.core.lives and self.heartbeats.is_given_up:
+        assigned_in, self._assigned_in = self._assigned_in, None
+        if assigned_in is not None and assigned_in != self.core.lives and self.heartbeats.is_given_up:
             self._is_too_slow = True
         self.heartbeats.reader_is_back()
 
@@ -204,30 +213,29 @@ class ConsumerMembership:
         self.commits.finish(offsets)
 
     async def close(self) -> None:
-        """Commit what is finished (unless that is done by hand) and leave, each as far as it is possible in the time
-        that closing may take."""
+        """Commit finished offsets, unless auto-commit is off, and leave the group; both share the close timeout."""
         deadline = Deadline(self._rules.close_timeout_s)
         try:
             await self._committing.close()
             if self._rules.auto_commit_s is not None:
-                with suppress(MillstreamError):  # It comes again, at this consumer or another.
+                with suppress(MillstreamError):  # The messages are delivered again, to this member or another.
                     await self.commits.commit(self.commits.finished, deadline.left_s)
             await self.heartbeats.leave(deadline.left_s)
         finally:
             await self.heartbeats.stop()
 
-    # Following the group.
+    # Assignment changes.
 
     def _lose(self) -> Change | None:
         self.commits.life = self.core.lives
-        self._told_to_release = frozenset()
+        self._announced_releases = frozenset()
         return self._lose_these(sorted(self._reading.readers))
 
     def _lose_these(self, lost: Iterable[TopicPartition]) -> Change | None:
         places = tuple(lost)
         for where in places:
             self._drop(where)
-        return Change(ChangeKind.LOST, places) if places and self._rules.tells else None
+        return Change(ChangeKind.LOST, places) if places and self._rules.has_callbacks else None
 
     async def _reconcile(self) -> Change | None:
         core, readers = self.core, self._reading.readers
@@ -237,10 +245,10 @@ class ConsumerMembership:
         if made_anew and (lost := self._lose_these(made_anew)) is not None:
             return lost
         releases = [where for where in readers if where not in named]
-        if releases and self._rules.tells and not self._told_to_release.issuperset(releases):
-            self._told_to_release = frozenset(releases)
+        if releases and self._rules.has_callbacks and not self._announced_releases.issuperset(releases):
+            self._announced_releases = frozenset(releases)
             return Change(ChangeKind.REVOKED, tuple(sorted(releases)))
-        regained = [where for where in named if where in self._told_to_release and where in readers]
+        regained = [where for where in named if where in self._announced_releases and where in readers]
         await self._release(releases)
         taken = {where: key for where, key in named.items() if where not in readers}
         if life == core.lives:
@@ -252,19 +260,25 @@ class ConsumerMembership:
         return self._assigned(tuple(sorted([*taken, *regained])))
 
     def _assigned(self, places: tuple[TopicPartition, ...]) -> Change | None:
-        """Told, unless that lost the caller its partitions the last time: it would again, and nothing would be read."""
-        if not places or not self._rules.tells:
+        """Return the change for `on_assigned`.
+
+        If the last `on_assigned` took so long that the member lost its partitions, it is skipped once. Otherwise it
+        would lose them again, and the consumer would never read a message.
+        """
+        if not places or not self._rules.has_callbacks:
             return None
         if self._is_too_slow:
             self._is_too_slow = False
-            names = ", ".join(map(str, places))
-            limit_s = self._rules.callback_timeout_s
-            log.error("%s: on_assigned is left out this once, for it took longer than %g s before", names, limit_s)
+            log.error(
+                "callback skipped once, it timed out before callback=on_assigned partitions=%s timeout_s=%g",
+                ",".join(map(str, places)),
+                self._rules.callback_timeout_s,
+            )
             return None
         return Change(ChangeKind.ASSIGNED, places)
 
-    async def _named(self, target: Iterable[tuple[UUID, int]]) -> dict[TopicPartition, tuple[UUID, int]]:
-        """The assigned partitions by their topics' names; those of a topic we have not heard of are left for later."""
+    async def _named(self, target: Iterable[tuple[TopicId, int]]) -> dict[TopicPartition, tuple[TopicId, int]]:
+        """Map the assigned partitions to topic names; partitions of a topic with an unknown id are left for later."""
         names = await self._names()
         if not {topic_id for topic_id, _ in target} <= names.keys():
             for topic in self._topics:
@@ -272,12 +286,15 @@ class ConsumerMembership:
             names = await self._names()
         return {TopicPartition(names[key[0]], key[1]): key for key in sorted(target) if key[0] in names}
 
-    async def _names(self) -> dict[UUID, str]:
-        """Its topics' names by their ids; `missing` has those that have none."""
-        names: dict[UUID, str] = {}
+    async def _names(self) -> dict[TopicId, str]:
+        """Map topic ids to the subscribed topics' names, and set `missing` to the topics that do not exist."""
+        if self._rules.pattern is not None:
+            return await self._all_names.covering(self.core.target, self._counts, Deadline(COMMIT_TIMEOUT_S))
+        names: dict[TopicId, str] = {}
         for topic, view in (await self._asking.cluster.topics(self._topics, Deadline(COMMIT_TIMEOUT_S))).items():
             if not isinstance(view, MillstreamError):
-                names[view.topic_id] = topic
+                names[TopicId(view.topic_id)] = topic
+                self._counts.setdefault(TopicId(view.topic_id), len(view.partitions))
             elif view.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise view
         self.missing = sorted(set(self._topics) - set(names.values()))
@@ -285,32 +302,38 @@ class ConsumerMembership:
 
     async def _release(self, places: Sequence[TopicPartition]) -> None:
         if places and self._rules.auto_commit_s is not None:
-            await self._committing.close()  # Tried again, it could undo what the next member has committed.
+            await self._committing.close()  # A later retry could overwrite a commit of the next member.
             finished = self.commits.finished
             try:
                 await self.commits.commit(
                     {where: finished[where] for where in places if where in finished}, COMMIT_TIMEOUT_S
                 )
             except MillstreamError:
-                pass  # The next member begins where the last commit was.
+                pass  # The next member starts at the last committed offset.
         for where in places:
             self._drop(where)
-        self._told_to_release = frozenset()
+        self._announced_releases = frozenset()
 
     def _drop(self, where: TopicPartition) -> None:
         self._reading.release(where)
         self.commits.drop(where)
         self._keys.pop(where, None)
 
-    async def _take(self, places: Mapping[TopicPartition, tuple[UUID, int]]) -> None:
-        """Begin where the group has committed, or else at the start that was chosen."""
+    async def _take(self, places: Mapping[TopicPartition, tuple[TopicId, int]]) -> None:
+        """Start to read these partitions at their committed offsets, or at the start position if they have none.
+
+        A partition that was added after this member started is read from its beginning.
+        """
         if not places:
             return
         life = self.core.lives
         deadline = Deadline(COMMIT_TIMEOUT_S)
         request = group_requests.fetch_offsets(self.core.group_id, list(places), self.core.ref)
         committed = await self._coordinators.ask(self.core.group_id, request, deadline)
-        found = await self._start.find(self._asking, [where for where in places if where not in committed], deadline)
+        new = {where: key for where, key in places.items() if where not in committed}
+        added = [where for where, (topic_id, number) in new.items() if number >= self._counts[topic_id]]
+        found = await self._start.find(self._asking, new.keys() - set(added), deadline)
+        found |= dict.fromkeys(added, ADDED_FROM)
         if life != self.core.lives:
             return
         for where, key in places.items():

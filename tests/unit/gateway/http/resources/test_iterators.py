@@ -1,4 +1,4 @@
-"""Iterators over HTTP, call by call, each as another gateway might get it."""
+"""Tests iterators over HTTP, one call at a time, as if each call reached another gateway."""
 
 import asyncio
 from typing import Any
@@ -17,10 +17,10 @@ async def filled(web: Web, count: int) -> None:
 
 
 async def iterator(web: Web, max_messages: int) -> dict[str, Any]:
-    """Asked for by a member, until the group has shared out its partitions."""
+    """Join the group and request an iterator until the member owns the partition."""
     assert (await web.ask("PUT", CONSUMER)).status == 200
     while True:
-        wanted = {"topic": "orders", "max_messages": max_messages}
+        wanted = {"topic": "orders", "max_messages": max_messages, "in_flight_ms": "30s", "start": "earliest"}
         found = await web.ask("POST", f"{CONSUMER}/iterators", wanted)
         if found.status == 200:
             given: dict[str, Any] = found.json
@@ -40,7 +40,7 @@ def values(batch: dict[str, Any]) -> list[str]:
     return [event["value"] for event in batch["events"]]
 
 
-def test_an_iterator_is_had_read_handed_on_committed_and_followed() -> None:
+def test_an_iterator_is_read_delivered_and_committed_and_the_next_one_is_issued() -> None:
     async def story(web: Web) -> None:
         await filled(web, 10)
         joined = (await web.ask("PUT", CONSUMER)).json
@@ -54,7 +54,7 @@ def test_an_iterator_is_had_read_handed_on_committed_and_followed() -> None:
         handed = await web.ask("POST", f"{CONSUMER}/deliver", {"iterator": batch["iterator"], "count": 3})
         assert handed.json["left_s"] > 0
         (everybodys,) = (await web.ask("GET", "/v1/groups/billing/iterators")).json["iterators"]
-        assert "iterator" not in everybodys, "only whose it is may use it"
+        assert "iterator" not in everybodys, "only the owner gets the token"
         (own,) = (await web.ask("GET", f"{CONSUMER}/iterators")).json["iterators"]
         assert (own["topic"], own["partition"], own["handed"]) == ("orders", 0, 3)
         done = (await web.ask("POST", f"{CONSUMER}/commit", {"iterator": own["iterator"], "handed": True})).json
@@ -69,7 +69,7 @@ def test_an_iterator_is_had_read_handed_on_committed_and_followed() -> None:
     with_web(story)
 
 
-def test_reading_at_the_end_waits_for_the_first_message() -> None:
+def test_reading_an_iterator_at_the_log_end_waits_for_a_message() -> None:
     async def story(web: Web) -> None:
         await filled(web, 1)
         batch = await read(web, await iterator(web, 1))
@@ -82,7 +82,7 @@ def test_reading_at_the_end_waits_for_the_first_message() -> None:
     with_web(story)
 
 
-def test_nobody_is_asked_whom_a_caller_names() -> None:
+def test_the_server_address_in_an_iterator_is_ignored() -> None:
     async def story(web: Web) -> None:
         await filled(web, 1)
         given = await iterator(web, 1)
@@ -106,7 +106,7 @@ def test_nobody_is_asked_whom_a_caller_names() -> None:
         (f"{CONSUMER}/commit", {"token": "AAAA"}, (422, "INVALID_REQUEST", "count")),
     ],
 )
-def test_what_is_wrong_with_an_iterator_is_told_by_name(
+def test_an_invalid_iterator_is_refused_with_code_and_field(
     path: str, body: dict[str, Any], problem: tuple[int, str, str | None]
 ) -> None:
     async def story(web: Web) -> None:
@@ -117,12 +117,30 @@ def test_what_is_wrong_with_an_iterator_is_told_by_name(
     with_web(story)
 
 
-def test_a_forged_iterator_is_neither_handed_on_nor_committed() -> None:
+def test_a_forged_iterator_cannot_be_delivered_or_committed() -> None:
     async def story(web: Web) -> None:
         await filled(web, 1)
         given = {**await iterator(web, 1), "token": "Zm9yZ2Vk"}
         for call in ("deliver", "commit"):
             answer = await web.ask("POST", f"{CONSUMER}/{call}", {"iterator": given, "count": 1})
             assert answer.problem == (422, "INVALID_ITERATOR", "iterator")
+
+    with_web(story)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"in_flight_ms": "soon"}, (422, "INVALID_SETTING", "in_flight_ms")),
+        ({"in_flight_ms": "0s"}, (422, "INVALID_REQUEST", "in_flight_ms")),
+        ({"start": "middle"}, (422, "INVALID_SETTING", "start")),
+    ],
+)
+def test_an_invalid_iterator_request_names_the_field(wrong: dict[str, Any], expected: tuple[int, str, str]) -> None:
+    async def story(web: Web) -> None:
+        await filled(web, 1)
+        await web.ask("PUT", CONSUMER)
+        answer = await web.ask("POST", f"{CONSUMER}/iterators", {"topic": "orders", **wrong})
+        assert answer.problem == expected
 
     with_web(story)

@@ -1,7 +1,7 @@
-"""How many messages each key has: a stream of counts, from topic to topic.
+"""Counts the messages of each key: a stream of counts, from topic to topic.
 
-Run it with `millstream pipeline run my_pipeline.py`: it counts until Ctrl-C, and goes on there the next time. With
---once it counts what is there, and ends. Whenever a count has changed, the new one is a message.
+Run it with `millstream pipeline run my_pipeline.py`: it counts until Ctrl-C, and continues there at the next start.
+With --once it counts the available messages and ends. Each changed count is written as a message.
 """
 
 SOURCE = "orders"
@@ -9,9 +9,9 @@ TARGET = "my_pipeline"
 
 messages = (
     spark.readStream.format("millstream")
-    .schema("key BINARY")  # what is not needed is not read
+    .schema("key BINARY")  # other columns are not read
     .option("topic", SOURCE)
-    .option("startingOffsets", "earliest")  # for the first start; after that the checkpoint knows
+    .option("startingOffsets", "earliest")  # for the first start; later starts use the checkpoint
     .load()
 )
 

@@ -1,8 +1,8 @@
-"""From a topic to Parquet files, in a directory for each day.
+"""Writes a topic to Parquet files, in one directory per day.
 
-Run it with `millstream pipeline run my_pipeline.py`: it writes files until Ctrl-C, and goes on there the next time.
-With
---once it writes what is there, and ends. Read them with spark.read.parquet("my_pipeline.parquet").
+Run it with `millstream pipeline run my_pipeline.py`: it writes files until Ctrl-C, and continues there at the next
+start. With --once it writes the available messages and ends. Read the files with
+spark.read.parquet("my_pipeline.parquet").
 """
 
 SOURCE = "orders"
@@ -12,7 +12,7 @@ messages = (
     spark.readStream.format("millstream")
     .option("topic", SOURCE)
     .option("startingOffsets", "earliest")
-    .option("maxBytesPerTrigger", 256 * 1024 * 1024)  # so many bytes of messages go into the files of a batch
+    .option("maxBytesPerTrigger", 256 * 1024 * 1024)  # about the bytes of messages per batch
     .load()
 )
 

@@ -1,4 +1,4 @@
--- A report on what is in a topic now, as tables on the screen and as messages of another topic.
+-- A report on the current messages of a topic, as tables on the screen and as messages of another topic.
 -- Run it with `millstream pipeline run my_pipeline.sql`.
 
 CREATE TEMPORARY VIEW messages USING millstream
@@ -10,7 +10,7 @@ FROM messages GROUP BY partition ORDER BY partition;
 SELECT CAST(key AS STRING) AS key, count(*) AS messages, max(length(value)) AS longest
 FROM messages GROUP BY key ORDER BY messages DESC, key LIMIT 10;
 
--- What is written has columns that are named here: value, and if wanted key, headers, partition, timestamp.
+-- A view to write to names its columns: value, and optionally key, headers, partition, timestamp.
 CREATE TEMPORARY VIEW report (key BINARY, value STRING) USING millstream
 OPTIONS (topic 'my_pipeline');
 

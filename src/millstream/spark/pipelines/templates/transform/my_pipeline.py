@@ -1,7 +1,7 @@
-"""From topic to topic, message by message.
+"""Transforms a topic into another one, message by message.
 
-Run it with `millstream pipeline run my_pipeline.py`: it reads what comes until Ctrl-C, and goes on there the next time.
-With --once it reads what is there, and ends.
+Run it with `millstream pipeline run my_pipeline.py`: it reads new messages until Ctrl-C, and continues there at the
+next start. With --once it reads the available messages and ends.
 """
 
 SOURCE = "orders"
@@ -10,9 +10,9 @@ TARGET = "my_pipeline"
 messages = (
     spark.readStream.format("millstream")
     .option("topic", SOURCE)
-    .option("startingOffsets", "earliest")  # for the first start; after that the checkpoint knows
+    .option("startingOffsets", "earliest")  # for the first start; later starts use the checkpoint
     .option("valueFormat", "string")
-    .option("group", "my_pipeline")  # `millstream group describe my_pipeline` shows how far it is
+    .option("group", "my_pipeline")  # `millstream group describe my_pipeline` shows its lag
     .load()
 )
 

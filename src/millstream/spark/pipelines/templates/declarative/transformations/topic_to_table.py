@@ -1,4 +1,4 @@
-"""From a topic to a table, which grows with each run; `counts.sql` works on it."""
+"""Appends a topic to a table in each run; `counts.sql` reads the table."""
 
 from pyspark import pipelines as dp
 

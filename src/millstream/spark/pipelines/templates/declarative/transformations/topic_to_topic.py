@@ -1,8 +1,8 @@
-"""From topic to topic: a flow that reads one as a stream, and a sink that it goes to."""
+"""Defines a flow from topic to topic: it reads one topic as a stream and writes to a sink."""
 
 from pyspark import pipelines as dp
 
-# Rows are written as they are read; after a shuffle (groupBy, join) it has to be "sorted".
+# "given" writes rows in the order in which they are read. After a shuffle (groupBy, join), use "sorted".
 dp.create_sink("changed", "millstream", {"topic": "my_pipeline", "rowOrder": "given"})
 
 

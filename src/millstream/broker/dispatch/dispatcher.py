@@ -1,0 +1,96 @@
+"""Turns the frames of one connection into responses: frame, header, route, role, right, handler.
+
+A request whose handler answers at once is answered within the read that received it, without any await. While earlier
+requests wait for a flush or for data, later requests are already handled. Their responses are held back to keep the
+order (see `millstream.broker.dispatch.response_queue`).
+"""
+
+from struct import Struct
+
+from millstream.broker.dispatch.dispatch_table import DispatchTable
+from millstream.broker.dispatch.refusals import refused
+from millstream.broker.dispatch.request import BrokerRequest, CloseConnectionError
+from millstream.broker.dispatch.response_queue import ResponseQueue
+from millstream.broker.dispatch.roles import wrong_role
+from millstream.broker.net.client_info import ClientInfo
+from millstream.broker.net.memory_limits import MemoryLimits
+from millstream.broker.net.push_channel import PushChannel
+from millstream.model.errors import ErrorCode
+from millstream.wire.framing import read_request_header
+from millstream.wire.malformed import MalformedMessageError
+
+_START = Struct(">hhih")
+
+
+class UnservedRequestError(CloseConnectionError):
+    """A request with a key or version that is not served, in a protocol version without a response for that case."""
+
+
+class Dispatcher:
+    __slots__ = ("_channel", "_memory", "_peer", "_responses", "_table")
+
+    def __init__(
+        self,
+        table: DispatchTable,
+        memory: MemoryLimits,
+        peer: ClientInfo,
+        channel: PushChannel,
+        responses: ResponseQueue,
+    ) -> None:
+        self._table = table
+        self._memory = memory
+        self._peer = peer
+        self._channel = channel
+        self._responses = responses
+
+    def dispatch(self, frame: bytearray) -> None:
+        """Handle a request and put its response into the queue.
+
+        Raises MalformedMessageError, CloseConnectionError, or an unexpected error of a handler. The request then has no
+        response, and the caller must close the connection.
+        """
+        size = len(frame)
+        try:
+            if size < _START.size:
+                raise MalformedMessageError(f"a frame of {size} bytes is too short for a request header")
+            key, version, correlation_id, client_bytes = _START.unpack_from(frame)
+            route = self._table.route(key, version=version)
+            if route is None:
+                self._responses.add(correlation_id, False, size, self._refusal(key, version=version))
+                return
+            if size > route.bytes_max:
+                raise MalformedMessageError(f"a {route.api} request of {size} bytes exceeds {route.bytes_max} bytes")
+            view = memoryview(frame)
+            body = _START.size + client_bytes
+            if client_bytes < 0 or body >= size:
+                _, body = read_request_header(view, route.flexible)
+            elif route.flexible:
+                if frame[body] == 0:
+                    body += 1
+                else:
+                    _, body = read_request_header(view, flexible=True)
+            peer = self._peer
+            request = BrokerRequest(
+                version, correlation_id=correlation_id, frame=view, body=body, peer=peer, push_channel=self._channel
+            )
+            if peer.role is None or route.role is None or route.role is peer.role:
+                result = route.handle(request)
+            else:
+                result = refused(route.api, request, wrong_role(key, route.api, peer))
+        except Exception:
+            self._memory.give_back(size)
+            raise
+        self._responses.add(correlation_id, route.flexible_answer, size, result)
+
+    def _refusal(self, key: int, *, version: int) -> bytes:
+        """Return the response to a key or version that is not served.
+
+        Raises UnservedRequestError if the protocol has no such response.
+        """
+        row = self._table.rows.get(key)
+        if row is None or row.refusal is None:
+            api = row.api if row else "?"
+            raise UnservedRequestError(
+                ErrorCode.UNSUPPORTED_VERSION, f"key {key} ({api}) version {version} is not served"
+            )
+        return row.refusal

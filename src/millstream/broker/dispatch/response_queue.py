@@ -1,0 +1,142 @@
+"""Puts the responses of one connection into the order of its requests.
+
+A ready response goes to the outbox at once if no earlier one is pending. All others wait here: the queue holds the
+memory of the request and, once the response is ready, also counts the memory of the response.
+
+Invariant: `_pending` holds the requests without a response, oldest first. Outside of `_send_ready` the first one is
+not ready. `is_full` is True exactly while the number or the bytes of these requests have reached their limit.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from millstream.broker.dispatch.request import Answer, DeferredResponse, Result, Work
+from millstream.broker.dispatch.work_runner import WorkRunner
+from millstream.broker.net.memory_limits import MemoryLimits
+from millstream.broker.net.outbox import Outbox, memory_of
+from millstream.broker.net.push_channel import StreamingRequest
+
+PENDING_MAX = 64
+PENDING_BYTES_MAX = 16 * 1024 * 1024
+
+_READY = (bytes, list)
+
+
+class _PendingResponse:
+    """A response that waits for earlier ones, and the memory that it holds until it is sent."""
+
+    __slots__ = ("correlation_id", "flexible", "frame_bytes", "held_bytes", "later")
+
+    def __init__(self, correlation_id: int, flexible: bool, frame_bytes: int, later: DeferredResponse) -> None:
+        self.correlation_id = correlation_id
+        self.flexible = flexible
+        self.frame_bytes = frame_bytes
+        self.later = later
+        self.held_bytes = 0
+
+
+class ResponseQueue:
+    __slots__ = ("_answered", "_bytes", "_fail", "_memory", "_outbox", "_pending", "_runner", "_streams", "is_full")
+
+    def __init__(
+        self,
+        memory: MemoryLimits,
+        outbox: Outbox,
+        streams: Mapping[int, StreamingRequest],
+        runner: WorkRunner,
+        *,
+        answered: Callable[[], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """Store the connection's parts.
+
+        `streams` holds its streaming requests. `answered` is called when delayed responses were put into the outbox.
+        `fail` is called with the exception of a request that gets no response.
+        """
+        self.is_full = False
+        self._memory = memory
+        self._outbox = outbox
+        self._streams = streams
+        self._runner = runner
+        self._answered = answered
+        self._fail = fail
+        self._pending: list[_PendingResponse] = []  # A deque takes ten times the memory of an idle list.
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(self, correlation_id: int, flexible: bool, frame_bytes: int, result: Result) -> None:
+        """Add the result of the newest request, whose frame has `frame_bytes` bytes."""
+        if result is None:
+            self._memory.give_back(frame_bytes)
+            return
+        if isinstance(result, _READY):
+            if not self._pending:
+                self._memory.give_back(frame_bytes)
+                self._outbox.put(correlation_id, flexible, result)
+                if correlation_id in self._streams:
+                    self._streams[correlation_id].begin()
+                return
+            later = DeferredResponse.done(result)
+        else:
+            later = result if isinstance(result, DeferredResponse) else DeferredResponse(result.hurry)
+        self._wait(_PendingResponse(correlation_id, flexible, frame_bytes, later))
+        if isinstance(result, Work):
+            self._runner.start(result, later)
+
+    def hurry(self) -> None:
+        """Ask the handlers of all pending requests to respond with the data they have."""
+        for each in list(self._pending):
+            each.later.hurry()
+
+    def drop(self) -> None:
+        """Drop all pending responses, because the peer has disconnected."""
+        pending, self._pending = self._pending, []
+        self._count(-self._bytes)
+        self._memory.outgoing_bytes -= sum(each.held_bytes for each in pending)
+        for each in pending:
+            each.later.hurry()
+            self._memory.give_back(each.frame_bytes)
+
+    def _wait(self, pending: _PendingResponse) -> None:
+        self._pending.append(pending)
+        self._count(pending.frame_bytes)
+        later = pending.later
+        if later.is_done:
+            self._ready(pending)
+        else:
+            later.when_done(partial(self._ready, pending), self._runner.start)
+
+    def _ready(self, pending: _PendingResponse) -> None:
+        if not self._pending:
+            return  # The responses were dropped.
+        later = pending.later
+        if later.error is not None:
+            self._fail(later.error)
+        elif pending is self._pending[0]:
+            self._send_ready()
+            self._answered()
+        else:
+            pending.held_bytes = memory_of(later.answer) if later.answer is not None else 0
+            self._memory.outgoing_bytes += pending.held_bytes
+
+    def _send_ready(self) -> None:
+        """Put the ready responses at the front of the queue into the outbox."""
+        memory = self._memory
+        while self._pending and self._pending[0].later.is_done:
+            pending = self._pending.pop(0)
+            self._count(-pending.frame_bytes)
+            memory.outgoing_bytes -= pending.held_bytes
+            memory.give_back(pending.frame_bytes)
+            answer: Answer | None = pending.later.answer
+            if answer is not None:
+                self._outbox.put(pending.correlation_id, pending.flexible, answer)
+                if pending.correlation_id in self._streams:
+                    self._streams[pending.correlation_id].begin()
+        assert not self._pending or not self._pending[0].later.is_done, "the first pending response is not ready"
+
+    def _count(self, more: int) -> None:
+        self._bytes += more
+        assert self._bytes >= 0, "a response was sent twice"
+        self.is_full = len(self._pending) >= PENDING_MAX or self._bytes >= PENDING_BYTES_MAX

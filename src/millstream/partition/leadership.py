@@ -1,0 +1,311 @@
+"""Leads one partition: appends batches, acknowledges them and limits what readers see.
+
+Invariants: log start <= high watermark <= log end. Within one leader epoch the high watermark never moves back (see
+`watermark`). A batch is acknowledged once the high watermark has passed it under the leader epoch that appended it.
+
+acks=all waits for the high watermark, and acks=1 for the leader's flushed offset. On a single broker these are the
+same. acks=0 does not wait.
+
+`append`, `read` and `wait` run on the event loop and never block. Methods that may wait for the disk are coroutines.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from millstream.catalog.catalog import Placement
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
+from millstream.model.limits import NO_TIMESTAMP
+from millstream.model.names import INTERNAL_PREFIX
+from millstream.partition.append_result import AppendResult
+from millstream.partition.derived_state import DerivedState
+from millstream.partition.offset_lookup import LATEST
+from millstream.partition.produce_rules import check_produced, mark_ids, stamp_append_time
+from millstream.partition.producers import ActiveProducer
+from millstream.partition.readable import Readable
+from millstream.partition.replica import Replica
+from millstream.partition.stamped_run import stamped_run
+from millstream.partition.watermark import ACKS_ALL, Acknowledgement
+from millstream.records.header import read_header
+from millstream.records.produced_batch import placed
+from millstream.seams.clock import Clock
+from millstream.seams.workers import Workers
+from millstream.storage.cleaning.cleaner import CleaningJob
+from millstream.storage.cleaning.retention import apply_retention
+from millstream.storage.data_directory import to_the_end
+from millstream.storage.log.log_settings import LogSettings
+from millstream.storage.store import LogStore
+from millstream.topics.settings import TopicSettings
+
+T = TypeVar("T")
+
+
+class Leadership(Readable):
+    """The role of a replica whose partition this broker leads.
+
+    `LeadershipFactory` creates it and `Partitions` closes it.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        *,
+        settings: TopicSettings,
+        placement: Placement,
+        store: LogStore,
+        clock: Clock,
+        workers: Workers,
+        heal_soon: Callable[["Leadership"], None],
+    ) -> None:
+        """`heal_soon` is called when the replica's derived state must be rebuilt from its log."""
+        super().__init__(replica, placement.leader_epoch, workers)
+        self.settings = settings
+        self.placement = placement
+        self.is_internal = replica.topic.startswith(INTERNAL_PREFIX)
+        """True for topics that only the broker writes to."""
+        self.is_suspended = False
+        self._store = store
+        self._clock = clock
+        self._heal_soon = heal_soon
+        self._refusal = None
+        replica.begin_epoch(placement.leader_epoch)
+        replica.assume(self)
+        self._advance()
+
+    def __repr__(self) -> str:
+        return f"<Leadership {self.topic}-{self.number} {self.log.start_offset}..{self.high_watermark}>"
+
+    # Writing
+
+    def append(self, records: memoryview, acks: int = ACKS_ALL, *, ids: int = 0) -> AppendResult:
+        """Append one batch of a client. Writes offset and epoch into `records` in place.
+
+        `ids` is the header attribute for the kind of message ids that the batch was sent with, or 0 (see
+        `put_deduplication`).
+
+        Raises the errors that Kafka returns: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
+        INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE, INVALID_PRODUCER_EPOCH,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, PARTITION_QUARANTINED, and
+        UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER after the leadership has ended. After an error the log and
+        the derived state are unchanged.
+        """
+        settings = self.settings
+        if self._refusal is not None or settings.min_insync_replicas > 1:
+            self.check_writable(acks)
+        now_ms = self._clock.wall_ms()
+        header = check_produced(records, settings, now_ms, ids=ids)
+        log, producer_id = self.log, header.producer_id
+        if producer_id >= 0:
+            if log.has_buffered(producer_id):
+                log.write_buffered()
+            first = self.replica.producers.check(
+                producer_id,
+                header.producer_epoch,
+                base_sequence=header.base_sequence,
+                last_sequence=header.last_sequence,
+            )
+            if first is not None:
+                return self.duplicate(
+                    first.base_offset, last_offset=first.last_offset, acks=acks, timestamp=first.timestamp
+                )
+        if ids:
+            header = mark_ids(records, header, ids)
+        base_offset = log.end_offset
+        timestamp = NO_TIMESTAMP
+        if settings.log_append_time:
+            timestamp = now_ms
+            stamp_append_time(records, header, now_ms)
+            header = read_header(records)
+        log.append(records, placed(records, header, base_offset, self._watermark.leader_epoch))
+        if not log.waits_for_flush:
+            self._advance()
+        acknowledgement = self._watermark.acknowledge(log.end_offset - 1, acks=acks)
+        return AppendResult(base_offset, log.start_offset, acknowledgement, False, timestamp)
+
+    def append_run(self, batches: Sequence[memoryview]) -> AppendResult:
+        """Append several batches of the broker's own, in one write and with acks=all. They have no producer id.
+
+        Raises as `append` does; then none of the batches is in the log. A crash before the acknowledgement may leave
+        the first of them. `base_offset` is that of the first batch.
+        """
+        self.check_writable(ACKS_ALL)
+        log, epoch = self.log, self._watermark.leader_epoch
+        log.write_buffered()  # If that fails, the log ends earlier and the batches get other offsets.
+        now_ms, base_offset = self._clock.wall_ms(), log.end_offset
+        run = stamped_run(batches, self.settings, now_ms=now_ms, base_offset=base_offset, leader_epoch=epoch)
+        log.append_run(run.data, run.headers)
+        if not log.request_flush():
+            self._advance()
+        acknowledgement = self._watermark.acknowledge(log.end_offset - 1, acks=ACKS_ALL)
+        return AppendResult(base_offset, log.start_offset, acknowledgement, False, run.log_append_time_ms)
+
+    def duplicate(self, offset: int, *, last_offset: int, acks: int, timestamp: int = NO_TIMESTAMP) -> AppendResult:
+        """Return the result for a batch that was stored before at `offset`.
+
+        If the first copy is not acknowledged yet, the duplicate is acknowledged together with it.
+        """
+        acknowledgement = self._acknowledge(last_offset, acks=acks)
+        return AppendResult(offset, self.log.start_offset, acknowledgement, True, timestamp)
+
+    def _acknowledge(self, last_offset: int, *, acks: int) -> Acknowledgement | None:
+        acknowledgement = self._watermark.acknowledge(last_offset, acks=acks)
+        if acknowledgement is not None:
+            self.log.request_flush()
+        return acknowledgement
+
+    def check_writable(self, acks: int) -> None:
+        """Raise the error that prevents every append, if there is one."""
+        if self._refusal is not None:
+            raise self._refused()
+        if acks == ACKS_ALL and self.settings.min_insync_replicas > len(self.placement.in_sync):
+            raise MillstreamError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"min.insync.replicas is {self.settings.min_insync_replicas}, "
+                f"but only {len(self.placement.in_sync)} replicas are in sync",
+            )
+
+    def run(self, work: Callable[[memoryview, TopicSettings, int], T], records: memoryview) -> asyncio.Future[T]:
+        """Run `work` on a batch in a worker, before the batch is appended."""
+        return self.workers.run(partial(work, records, self.settings, self._clock.wall_ms()))
+
+    async def active_producers(self) -> list[ActiveProducer]:
+        """Return the known idempotent producers, once all their stored batches are acknowledged.
+
+        A writer uses the result to skip batches that are already stored, so those must survive a crash.
+
+        Raises KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT when the broker stops, and the errors that prevent every append.
+        """
+        if self._refusal is not None:
+            raise self._refused()
+        self.check_readable()
+        self.log.write_buffered()
+        active = self.replica.producers.active(int(self._clock.monotonic_s() * 1000))
+        acknowledgement = self._acknowledge(self.log.end_offset - 1, acks=ACKS_ALL)
+        if acknowledgement is not None:
+            await acknowledgement
+        return active
+
+    async def delete_records(self, before: int) -> Offset:
+        """Delete all messages before an offset (-1: all messages) and return the new log start, which is durable.
+
+        Raises OFFSET_OUT_OF_RANGE for an offset after the high watermark, POLICY_VIOLATION if only compaction removes
+        messages, KAFKA_STORAGE_ERROR, and the errors of a read.
+        """
+        self.check_readable()
+        wanted = self.high_watermark if before == LATEST else Offset(before)
+        _check_deletable(self, wanted)
+        replica = self.replica
+        if replica.ids is not None and replica.ids.covered < wanted:
+            # After a crash the ids of deleted messages could not be rebuilt from the log.
+            await to_the_end(replica.save_ids())
+            if replica.ids is None or replica.ids.covered < wanted:
+                raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot save the message ids of {self.topic}")
+        await self._store.move_start(self.log, wanted)
+        replica.trimmed()
+        return self.log.start_offset
+
+    def cleaning_job(self) -> CleaningJob:
+        """Return the part of the log that compaction may clean."""
+        return self.replica.cleaning_job(self.high_watermark)
+
+    # Transitions
+
+    def settings_changed(self, settings: TopicSettings, log_settings: LogSettings) -> None:
+        self.settings = settings
+        self.log.configure(log_settings)
+
+    def placement_changed(self, placement: Placement) -> None:
+        """Store the placement that the catalog has for this partition. `resume` begins a new leader epoch."""
+        before = self.placement
+        assert placement.partition_epoch > before.partition_epoch, f"{placement} is not newer than {before}"
+        assert placement.leader_epoch >= before.leader_epoch, "a leader epoch only increases"
+        assert self.is_suspended or placement.leader_epoch == self.leader_epoch, "a new epoch begins with `resume`"
+        self.placement = placement
+
+    def suspend(self, reason: str) -> None:
+        """Refuse writes until the derived state has been rebuilt from the log. `reason` completes "partition x ..."."""
+        self.replica.outdated()
+        self.is_suspended = True
+        self._refusal = MillstreamError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"partition {self.topic}-{self.number} {reason}; it accepts no writes until the log has been read; retry",
+        )
+        self._heal_soon(self)
+
+    def resume(self, derived: DerivedState) -> None:
+        """Accept writes again, under the placement's leader epoch and with the rebuilt state."""
+        if self.is_closed:
+            return
+        self.replica.rebuilt(derived)
+        epoch = self.placement.leader_epoch
+        self.replica.begin_epoch(epoch)
+        acknowledged = self.log.acknowledged_offset
+        self._watermark.begin_epoch(epoch, own_flushed=acknowledged, high_watermark=acknowledged)
+        self.is_suspended = False
+        self._refusal = None
+
+    def resigned(self) -> None:
+        """End the leadership: refuse requests, wake the readers and fail the waiting writers.
+
+        The batches of these writers are in the log, but the next leader may lack them. A later flush of this log would
+        not prove that they are stored.
+        """
+        self._close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.replica.release(self)
+        detail = f"partition {self.topic}-{self.number} got another leader after the batch was appended"
+        doubt = f"{detail}; the outcome is unknown, the batch may be stored"
+        self._watermark.fail(Offset(0), MillstreamError(ErrorCode.NOT_LEADER_OR_FOLLOWER, doubt))
+
+    def stopped(self) -> None:
+        """Refuse requests and wake the readers, because the broker stops. Writers wait for the last flush."""
+        self._close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def deleted(self) -> None:
+        """Refuse requests and wake the readers, because the topic is deleted. The log fails the waiting writers."""
+        self._close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _close(self, code: ErrorCode) -> None:
+        self.is_closed = True
+        self.is_suspended = False
+        self._refusal = MillstreamError(code, f"this broker no longer serves partition {self.topic}-{self.number}")
+        self._watermark.wake_readers()
+
+    def apply_retention(self) -> None:
+        """Remove expired messages. This is cheap and runs on the event loop. Raises KAFKA_STORAGE_ERROR."""
+        ids = self.replica.ids
+        if apply_retention(self.log, self._clock.wall_ms(), None if ids is None else ids.covered):
+            self.replica.trimmed()
+
+    def _advance(self) -> None:
+        """Advance the watermark. This broker is the only in-sync replica, so both offsets are those of its log."""
+        acknowledged = self.log.acknowledged_offset
+        self._watermark.advance(own_flushed=acknowledged, high_watermark=acknowledged)
+
+    # ReplicaRole
+
+    def flushed(self) -> None:
+        self._advance()
+
+    def failed(self, offset: Offset, error: BaseException) -> None:
+        self._watermark.fail(offset, error)
+
+    def truncated(self) -> None:
+        self._watermark.truncated(self.log.end_offset, self.log.health.storage_error("the log was truncated"))
+        if not self.is_closed:
+            self.suspend("is being read back after a disk error")
+
+
+def _check_deletable(partition: Leadership, before: int) -> None:
+    """Raise POLICY_VIOLATION or OFFSET_OUT_OF_RANGE if the messages before an offset must not be deleted."""
+    if not partition.settings.delete:
+        raise MillstreamError(
+            ErrorCode.POLICY_VIOLATION,
+            f"cleanup.policy of {partition.topic} is compact; deleting records by offset requires delete",
+        )
+    if not 0 <= before <= partition.high_watermark:
+        raise MillstreamError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {before} is not between 0 and the high watermark, {partition.high_watermark}",
+        )

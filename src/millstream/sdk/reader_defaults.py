@@ -1,0 +1,12 @@
+"""Defines the defaults of reader options, for signatures that must not import the readers."""
+
+AUTO_COMMIT_S = 5.0
+HANDLER_TIMEOUT_S = 300.0
+CALLBACK_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 3.0
+PREFETCH_BYTES = 32 * 1024 * 1024
+WINDOW_MESSAGES = 10_000
+WINDOW_BYTES = 4 * 1024 * 1024
+SHARE_PERCENT = 50
+ITERATOR_MESSAGES = 500
+READ_BYTES = 1024 * 1024

@@ -1,0 +1,214 @@
+"""Tests a replica without a leadership: its derived state follows the log."""
+
+from random import Random
+
+from builders.batches import batch
+from builders.loops import for_each
+from builders.partitions import NODE_ID, Site, committed, move_leader
+from millstream.model.ids import BrokerId, LeaderEpoch
+from millstream.model.limits import NO_LEADER_EPOCH
+from millstream.partition import derived_state
+from millstream.partition.derived_state import DerivedState, LastBatch, ProducerLimits
+from millstream.partition.epochs import EpochEnd
+from millstream.partition.replica import Replica
+from millstream.partition.served.partitions import Partitions
+from millstream.records.header import read_header
+from millstream.records.produced_batch import placed
+
+OTHER = BrokerId(2)
+
+
+async def follow(site: Site, number: int = 0) -> Replica:
+    """Return a replica of `orders` whose partition broker 2 leads, after a restart."""
+    for placement in await site.catalog.placements():
+        if placement.key.partition == number:
+            epoch = LeaderEpoch(placement.leader_epoch + 1)
+            moved = placement._replace(leader=OTHER, leader_epoch=epoch, replicas=(*placement.replicas, OTHER))
+            assert await site.catalog.change_placement(moved._replace(in_sync=moved.replicas)) is not None
+    partitions = await site.restart()
+    (replica,) = [each for each in partitions.replicas() if each.key.partition == number]
+    return replica
+
+
+async def made(site: Site, partitions: int = 1) -> Partitions:
+    served = await site.start()
+    await served.create("orders", partitions)
+    return served
+
+
+def append(replica: Replica, epoch: int, records: bytearray) -> None:
+    """Append like a follower, with offset and epoch from the leader."""
+    log = replica.log
+    log.append(memoryview(records), placed(memoryview(records), read_header(records), log.end_offset, epoch))
+    log.write_buffered()
+
+
+def packed(state: DerivedState | Replica, offset: int) -> bytes:
+    """Return the state that is derived from the log below `offset`."""
+    last = LastBatch(0, 0, 0)
+    return derived_state.freeze(state.producers, state.epochs, offset, last, 0).pack()
+
+
+@for_each("seed", range(20))
+def test_a_replica_without_a_role_derives_the_same_state_as_a_replay(seed: int) -> None:
+    random = Random(seed)
+
+    async def story(site: Site) -> None:
+        await made(site)
+        replica = await follow(site)
+        epoch, sequences = 0, {9: 0, 10: 0}
+        for _ in range(40):
+            epoch += random.choice([0, 0, 0, 1, 3])
+            producer_id = random.choice([-1, 9, 10])
+            if producer_id < 0:
+                append(replica, epoch, batch(b"v"))
+                continue
+            append(replica, epoch, batch(b"v", producer_id=producer_id, base_sequence=sequences[producer_id]))
+            sequences[producer_id] += 1
+        assert replica.epochs.latest == epoch
+        again = derived_state.load(replica.log, int(site.clock.monotonic_s() * 1000), ProducerLimits())
+        assert packed(replica, 40) == packed(again, 40)
+        assert again.offset == replica.log.end_offset == 40
+
+    Site().run(story)
+
+
+def test_a_replica_is_held_beside_the_partitions_that_are_led() -> None:
+    async def story(site: Site) -> None:
+        partitions = await made(site, 2)
+        partition = partitions.get("orders", 1)
+        assert partition is not None
+        await committed(partition, batch(b"v"))
+        replica = await follow(site, 1)
+        assert site.partitions is not None
+        assert [each.number for each in site.partitions.of("orders")] == [0]
+        assert (site.partitions.get("orders", 1), site.partitions.get_by_id(*replica.key)) == (None, None)
+        assert sorted(each.key.partition for each in site.partitions.replicas()) == [0, 1]
+        assert site.partitions.count == 2
+        assert (replica.log.end_offset, replica.is_current) == (1, True)
+        placement = site.partitions.image.placement("orders", 1)
+        assert placement is not None
+        assert placement.leader == OTHER
+
+    Site().run(story)
+
+
+def test_state_of_a_replica_that_is_not_led_is_saved() -> None:
+    async def story(site: Site) -> None:
+        await made(site)
+        replica = await follow(site)
+        for sequence in range(3):
+            append(replica, 1, batch(b"v", producer_id=9, base_sequence=sequence))
+        assert replica.unsaved_batches == 3
+        partitions = await site.restart()
+        (replica,) = partitions.replicas()
+        assert replica.unsaved_batches == 0, "the stop wrote a snapshot"
+        assert (replica.epochs.latest, replica.producers.epoch_of(9)) == (1, -1)
+
+    Site().run(story)
+
+
+def test_a_truncated_replica_is_outdated() -> None:
+    async def story(site: Site) -> None:
+        await made(site)
+        replica = await follow(site)
+        replica.truncated()
+        assert not replica.is_current
+        append(replica, 5, batch(b"v"))
+        assert replica.epochs.latest == NO_LEADER_EPOCH, "nothing is derived until the state is rebuilt"
+
+    Site().run(story)
+
+
+def test_deleting_a_topic_removes_replicas_that_are_not_led() -> None:
+    async def story(site: Site) -> None:
+        await made(site, 2)
+        await follow(site, 1)
+        assert site.partitions is not None
+        assert site.store is not None
+        await site.partitions.delete("orders")
+        assert (site.partitions.replicas(), site.partitions.count, list(site.store.keys())) == ([], 0, [])
+
+    Site().run(story)
+
+
+def test_a_replica_asserts_that_it_gets_no_second_role() -> None:
+    async def story(site: Site) -> None:
+        partitions = await made(site)
+        (partition,) = partitions.all()
+        try:
+            partition.replica.assume(partition)
+        except AssertionError:
+            return
+        raise AssertionError("a second role was accepted")
+
+    Site().run(story)
+
+
+def test_a_replica_keeps_its_state_between_two_leaderships() -> None:
+    async def story(site: Site) -> None:
+        partitions = await made(site)
+        (first,) = partitions.all()
+        records = batch(b"v", producer_id=9, producer_epoch=0, base_sequence=0)
+        await committed(first, records)
+        await move_leader(site.catalog, partitions, ("orders", 0), OTHER)
+        (replica,) = partitions.replicas()
+        assert (partitions.all(), replica.is_current, replica.producers.epoch_of(9)) == ([], True, 0)
+        await move_leader(site.catalog, partitions, ("orders", 0), BrokerId(NODE_ID))
+        (second,) = partitions.all()
+        assert second is not first
+        assert second.replica is replica
+        assert second.leader_epoch == first.leader_epoch + 2
+        retry = second.append(memoryview(bytearray(records)))
+        assert (retry.is_duplicate, retry.base_offset, second.log.end_offset) == (True, 0, 1)
+        assert await committed(second, batch(b"w", producer_id=9, producer_epoch=0, base_sequence=1)) == 1
+        assert second.epoch_end(first.leader_epoch) == EpochEnd(first.leader_epoch, 1)
+
+    Site().run(story)
+
+
+def test_an_outdated_replica_is_led_again_after_its_state_was_rebuilt() -> None:
+    async def story(site: Site) -> None:
+        partitions = await made(site)
+        (first,) = partitions.all()
+        await committed(first, batch(b"v", producer_id=9, producer_epoch=0, base_sequence=0))
+        await move_leader(site.catalog, partitions, ("orders", 0), OTHER)
+        first.replica.outdated()
+        await move_leader(site.catalog, partitions, ("orders", 0), BrokerId(NODE_ID))
+        (second,) = partitions.all()
+        assert second.is_suspended
+        await partitions.upkeep()
+        assert (second.is_suspended, second.replica.producers.epoch_of(9)) == (False, 0)
+
+    Site().run(story)
+
+
+def test_partitions_stay_in_order_when_one_is_led_again() -> None:
+    async def story(site: Site) -> None:
+        partitions = await made(site, 3)
+        await move_leader(site.catalog, partitions, ("orders", 1), OTHER)
+        assert [each.number for each in partitions.of("orders")] == [0, 2]
+        await move_leader(site.catalog, partitions, ("orders", 1), BrokerId(NODE_ID))
+        assert [each.number for each in partitions.of("orders")] == [0, 1, 2]
+
+    Site().run(story)
+
+
+def test_a_partition_that_another_broker_took_over_is_no_longer_served() -> None:
+    async def story(site: Site) -> None:
+        partitions = await made(site)
+        (partition,) = partitions.all()
+        await committed(partition, batch(b"v"))
+        placement = partition.placement
+        taken = placement._replace(leader=OTHER, leader_epoch=LeaderEpoch(placement.leader_epoch + 1))
+        assert await site.catalog.change_placement(taken._replace(replicas=(OTHER,), in_sync=(OTHER,))) is not None
+        partition.suspend("lost its end")
+        await partitions.upkeep()
+        assert partition.is_closed
+        assert partitions.get("orders", 0) is None
+        assert [replica.key for replica in partitions.replicas()] == [partition.key]
+        shown = partitions.image.placement("orders", 0)
+        assert shown is not None
+        assert (shown.leader, shown.leader_epoch) == (OTHER, taken.leader_epoch)
+
+    Site().run(story)
