@@ -215,6 +215,7 @@ def batch_file(records: int, size: int, compression: str = "none") -> Path:
         text = b" ".join(random.choices(words, k=size // 4))
         values.append(text[:size].ljust(size, b"."))
     # Replaced atomically: another run may be reading the previous file.
+    WORK.mkdir(exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.write_bytes(encode_batch(values, timestamps=int(time.time() * 1000), compression=compression))
     fresh.replace(path)

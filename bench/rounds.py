@@ -92,7 +92,18 @@ class Rounds:
         self._drivers: dict[str, Driver] = {driver.peer.name: driver for driver in bare}
 
     def run(self, workloads: Sequence[Workload], *, starts: bool, memory: bool) -> None:
-        """Runs everything, ordered so that each broker runs as long as possible with the same settings."""
+        """Runs everything, ordered so that each broker runs as long as possible with the same settings.
+
+        Raises KeyboardInterrupt after a signal, whatever the interrupted code made of it: `shutil.rmtree` raises
+        OSError if its clean-up is interrupted.
+        """
+        try:
+            self._run_all(workloads, starts=starts, memory=memory)
+        except Exception:
+            self._interrupts.check()
+            raise
+
+    def _run_all(self, workloads: Sequence[Workload], *, starts: bool, memory: bool) -> None:
         runs = self._rounds * starts + memory
         runs += sum(min(self._rounds, workload.rounds_max) + workload.warms_up for workload in workloads)
         bare = sum(self._rounds * len(self._floors) for workload in workloads if workload.has_floor)
