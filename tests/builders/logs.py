@@ -18,6 +18,7 @@ from millstream.storage.log.log import Log
 from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.clock import ManualClock
+from millstream.testing.simulated.disk import PowerLoss
 from millstream.testing.simulated.entropy import SimulatedEntropy
 from millstream.testing.simulated.loop import SimulatedLoop
 from millstream.testing.simulated.workers import SimulatedWorkers
@@ -32,11 +33,28 @@ def key(number: int) -> PartitionKey:
     return PartitionKey(TOPIC, number)
 
 
+class _MachineLoop(SimulatedLoop):
+    """The loop of one machine: a power loss in any callback ends it."""
+
+    lost: PowerLoss | None = None
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if isinstance(context.get("exception"), PowerLoss):
+            self.lost = context["exception"]
+            self.stop()
+        else:
+            super().call_exception_handler(context)
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run in simulated time; tasks that are pending when `main` ends are discarded, as in a crash."""
-    loop = SimulatedLoop()
+    loop = _MachineLoop()
     try:
         return loop.run_until_complete(main)
+    except RuntimeError:
+        if loop.lost is not None:
+            raise loop.lost from None
+        raise
     finally:
         loop.end()
 

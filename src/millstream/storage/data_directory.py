@@ -26,6 +26,7 @@ from millstream.storage.cleaning.segment_exchange import FILE_NAME as EXCHANGE_N
 from millstream.storage.cleaning.segment_exchange import SwapStage
 from millstream.storage.flush import checkpoint, quarantined_entries
 from millstream.storage.flush.checkpoint import LogState
+from millstream.storage.flush.end_marks import EndMarks
 from millstream.storage.flush.group_commit import GroupCommit
 from millstream.storage.flush.journal import Journal, journal_path
 from millstream.storage.flush.written_marks import WrittenMarks
@@ -72,6 +73,7 @@ class DataDirectory:
         flush_workers: Workers,
         journaled: bool,
         written: WrittenMarks,
+        end_marks: EndMarks,
         trouble: DiskErrorLog,
     ) -> None:
         self.path = path
@@ -79,6 +81,7 @@ class DataDirectory:
         self.disk = disk
         self.trouble = trouble
         self.written = written
+        self.end_marks = end_marks
         self.logs: dict[PartitionKey, Log] = {}
         self.kept_states: dict[PartitionKey, LogState] = {}
         """The checkpointed states of logs that could not be recovered. Each new checkpoint repeats them."""
@@ -228,6 +231,7 @@ class DataDirectory:
         """Write the checkpoint, and return the deleted segments that it makes removable."""
         deleted_segments: list[tuple[Log, list[Segment]]] = []
         encoded = await self._encode(deleted_segments)
+        await self.end_marks.flush(self._workers)
         await self._workers.run(
             partial(
                 checkpoint.write,
@@ -236,6 +240,7 @@ class DataDirectory:
                 self.id,
                 is_clean=is_clean,
                 first_journal=first_journal,
+                has_journal=self.commits.journal is not None and self.commits.journal.number == first_journal,
                 logs=encoded,
             )
         )
@@ -247,6 +252,18 @@ class DataDirectory:
         """Write the written marks for the next process. Raise OSError if that fails; then the previous ones stay."""
         async with self._checkpointing:
             await to_the_end(self.written.note(list(self.logs.values())))
+
+    async def save_end_marks(self) -> None:
+        """Save the acknowledged ends for recovery. Raise OSError if the flush fails; it is then repeated."""
+        marks = self.end_marks
+        if not marks.are_flushed_offsets:
+            for number, log in enumerate(list(self.logs.values())):
+                if number % _ENCODED_AT_ONCE == _ENCODED_AT_ONCE - 1:
+                    await asyncio.sleep(0)
+                if log.health.broken is None and log.health.quarantined is None and not log.is_deleted:
+                    marks.advance(log.key, log.acknowledged_offset)
+            marks.save()
+        await marks.flush(self._flush_workers)
 
     async def retract_written(self) -> None:
         """Invalidate the written marks before a log is truncated. Raise OSError."""
@@ -343,6 +360,7 @@ class DataDirectory:
         self._dirty.pop(log, None)
         self._encoded.pop(log.key, None)
         self.written.forget(log.key)
+        self.end_marks.forget(log.key)
         await self.commits.round_over()
         for segment in log.segments:
             segment.forget()

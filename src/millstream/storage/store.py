@@ -24,6 +24,7 @@ from millstream.seams.workers import Workers
 from millstream.storage import snapshot
 from millstream.storage.cleaning.cleaner import Cleaner, CleanerLimits, CleaningJob
 from millstream.storage.data_directory import DataDirectory, log_directory_name, to_the_end
+from millstream.storage.flush.end_marks import EndMarks
 from millstream.storage.flush.uncheckpointed_tails import UncheckpointedTails
 from millstream.storage.flush.written_marks import WrittenMarks
 from millstream.storage.log.log import Log
@@ -114,6 +115,7 @@ class LogStore:
             await workers.run(partial(store._lock, directories, locks))
             ids = await workers.run(partial(identify, disk, directories, entropy))
             for path, directory_id, lock in zip(directories, ids, locks, strict=True):
+                trouble = DiskErrorLog(clock)
                 directory = DataDirectory(
                     path,
                     directory_id,
@@ -123,7 +125,8 @@ class LogStore:
                     flush_workers=flush_workers,
                     journaled=store._always,
                     written=WrittenMarks(disk, path, directory_id, workers, is_kept=policy is FlushPolicy.OS),
-                    trouble=DiskErrorLog(clock),
+                    end_marks=EndMarks(disk, path, directory_id, trouble, flushed=store._always),
+                    trouble=trouble,
                 )
                 store._directories.append(directory)
                 for key, plan in (await recover(directory, workers, clock.wall_ms())).items():
@@ -174,6 +177,7 @@ class LogStore:
             careful=self.policy is not FlushPolicy.OS,
             dirtied=directory.dirtied,
             request_flush=directory.commits.request,
+            marks=directory.end_marks,
             trouble=directory.trouble,
         )
 
@@ -310,6 +314,7 @@ class LogStore:
         while not self._closing.is_set():
             if await tails.are_long():
                 directory.wants_checkpoint.set()
+            await self._save_end_marks(directory)
             await self._pause(_TAIL_CHECK_S)
 
     async def _keep_noting(self, directory: DataDirectory) -> None:
@@ -320,6 +325,13 @@ class LogStore:
                 await directory.note_written()
             except OSError as error:
                 _logger.warning("written marks not saved", extra={"directory": directory.path, "error": str(error)})
+            await self._save_end_marks(directory)
+
+    async def _save_end_marks(self, directory: DataDirectory) -> None:
+        try:
+            await directory.save_end_marks()
+        except OSError as error:
+            _logger.warning("end marks not flushed", extra={"directory": directory.path, "error": str(error)})
 
     async def _pause(self, seconds: float) -> None:
         """Sleep until the time has passed or the store is closed."""

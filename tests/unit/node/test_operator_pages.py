@@ -32,7 +32,7 @@ def operator_over(*logs: Any) -> Operator:
 
 def log(**changes: object) -> SimpleNamespace:
     is_suspended = changes.pop("is_suspended", False)
-    sound: dict[str, object] = {"broken": None, "quarantined": None, "refused_s": None}
+    sound: dict[str, object] = {"broken": None, "quarantined": None, "refused_s": None, "may_have_lost": False}
     health = SimpleNamespace(**(sound | changes))
     return SimpleNamespace(health=health, is_suspended=is_suspended, size_bytes=1, start_offset=0, end_offset=1)
 
@@ -55,6 +55,13 @@ def test_health_counts_partitions_that_refuse_writes(logs: list[object], status:
     assert answer.status == 200
     assert (told["status"], told["partitions"], told["partitions_refusing_writes"]) == (status, len(logs), refusing)
     assert f"\nmillstream_partitions_refusing_writes {refusing}\n".encode() in operator.pages()["/metrics"]().body
+
+
+def test_health_is_degraded_after_a_truncation_that_may_have_lost_messages() -> None:
+    operator = operator_over(log(), log(may_have_lost=True))
+    told = json.loads(operator.pages()["/health"]().body)
+    assert (told["status"], told["partitions_truncated"]) == ("degraded", 1)
+    assert b"\nmillstream_partitions_truncated 1\n" in operator.pages()["/metrics"]().body
 
 
 def test_the_ready_page_returns_503_until_the_broker_is_ready() -> None:

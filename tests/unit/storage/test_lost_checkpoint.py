@@ -1,4 +1,4 @@
-"""Checks that without a checkpoint a torn tail is truncated only if there is no evidence of later data."""
+"""Checks that without a checkpoint and end marks a torn tail is truncated unless there is evidence of later data."""
 
 import errno
 import logging
@@ -15,16 +15,19 @@ from millstream.storage.log.segment_scan import find_later
 from millstream.testing.simulated.disk import SimulatedDisk
 
 CHECKPOINT = "/data/checkpoint"
+END_MARKS = "/data/end-marks"
 ROOMY = LogSettings(index_interval_bytes=256)
 Losing = Callable[[SimulatedDisk], None]
 
 
 def remove(disk: SimulatedDisk) -> None:
     disk.remove(CHECKPOINT)
+    disk.remove(END_MARKS)
 
 
 def spoil(disk: SimulatedDisk) -> None:
     disk.spoil(CHECKPOINT, 20, b"garbage")
+    disk.spoil(END_MARKS, 20, b"garbage")
 
 
 async def filled(disk: SimulatedDisk, count: int = 60, settings: LogSettings = ROOMY) -> Log:

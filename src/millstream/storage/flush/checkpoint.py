@@ -1,7 +1,8 @@
 """Stores how far each log of a data directory is flushed.
 
 File `checkpoint`, a sealed file (see `sealed_file`: written beside, flushed, renamed), payload little-endian:
-  head     16 id of the data directory, 1 flags (bit 0: closed cleanly), 8 first journal still needed, 4 logs
+  head     16 id of the data directory, 1 flags (bit 0: closed cleanly, bit 1: the first journal exists),
+           8 first journal still needed, 4 logs
   log      16 topic id, 4 partition, 8 start offset, 8 offset after the last flushed batch, 4 segments
   segment  8 each: base offset, offset after the flushed part, flushed bytes, largest time stamp, its offset, time made
 
@@ -32,6 +33,7 @@ CLEAN_NAME = "clean"
 KIND = b"MSTRMCP1"
 UNKNOWN = -1
 _CLEAN = 1
+_HAS_JOURNAL = 2
 _HEAD = struct.Struct("<16sBQI")
 _LOG = struct.Struct("<16siqqI")
 _SEGMENT = struct.Struct("<qqqqqq")
@@ -50,6 +52,7 @@ class Checkpoint(NamedTuple):
     is_clean: bool
     first_journal: int
     logs: dict[PartitionKey, LogState]
+    has_journal: bool
 
 
 def encode_log(state: LogState) -> bytes:
@@ -60,11 +63,22 @@ def encode_log(state: LogState) -> bytes:
 
 
 def write(
-    disk: Disk, directory: str, directory_id: UUID, *, is_clean: bool, first_journal: int, logs: Iterable[bytes]
+    disk: Disk,
+    directory: str,
+    directory_id: UUID,
+    *,
+    is_clean: bool,
+    first_journal: int,
+    has_journal: bool,
+    logs: Iterable[bytes],
 ) -> None:
-    """Replace the checkpoint durably (blocking); `logs` come from `encode_log`. Raises OSError."""
+    """Replace the checkpoint durably (blocking); `logs` come from `encode_log`. Raises OSError.
+
+    `has_journal` says that the first journal exists and must be found after a crash.
+    """
     parts = list(logs)
-    head = _HEAD.pack(directory_id.bytes, _CLEAN if is_clean else 0, first_journal, len(parts))
+    flags = (_CLEAN if is_clean else 0) | (_HAS_JOURNAL if has_journal else 0)
+    head = _HEAD.pack(directory_id.bytes, flags, first_journal, len(parts))
     sealed_file.write(disk, f"{directory}/{FILE_NAME}", KIND, head + b"".join(parts))
     if is_clean:
         disk.open(f"{directory}/{CLEAN_NAME}", create=True).close()
@@ -89,7 +103,8 @@ def read(disk: Disk, directory: str, directory_id: UUID) -> Checkpoint | None:
     if owner != directory_id.bytes:
         return None
     is_clean = bool(flags & _CLEAN) and disk.exists(f"{directory}/{CLEAN_NAME}")
-    return Checkpoint(is_clean, first_journal, decode_logs(payload, _HEAD.size, count=count))
+    logs = decode_logs(payload, _HEAD.size, count=count)
+    return Checkpoint(is_clean, first_journal, logs, has_journal=bool(flags & _HAS_JOURNAL))
 
 
 def decode_logs(payload: bytes, at: int, *, count: int) -> dict[PartitionKey, LogState]:

@@ -26,6 +26,7 @@ from millstream.records.header import BatchHeader
 from millstream.seams.clock import Clock
 from millstream.seams.disk import Buffer, DiskFile
 from millstream.storage.cleaning.cleaning_state import CleaningState
+from millstream.storage.flush.end_marks import EndMarks
 from millstream.storage.log.flush_state import FlushCapture, FlushState, JournalCapture
 from millstream.storage.log.log_flush import LogFlush
 from millstream.storage.log.log_health import LogHealth
@@ -59,6 +60,7 @@ class Log:
         careful: bool,
         dirtied: Callable[["Log"], None],
         request_flush: Callable[["Log"], None],
+        marks: EndMarks,
         trouble: DiskErrorLog,
     ) -> None:
         self.key = key
@@ -86,6 +88,7 @@ class Log:
         self.waits_for_flush = journaled
         """True when the flush policy acknowledges an append only after its flush."""
         self._request_flush = request_flush
+        self._marks = marks
 
     def __repr__(self) -> str:
         return f"<Log {self.path} {self.start_offset}..{self.flushed_offset}..{self.end_offset}>"
@@ -232,6 +235,7 @@ class Log:
         if not self.flush_state.concluded(capture):
             return False
         self._flushed_to(capture.end_offset, capture.position)
+        self._mark_flushed(capture.end_offset)
         if self.flushed_offset == self.end_offset:
             self.flush_state.drop_pending()
         return True
@@ -240,6 +244,7 @@ class Log:
         """Apply a finished flush of the journal with the captured entries. The caller notifies the listener."""
         if capture.generation == self.flush_state.generation:
             self._flushed_to(capture.end_offset, capture.position)
+            self._mark_flushed(capture.end_offset)
 
     def _flushed_to(self, offset: Offset, position: tuple[Segment, int] | None) -> None:
         if offset > self.flushed_offset:
@@ -247,9 +252,14 @@ class Log:
             self.flushed_position = position
         self._check()
 
+    def _mark_flushed(self, offset: Offset) -> None:
+        if self.waits_for_flush:
+            self._marks.advance(self.key, offset)
+
     def report_flush(self, error: BaseException | None) -> None:
         """Notify the listener that a flush has ended; `error` is None if it succeeded."""
         if error is None:
+            self._marks.save()  # Before the acknowledgement, for the marks of all logs in this round.
             self._listener.flushed()
         else:
             self._listener.failed(self.flushed_offset, error)
@@ -294,7 +304,8 @@ class Log:
         self.reader = LogReader(self)  # The old reader's remembered positions are no longer valid.
         self.flushed_position = None
         self._flushed_to(self.end_offset, None)
-        self._listener.flushed()
+        self._marks.advance(self.key, self.end_offset)
+        self.report_flush(None)
         if is_truncated:
             self.truncations += 1
             self._listener.truncated()
@@ -325,6 +336,8 @@ class Log:
         self.flush_state.directory_named()
         if plan.quarantined is not None:
             self.health.recovered_as_quarantined(plan.quarantined)
+        if plan.may_lose_acknowledged:
+            self.health.recovered_with_possible_loss()
         if plan.is_exchanged:
             self.cleaning.recovered()
         self.segments = self._factory.stored(plan.segments, self.settings)

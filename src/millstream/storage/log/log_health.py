@@ -19,13 +19,25 @@ _logger = logging.getLogger(__name__)
 class LogHealth:
     """The disk errors of one log. Only its log changes it."""
 
-    __slots__ = ("_clock", "_path", "_trouble", "broken", "is_fenced", "is_refusing", "quarantined", "refused_s")
+    __slots__ = (
+        "_clock",
+        "_path",
+        "_trouble",
+        "broken",
+        "is_fenced",
+        "is_refusing",
+        "may_have_lost",
+        "quarantined",
+        "refused_s",
+    )
 
     def __init__(self, path: str, clock: Clock, trouble: DiskErrorLog) -> None:
         self.broken: OSError | str | None = None
         self.is_fenced = False
         """True after a failed flush: the unflushed part is unknown until it has been read back."""
         self.quarantined: str | None = None
+        self.may_have_lost = False
+        """True if this start truncated the log and the removed part may contain acknowledged batches."""
         self.refused_s: float | None = None
         """The monotonic time of the last failed write or flush."""
         self.is_refusing = False
@@ -89,6 +101,10 @@ class LogHealth:
     def recovered_as_quarantined(self, reason: str) -> None:
         """Take over a quarantine that recovery has already reported."""
         self.quarantined = reason
+
+    def recovered_with_possible_loss(self) -> None:
+        """Note that recovery has truncated the log, perhaps below acknowledged batches. It has reported that."""
+        self.may_have_lost = True
 
     # Reports.
 

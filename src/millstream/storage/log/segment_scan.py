@@ -98,6 +98,23 @@ def find_later(file: DiskFile, *, position: int, end: int, offset: int) -> int |
     return None
 
 
+def batches_behind(file: DiskFile, *, position: int, end: int, offset: int) -> Iterator[BatchHeader]:
+    """Yield each whole batch from `position` on with an offset of at least `offset`, across damaged bytes."""
+    found: int | None = position
+    while found is not None:
+        position = found
+        try:
+            header = read_header(file.read(HEADER_BYTES, position=position))
+            if header.base_offset >= offset and HEADER_BYTES <= header.size_bytes <= end - position:
+                check(file.read(header.size_bytes, position=position), 0, header)
+                yield header
+                found = position + header.size_bytes
+                continue
+        except CorruptBatch:
+            pass
+        found = find_later(file, position=position + 1, end=end, offset=offset - 1)
+
+
 def _is_whole(file: DiskFile, position: int, header: BatchHeader) -> bool:
     try:
         check(file.read(header.size_bytes, position=position), 0, header)

@@ -7,7 +7,7 @@ recovery from the same files with the same result. After a clean close only the 
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -22,7 +22,8 @@ from millstream.storage.data_directory import DELETED_SUFFIX, DataDirectory, key
 from millstream.storage.flush import checkpoint, quarantined_entries
 from millstream.storage.flush.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from millstream.storage.flush.checkpoint import UNKNOWN, Checkpoint, LogState
-from millstream.storage.flush.journal import JournalEntry, journal_numbers, read_journal
+from millstream.storage.flush.end_marks import SavedMarks
+from millstream.storage.flush.journal import JournalEntry, journal_numbers, journal_path, read_journal
 from millstream.storage.flush.written_marks import FILE_NAME as WRITTEN_NAME
 from millstream.storage.recovery import log_recovery
 from millstream.storage.recovery.log_recovery import LogPlan
@@ -54,6 +55,8 @@ class DirectoryContents(Struct):
     entries: dict[PartitionKey, list[JournalEntry]]
     written: dict[PartitionKey, LogState]
     """The written marks of the previous process in this boot, for logs whose flush is left to the kernel."""
+    marks: SavedMarks
+    """The acknowledged ends that the previous process recorded."""
     kept: list[PartitionKey]
     """Logs whose journal entries an earlier start has saved."""
 
@@ -63,16 +66,12 @@ def take_inventory(directory: DataDirectory) -> DirectoryContents:
     disk, path = directory.disk, directory.path
     names = disk.list(path)
     found = checkpoint.read(disk, path, directory.id)
-    last = found or Checkpoint(False, 0, {})
+    last = found or Checkpoint(False, 0, {}, has_journal=False)
     keys = {key: None for key in map(key_of, names) if key is not None}
     unfinished = [name for name in names if name.endswith(UNFINISHED)]
     deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
     journals = journal_numbers(names)
-    entries: dict[PartitionKey, list[JournalEntry]] = {}
-    for number in journals:
-        if number >= last.first_journal:
-            for entry in read_journal(disk, path, directory.id, number):
-                entries.setdefault(entry.key, []).append(entry)
+    entries = _journal_entries(directory, last, journals)
     kept = [
         name.removesuffix(quarantined_entries.SUFFIX) for name in names if name.endswith(quarantined_entries.SUFFIX)
     ]
@@ -97,8 +96,26 @@ def take_inventory(directory: DataDirectory) -> DirectoryContents:
         journals,
         entries,
         directory.written.read(),
+        directory.end_marks.read(),
         kept_keys,
     )
+
+
+def _journal_entries(
+    directory: DataDirectory, last: Checkpoint, journals: Sequence[int]
+) -> dict[PartitionKey, list[JournalEntry]]:
+    """Read the journals that the checkpoint still needs, and report a missing one."""
+    if last.has_journal and last.first_journal not in journals and not last.is_clean:
+        _logger.error(
+            "journal missing",
+            extra={"path": journal_path(directory.path, last.first_journal), "needed_by": "checkpoint"},
+        )
+    entries: dict[PartitionKey, list[JournalEntry]] = {}
+    for number in journals:
+        if number >= last.first_journal:
+            for entry in read_journal(directory.disk, directory.path, directory.id, number):
+                entries.setdefault(entry.key, []).append(entry)
+    return entries
 
 
 async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> dict[PartitionKey, LogPlan]:
@@ -124,7 +141,9 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
             quarantined[key] = None
             end = Offset(0 if plan.is_trusted else UNKNOWN)
             directory.kept_states[key] = inventory.known.get(key) or LogState(key, end, end, ())
-    await workers.run(partial(_tidy, directory, inventory, quarantined))
+    ends = {key: plan.end_offset for key, plan in plans.items() if plan.quarantined is None and not plan.unflushed}
+    ends |= {key: inventory.marks.ends[key] for key in quarantined if key in inventory.marks.ends}
+    await workers.run(partial(_tidy, directory, inventory, quarantined, ends))
     directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]
     directory.first_journal = min(inventory.journals, default=inventory.first_journal)
     directory.next_journal = max(inventory.first_journal, *(number + 1 for number in inventory.journals), 0)
@@ -169,6 +188,7 @@ def _plan(
             written=noted.segments if noted is not None else (),
         )
         plan.is_exchanged = exchanged is not None
+        plan.check_mark(path, inventory.marks.ends.get(key), is_complete=inventory.marks.is_complete)
     except OSError as error:
         plan = _failed(f"{path} cannot be read: {error}", inventory.is_trusted)
     return key, plan
@@ -197,8 +217,13 @@ async def _in_slices(
     return [result for part in await asyncio.gather(*works) for result in part]
 
 
-def _tidy(directory: DataDirectory, inventory: DirectoryContents, quarantined: Collection[PartitionKey]) -> None:
-    """Remove unneeded files, and save the journal entries of logs that could not be recovered."""
+def _tidy(
+    directory: DataDirectory,
+    inventory: DirectoryContents,
+    quarantined: Collection[PartitionKey],
+    ends: Mapping[PartitionKey, Offset],
+) -> None:
+    """Remove unneeded files, and save the end marks and the journal entries of logs that could not be recovered."""
     disk = directory.disk
     for name in inventory.unfinished:
         disk.remove(f"{directory.path}/{name}")
@@ -212,6 +237,10 @@ def _tidy(directory: DataDirectory, inventory: DirectoryContents, quarantined: C
             except OSError:
                 directory.keeps_journals = True
     remove_all(disk, [f"{directory.path}/{WRITTEN_NAME}"])  # Also if it was saved under another flush policy.
+    try:
+        directory.end_marks.begin(ends)
+    except OSError as error:  # Such as a full disk: reads must work, and the marks are created later.
+        _logger.error("end marks not saved", extra={"path": directory.end_marks.path, "error": str(error)})
     checkpoint.begin(disk, directory.path)
     disk.flush_directory(directory.path)  # The names of log directories may be newer than the last flush.
 
@@ -221,10 +250,12 @@ def _report(directory: DataDirectory, key: PartitionKey, plan: LogPlan) -> None:
     if plan.quarantined is not None:
         _logger.error("partition quarantined", extra={"log": name, "reason": plan.quarantined})
     elif plan.cut is not None or plan.set_aside:
-        _logger.warning(
-            "log truncated at torn tail",
-            extra={"log": name, "end_offset": plan.end_offset, "cut": plan.cut, "set_aside": plan.set_aside},
-        )
+        extra = {"path": name, "end_offset": plan.end_offset, "cut": plan.cut, "set_aside": plan.set_aside}
+        if plan.may_lose_acknowledged:
+            extra["whole_batches_set_aside"] = plan.whole_batches_set_aside
+            _logger.error("log truncated, acknowledged data may be lost", extra=extra)
+        else:
+            _logger.warning("log truncated at torn tail", extra=extra)
     elif plan.writes:
         extra = {"log": name, "end_offset": plan.end_offset, "writes": len(plan.writes)}
         _logger.info("log recovered from journal", extra=extra)

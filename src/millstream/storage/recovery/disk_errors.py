@@ -42,6 +42,10 @@ class DiskErrorLog:
         """Log a failed compaction, which leaves its log unchanged."""
         self._log("compaction failed", path, cause)
 
+    def unmarked(self, path: str, cause: OSError | str) -> None:
+        """Log that end marks could not be saved. Acknowledgements continue."""
+        self._log("end marks not saved", path, cause)
+
     def _log(self, event: str, path: str, cause: OSError | str) -> bool:
         suppressed = self._limiter.admit(event, self._clock.monotonic_s())
         if suppressed is None:

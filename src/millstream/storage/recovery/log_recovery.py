@@ -31,7 +31,7 @@ from millstream.storage.cleaning.segment_exchange import CLEANED_SUFFIX, bases_o
 from millstream.storage.flush.checkpoint import UNKNOWN, LogState
 from millstream.storage.flush.journal import JournalEntry
 from millstream.storage.log.segment import NO_TIME, SegmentState, segment_name
-from millstream.storage.log.segment_scan import find_later, walk
+from millstream.storage.log.segment_scan import batches_behind, find_later, walk
 from millstream.storage.sealed_file import UNFINISHED
 
 CUT_SUFFIX = ".cut"
@@ -65,6 +65,10 @@ class LogPlan(Struct):
     """(segment's base offset, first position, last position) of recovered bytes that may not be flushed."""
     unflushed: dict[int, SegmentState] = field(default_factory=dict)
     """Flushed states by base offset, of segments that the kernel flushes. Their names may be unflushed too."""
+    whole_batches_set_aside: int = 0
+    """The number of whole batches behind the end of the log, which are truncated with it."""
+    may_lose_acknowledged: bool = False
+    """True if the truncation may remove acknowledged data, because the end marks may miss some acknowledgements."""
     quarantined: str | None = None
     may_pass: bool = False
     """True if the log is quarantined because of a disk error, which a retry may not hit."""
@@ -72,6 +76,18 @@ class LogPlan(Struct):
     """True if there was a readable checkpoint."""
     is_exchanged: bool = False
     """True if an exchange of segments was completed, which the last checkpoint may not contain."""
+
+    def check_mark(self, path: str, mark: Offset | None, *, is_complete: bool) -> None:
+        """Quarantine the log if it ends below its end mark, and note whether a truncation may remove acknowledged data.
+
+        With `is_complete`, every acknowledgement has a mark, so a truncation above the mark loses nothing.
+        """
+        if self.quarantined is None and mark is not None and self.end_offset < mark:
+            self.quarantined = (
+                f"{path}: offsets up to {mark} were acknowledged, but the log is readable only up to {self.end_offset}"
+            )
+        is_truncated = self.quarantined is None and (self.cut is not None or bool(self.set_aside))
+        self.may_lose_acknowledged = is_truncated and not is_complete
 
 
 def follow(
@@ -162,6 +178,8 @@ def plan_log(
         _Walk(disk, path, bases, entries, now_ms, plan).run(list(reached), first)
         if not flushes and not entries:
             _leave_to_kernel(plan, known.segments)
+    if plan.quarantined is None:
+        plan.whole_batches_set_aside = _whole_batches_behind(disk, path, plan)
     if plan.quarantined is None and not trusted:
         later = _evidence_of_later_data(disk, path, names, plan)
         if later is not None:
@@ -210,6 +228,18 @@ def _evidence_of_later_data(disk: Disk, path: str, names: Sequence[str], plan: L
             return f"a later one at byte {found} of {segment_name(base)}"
     offset, name = _last_snapshot(disk, path, names)
     return f"{name}, which was saved at offset {offset}" if offset > plan.end_offset else None
+
+
+def _whole_batches_behind(disk: Disk, path: str, plan: LogPlan) -> int:
+    """Count the whole batches that the truncation removes. Some may be acknowledged, or left over from earlier data."""
+    parts = [plan.cut] if plan.cut is not None else []
+    parts += [(int(name.partition(".")[0]), 0) for name in plan.set_aside]
+    count = 0
+    for base, position in parts:
+        file = disk.open(f"{path}/{segment_name(base)}")
+        count += sum(1 for _ in batches_behind(file, position=position, end=file.size(), offset=plan.end_offset))
+        file.close()
+    return count
 
 
 def _moved_start(disk: Disk, path: str, names: Sequence[str]) -> Offset:

@@ -31,7 +31,15 @@ STATES = [
 
 def written(disk: SimulatedDisk, *, is_clean: bool = False) -> None:
     disk.make_directory("/data")
-    checkpoint.write(disk, "/data", OWNER, is_clean=is_clean, first_journal=12, logs=map(checkpoint.encode_log, STATES))
+    checkpoint.write(
+        disk,
+        "/data",
+        OWNER,
+        is_clean=is_clean,
+        first_journal=12,
+        has_journal=True,
+        logs=map(checkpoint.encode_log, STATES),
+    )
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -8,6 +8,7 @@ import pytest
 
 from builders.logs import SMALL, append, key, logs_of, open_store, run, values_of
 from builders.loops import for_each
+from millstream.storage.flush.end_marks import FILE_NAME as END_MARKS
 from millstream.storage.flush.written_marks import FILE_NAME
 from millstream.storage.log.log import Log
 from millstream.storage.log.log_settings import LogSettings
@@ -34,6 +35,8 @@ def killed(disk: SimulatedDisk) -> SimulatedDisk:
     """The disk for the next process: with everything written, flushed or not, and without locks."""
     disk.is_dead = False
     disk.locks.clear()
+    if disk.exists(f"/data/{END_MARKS}"):
+        disk.remove(f"/data/{END_MARKS}")  # It would quarantine damaged logs.
     disk.counts.clear()
     return disk
 
