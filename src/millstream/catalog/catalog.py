@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from millstream.catalog.projection import GroupTables
-from millstream.catalog.queries import QueryResult
+from millstream.catalog.statement import QueryResult
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import BrokerId, LeaderEpoch, ProducerId, TopicId
 from millstream.model.names import PartitionKey

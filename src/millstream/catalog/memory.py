@@ -24,7 +24,7 @@ from millstream.catalog.catalog import (
     unknown_topic,
 )
 from millstream.catalog.projection_memory import MemoryGroupTables
-from millstream.catalog.queries import QueryResult
+from millstream.catalog.statement import QueryResult
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import BrokerId, LeaderEpoch, ProducerId, TopicId
 from millstream.model.names import PartitionKey

@@ -32,7 +32,8 @@ from millstream.catalog.catalog import (
     unknown_topic,
 )
 from millstream.catalog.projection_sqlite import SqliteGroupTables
-from millstream.catalog.queries import QueryResult, SqliteQueries
+from millstream.catalog.queries import QueryEngine, QueryQueue
+from millstream.catalog.query_threads import ThreadQueryEngine
 from millstream.catalog.sqlite_file import connect, flush_directory, migrate, own
 from millstream.catalog.sqlite_rows import (
     PLACEMENT_COLUMNS,
@@ -43,6 +44,7 @@ from millstream.catalog.sqlite_rows import (
     read_placement,
     read_topics,
 )
+from millstream.catalog.statement import QueryResult
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import BrokerId, ProducerId, TopicId
 from millstream.seams.clock import Clock
@@ -55,7 +57,16 @@ T = TypeVar("T")
 class SqliteCatalog:
     kind = "sqlite"
 
-    def __init__(self, path: Path | str, *, workers: Workers, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        workers: Workers,
+        clock: Clock,
+        entropy: Entropy,
+        query_engine: QueryEngine | None = None,
+    ) -> None:
+        """Without `query_engine`, queries run in threads of `workers`, where their memory is not limited."""
         self._path = Path(path)
         self._workers = workers
         self._clock = clock
@@ -65,12 +76,14 @@ class SqliteCatalog:
         self._connection: sqlite3.Connection | None = None
         self._lock_descriptor: int | None = None
         self.group_tables = SqliteGroupTables(self._in_transaction)
-        self._queries = SqliteQueries(self._path, workers=workers, clock=clock)
+        self._queries = QueryQueue(query_engine or ThreadQueryEngine(self._path, workers))
 
     async def open(self) -> None:
         await self._run(self._open)
+        self._queries.open()
 
     async def close(self) -> None:
+        await self._queries.close()
         await self._run(self._close)
 
     async def cluster_id(self) -> str:

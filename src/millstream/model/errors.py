@@ -132,6 +132,7 @@ class ErrorCode(Enum):
     GATEWAY_FULL = (1045, True, "the gateway has reached a limit on memory or requests; retry in a moment")
     NOT_INSTALLED = (1050, False, "an optional part of Millstream is not installed")
     PIPELINE_FAILED = (1051, False, "a pipeline, or one of its queries, failed")
+    QUERY_QUEUE_FULL = (1053, True, "too many SQL queries run or wait on the broker; retry in a moment")
 
     def __init__(self, number: int, retriable: bool, meaning: str) -> None:
         self.number = number

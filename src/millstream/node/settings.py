@@ -135,6 +135,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         SIZE,
         Meta(ge=2**20, description="Maximum memory of responses that clients have not read, over all connections."),
     ] = 256 * 2**20
+    query_memory_bytes: Annotated[
+        int, SIZE, Meta(ge=64 * 2**20, description="Maximum memory of the process that runs SQL queries.")
+    ] = 256 * 2**20
     node_id: Annotated[int, Meta(ge=0, le=2**31 - 1, description="Id of this broker.")] = 1
     log_level: Annotated[LogLevel, Meta(description="Minimum severity that is logged.")] = "info"
     log_format: Annotated[LogFormat, Meta(description="Log lines for people, or one JSON object per line.")] = "console"

@@ -1,13 +1,15 @@
 """Ends a child process when its parent ends for any reason.
 
 The kernel sends the signal, so no process is left behind if the parent was killed or the child hangs.
+
+This module uses the standard library only, because the query process imports it.
 """
 
-import ctypes
 import os
 import signal
 
-from millstream.process.settings import PARENT_VARIABLE
+PARENT_VARIABLE = "MILLSTREAM_PARENT"
+"""Names the parent process that a child must end with."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -17,6 +19,8 @@ def end_with_parent() -> None:
     parent = os.environ.get(PARENT_VARIABLE)
     if parent is None:
         return
+    import ctypes  # Only a child process needs it.
+
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(parent):
         os._exit(1)

@@ -13,13 +13,12 @@ from msgspec import Meta
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.units import format_duration_ms, format_size_bytes, read_duration_ms, read_size_bytes
+from millstream.process.parent_watch import PARENT_VARIABLE
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 ENVIRONMENT_PREFIX = "MILLSTREAM_"
 GATEWAY_PREFIX = "MILLSTREAM_GATEWAY_"
-PARENT_VARIABLE = "MILLSTREAM_PARENT"
-"""Names the parent process that a child must end with."""
 CLIENT_VARIABLES = ("MILLSTREAM_BOOTSTRAP", "MILLSTREAM_CLIENT_CONFIG", "MILLSTREAM_CONTEXT", "MILLSTREAM_DEBUG")
 """Variables with the prefix MILLSTREAM_ that are not settings of a process."""
 

@@ -25,15 +25,15 @@ from millstream.process import logs
 from millstream.process.addresses import EVERY_ADDRESS, reachable_host
 from millstream.process.event_loop import run_process, say_ready
 from millstream.process.exit_codes import EXIT_CLEAN
-from millstream.process.parent_watch import end_with_parent
+from millstream.process.parent_watch import PARENT_VARIABLE, end_with_parent
 from millstream.process.process_stats import open_as_many_files_as_allowed, process_metrics, segment_files_max
-from millstream.process.settings import PARENT_VARIABLE
 from millstream.process.signals import watch_signals
 from millstream.seams.clock import SystemClock
 from millstream.seams.entropy import SystemEntropy
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.network import TcpNetwork
 from millstream.seams.workers import ThreadWorkers, Workers
+from millstream.supervisor.query_process import ProcessQueryEngine
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,9 @@ async def _serve(given: BrokerSettings, settings: BrokerSettings, files_max: int
     entropy = SystemEntropy()
     workers = ThreadWorkers(DISK_THREADS, "millstream-disk")
     flush_workers = ThreadWorkers(max(2, len(settings.data)), "millstream-flush")
-    catalog = SqliteCatalog(Path(settings.data[0], CATALOG_FILE), workers=workers, clock=clock, entropy=entropy)
+    path = Path(settings.data[0], CATALOG_FILE)
+    queries = ProcessQueryEngine(path, workers=workers, memory_bytes=settings.query_memory_bytes)
+    catalog = SqliteCatalog(path, workers=workers, clock=clock, entropy=entropy, query_engine=queries)
     node = Node(
         settings,
         clock=clock,

@@ -1,12 +1,12 @@
 """Query, a Millstream API: runs read-only SQL on the tables of the catalog."""
 
+import asyncio
 from typing import Protocol
 
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
-from millstream.catalog.queries import QueryResult
-from millstream.model.errors import MillstreamError
+from millstream.catalog.statement import QueryResult
+from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
-from millstream.wire.schema_readers import Fields
 
 API = "Query"
 
@@ -16,18 +16,36 @@ class Queries(Protocol):
 
 
 class QueryHandler:
+    """Answers a query early, with SHUTTING_DOWN, if the client has disconnected or the broker stops."""
+
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
 
     def __call__(self, request: BrokerRequest) -> Result:
-        return Work(self._answer(request.version, read_request(API, request.version, request.frame, request.body)))
+        fields = read_request(API, request.version, request.frame, request.body)
+        query = self._queries.query(fields["sql"], rows_max=fields["rows_max"], timeout_ms=fields["timeout_ms"])
+        running = asyncio.ensure_future(query)
 
-    async def _answer(self, version: int, fields: Fields) -> bytes:
-        try:
-            result = await self._queries.query(
-                fields["sql"], rows_max=fields["rows_max"], timeout_ms=fields["timeout_ms"]
-            )
-        except MillstreamError as error:
-            return write_response(API, version, {"error_code": error.code.number, "error_message": error.detail})
-        rows = [row.encode() for row in result.rows]
-        return write_response(API, version, {"columns": result.columns, "rows": rows, "truncated": result.truncated})
+        def hurry() -> None:
+            running.cancel()
+
+        return Work(_answer(request.version, running), hurry)
+
+
+async def _answer(version: int, running: asyncio.Future[QueryResult]) -> bytes:
+    try:
+        await asyncio.wait((running,))
+    finally:
+        running.cancel()  # Without effect on a query that is done.
+    try:
+        result = running.result()
+    except asyncio.CancelledError:
+        error = MillstreamError(ErrorCode.SHUTTING_DOWN, "the broker stops, so the query was ended")
+        return _refusal(version, error)
+    except MillstreamError as error:
+        return _refusal(version, error)
+    return write_response(API, version, {"columns": result.columns, "rows": result.rows, "truncated": result.truncated})
+
+
+def _refusal(version: int, error: MillstreamError) -> bytes:
+    return write_response(API, version, {"error_code": error.code.number, "error_message": error.detail})

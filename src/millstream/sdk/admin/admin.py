@@ -18,6 +18,7 @@ from millstream.sdk.admin.admin_results import (
     TopicPage,
 )
 from millstream.sdk.admin.change_retry import AlreadyAppliedError, administer
+from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.feed.leader_call import ask_partitions
@@ -176,13 +177,17 @@ class AdminEngine:
         """Run one read-only SQL statement on the catalog's tables.
 
         Raises INVALID_REQUEST with the reason if the statement cannot be run, and UNSUPPORTED_VERSION if the broker is
-        not a Millstream broker.
+        not a Millstream broker. Raises QUERY_QUEUE_FULL if too many queries wait on the broker.
         """
         deadline = Deadline(timeout_s)
-        connection = await self._caller.retrying(lambda: self._cluster.anyone(deadline), deadline)
-        # Not retried: a statement that timed out would time out again.
-        request = admin_requests.query(sql, rows_max=rows_max, timeout_ms=self._cluster.broker_timeout_ms(deadline))
-        return await connection.request(request, self._cluster.timeout_s(deadline))
+        shared = await self._caller.retrying(lambda: self._cluster.anyone(deadline), deadline)
+        (address,) = parse_bootstrap(shared.address)
+        # Its own connection: a long query would delay the responses to others, and the broker ends the query when the
+        # connection closes, as it does when this call is cancelled.
+        async with self._cluster.polling(address, deadline) as connection:
+            # Not retried: a statement that timed out would time out again.
+            request = admin_requests.query(sql, rows_max=rows_max, timeout_ms=self._cluster.broker_timeout_ms(deadline))
+            return await connection.request(request, self._cluster.timeout_s(deadline))
 
 
 def _page(topics: Sequence[TopicView], limit: int) -> TopicPage:

@@ -14,8 +14,8 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.settings import TABLE, BrokerSettings
 from millstream.process.addresses import reachable_host
 from millstream.process.control_protocol import BrokerFacts, NewCluster
-from millstream.process.parent_watch import environment_of_child
-from millstream.process.settings import ENVIRONMENT_PREFIX, PARENT_VARIABLE, PORT_OFF
+from millstream.process.parent_watch import PARENT_VARIABLE, environment_of_child
+from millstream.process.settings import ENVIRONMENT_PREFIX, PORT_OFF
 from millstream.supervisor.children import Child, millstream_command
 
 log = logging.getLogger(__name__)

@@ -1,5 +1,6 @@
 """Tests administration of topics and groups against a whole broker in simulated time."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from builders.sdk.simulated_consumers import SETTINGS
 from builders.sdk.writing_client import WritingClient
 from builders.simulated_node import SimulatedMachine, simulate
+from millstream.catalog.memory import MemoryCatalog
+from millstream.catalog.statement import QueryResult
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.admin import admin_requests
@@ -268,5 +271,30 @@ def test_internal_topics_are_listed_only_on_request(in_parts: bool, monkeypatch:
         everything = ["__consumer_offsets", "a"]
         assert [view.name for view in (await client.admin.list_topics(internal=True)).topics] == everything
         assert [view.name for view in await client.list_topics(internal=True)] == everything
+
+    play(story)
+
+
+def test_a_running_query_delays_no_other_request_and_ends_with_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def endless(catalog: MemoryCatalog, sql: str, *, rows_max: int, timeout_ms: int) -> QueryResult:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+            raise AssertionError
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(MemoryCatalog, "query", endless)
+
+    async def story(client: WritingClient) -> None:
+        querying = asyncio.create_task(client.admin.query("SELECT 1"))
+        await begun.wait()
+        await client.create_topic("t")
+        assert [view.name for view in (await client.admin.list_topics()).topics] == ["t"]
+        assert not querying.done()
+        querying.cancel()
+        await ended.wait()
 
     play(story)
