@@ -63,6 +63,9 @@ class _CountedFile:
     def size(self) -> int:
         return self._file.size()
 
+    def allocate(self, size: int) -> None:
+        self._file.allocate(size)
+
     def truncate(self, size: int) -> None:
         self._file.truncate(size)
 

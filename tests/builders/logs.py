@@ -14,6 +14,7 @@ from millstream.records.header import BatchHeader, each_batch, stamp
 from millstream.seams.clock import Clock
 from millstream.seams.disk import Disk
 from millstream.storage.cleaning.cleaner import CleanerLimits
+from millstream.storage.disk_reserve import NO_DISK_LIMITS, DiskLimits
 from millstream.storage.log.log import Log
 from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.store import FlushPolicy, LogStore
@@ -67,6 +68,7 @@ async def open_store(
     random: Random | None = None,
     open_files_max: int = 64,
     cleaner_limits: CleanerLimits | None = None,
+    disk_limits: DiskLimits = NO_DISK_LIMITS,
 ) -> LogStore:
     """Open a store with simulated workers, by default in the directory `/data`."""
     chance = random or Random(0)
@@ -81,6 +83,7 @@ async def open_store(
         entropy=_ENTROPY,
         open_files_max=open_files_max,
         cleaner_limits=cleaner_limits,
+        disk_limits=disk_limits,
     )
 
 

@@ -18,7 +18,7 @@ exist yet, and no broker serves them. `finish_growth` raises the count; `abandon
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -33,6 +33,12 @@ from millstream.model.names import PartitionKey
 from millstream.seams.entropy import Entropy, random_uuid
 
 SECRET_BYTES = 32
+MakeRoom = Callable[[], Awaitable[bool]]
+"""Frees disk space that is reserved for a full disk. Returns False if it freed none."""
+
+
+async def no_room() -> bool:
+    return False
 
 
 class TopicState(StrEnum):
@@ -89,9 +95,11 @@ class Catalog(Protocol):
     kind: str
     """Name of the implementation, such as `sqlite`."""
 
-    async def open(self) -> None:
-        """Opens the catalog. Raises DATA_DIRECTORY_IN_USE if another process owns it, CATALOG_REFUSED if this version
-        cannot use it."""
+    async def open(self, make_room: MakeRoom = no_room) -> None:
+        """Opens the catalog. A change that fails because the disk is full is repeated after `make_room`.
+
+        Raises DATA_DIRECTORY_IN_USE if another process owns it, CATALOG_REFUSED if this version cannot use it.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from millstream.catalog.catalog import (
     SECRET_BYTES,
     BrokerEntry,
+    MakeRoom,
     Placement,
     Topic,
     TopicState,
@@ -20,6 +21,7 @@ from millstream.catalog.catalog import (
     check_new_topic,
     check_replicas,
     new_cluster_id,
+    no_room,
     placements_from,
     unknown_topic,
 )
@@ -47,7 +49,7 @@ class MemoryCatalog:
         self._secrets: dict[str, bytes] = {}
         self.group_tables = MemoryGroupTables()
 
-    async def open(self) -> None:
+    async def open(self, make_room: MakeRoom = no_room) -> None:
         await asyncio.sleep(0)
 
     async def close(self) -> None:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from millstream.catalog.catalog import (
     SECRET_BYTES,
     BrokerEntry,
+    MakeRoom,
     Placement,
     Topic,
     TopicState,
@@ -26,6 +27,7 @@ from millstream.catalog.catalog import (
     check_new_topic,
     check_replicas,
     new_cluster_id,
+    no_room,
     placements_from,
     readable_time,
     time_ms,
@@ -76,9 +78,11 @@ class SqliteCatalog:
         self._connection: sqlite3.Connection | None = None
         self._lock_descriptor: int | None = None
         self.group_tables = SqliteGroupTables(self._in_transaction)
+        self._make_room: MakeRoom = no_room
         self._queries = QueryQueue(query_engine or ThreadQueryEngine(self._path, workers))
 
-    async def open(self) -> None:
+    async def open(self, make_room: MakeRoom = no_room) -> None:
+        self._make_room = make_room
         await self._run(self._open)
         self._queries.open()
 
@@ -301,18 +305,23 @@ class SqliteCatalog:
             with self._transaction() as sql:
                 return work(sql)
 
-        return await self._run(run)
+        return await self._run(run, may_use_reserve=False)
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def _run(self, work: Callable[[], T], *, may_use_reserve: bool = True) -> T:
         # A separate task: if the caller is cancelled, the lock must still be held until the worker has finished.
-        task = asyncio.create_task(self._alone(work))
+        task = asyncio.create_task(self._alone(work, may_use_reserve))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
 
-    async def _alone(self, work: Callable[[], T]) -> T:
+    async def _alone(self, work: Callable[[], T], may_use_reserve: bool) -> T:
         async with self._one_at_a_time:
             try:
+                try:
+                    return await self._workers.run(work)
+                except sqlite3.OperationalError as error:
+                    if not (may_use_reserve and _is_full(error) and await self._make_room()):
+                        raise
                 return await self._workers.run(work)
             except sqlite3.Error as error:
                 raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"catalog {self._path}: {error}") from error
@@ -366,6 +375,11 @@ class SqliteCatalog:
         finally:
             if descriptor is not None:
                 os.close(descriptor)
+
+
+def _is_full(error: sqlite3.OperationalError) -> bool:
+    """Return True if a full disk may be the cause. SQLite reports some failed writes as other input/output errors."""
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
 def _ready_partitions(sql: sqlite3.Connection, topic_id: TopicId) -> int:

@@ -71,6 +71,8 @@ class Shard(Generic[Command, Answer, Notice]):
         self._incarnation = 0
         self._truncations = partition.log.truncations
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._disk_error: ErrorCode | None = None
+        """The disk error that discarded the last machine, until the next one is loaded."""
         self._replies = ReplyQueue(hooks)
         self._failures = FailureAnswers(hooks)
         self._timer = TickTimer(clock, self._tick)
@@ -114,6 +116,7 @@ class Shard(Generic[Command, Answer, Notice]):
         that only wait for a flush are sent when that flush has ended."""
         self._is_closed = True
         self._machine = None
+        self._disk_error = None
         self._refusal = ErrorCode.NOT_COORDINATOR
         self._timer.stop()
         if self._loading is not None:
@@ -133,7 +136,10 @@ class Shard(Generic[Command, Answer, Notice]):
         answers the command with NOT_COORDINATOR, unless the machine has already answered it."""
         machine = self._machine
         if machine is None:
-            reply(self.hooks.failed(command, self._refusal))
+            if self._disk_error is None:
+                reply(self.hooks.failed(command, self._refusal))
+            else:
+                reply(self._failures.not_written(command, self._disk_error))
             return no_cancel
         token = self._replies.register(command, reply)
         self._step(partial(machine.handle, command, token), token)
@@ -234,6 +240,8 @@ class Shard(Generic[Command, Answer, Notice]):
             self._refusal = ErrorCode.NOT_COORDINATOR
         elif not self._is_closed:
             self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            if isinstance(error, MillstreamError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._disk_error = error.code
             self._load_soon(self._retry_s)
             self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
         self._replies.fail_pending(partial(self._failures.outdated, error=error))
@@ -282,6 +290,7 @@ class Shard(Generic[Command, Answer, Notice]):
         assert not self._is_closed, "close stops the loading"
         self._replies.loaded(Offset(self.partition.log.end_offset))
         self._machine = machine
+        self._disk_error = None
         self._carry_out(effects, self._now())
         told, self._told_while_loading = self._told_while_loading, []
         for command in told:

@@ -42,6 +42,16 @@ _MAKERS: dict[type[Command], Callable[[ErrorCode, str], Answer]] = {
     commands.ListIterators: IteratorList,
 }
 
+_OF_MEMBERS = (
+    commands.JoinGroup,
+    commands.SyncGroup,
+    commands.Heartbeat,
+    commands.LeaveGroup,
+    commands.ConsumerHeartbeat,
+    commands.IteratorJoin,
+    commands.IteratorHeartbeat,
+)
+_DISK_FAILED = "the broker's disk is full or failing, so the state of the group could not be written; see /health"
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
@@ -59,9 +69,16 @@ def failed(command: Command, error: ErrorCode, detail: str = "") -> Answer:
 
 def not_written(command: Command, error: ErrorCode) -> Answer:
     """Returns the answer to `command` after the log failed to store records with `error`. The client may retry, unless
-    the records are too large for any attempt."""
+    the records are too large for any attempt.
+
+    After a disk error, members get COORDINATOR_NOT_AVAILABLE, so that clients stay in the group and retry. All other
+    commands get the disk error itself."""
+    if error is ErrorCode.KAFKA_STORAGE_ERROR and not isinstance(command, _OF_MEMBERS):
+        return failed(command, error, _DISK_FAILED)
     if error not in _TOO_LARGE:
-        return failed(command, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's state could not be written; retry")
+        is_disk = error is ErrorCode.KAFKA_STORAGE_ERROR
+        why = _DISK_FAILED if is_disk else "the group's state could not be written; retry"
+        return failed(command, ErrorCode.COORDINATOR_NOT_AVAILABLE, why)
     if isinstance(command, commands.CommitOffsets):
         return failed(command, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
     return failed(

@@ -40,6 +40,7 @@ from millstream.seams.entropy import Entropy
 from millstream.seams.network import Network
 from millstream.seams.workers import Workers
 from millstream.storage.cleaning.cleaner import CleanerLimits
+from millstream.storage.disk_reserve import DiskLimits
 from millstream.storage.store import OPEN_FILES_MAX, FlushPolicy, LogStore
 from millstream.topics.setting_table import TABLE
 
@@ -131,7 +132,9 @@ class Node:
             )
         )
         listener = Listener(table, self._clock, memory, self._workers)
-        self._operator = Operator(partitions, groups, listener, self._clock, self._process_metrics)
+        self._operator = Operator(
+            partitions, groups, listener, self._clock, self._process_metrics, partitions.store.reserves
+        )
         await self._open_operator(self._operator)
         self._open.push_async_callback(listener.stop, GRACE_S)
         opened = await listening(
@@ -179,9 +182,10 @@ class Node:
             open_files_max=self._open_files_max,
             entropy=self._entropy,
             cleaner_limits=CleanerLimits(settings.cleaner_memory_bytes, settings.cleaner_bytes_per_s),
+            disk_limits=DiskLimits(settings.disk_reserve_bytes, settings.disk_low_bytes),
         )
         self._open.push_async_callback(store.close)
-        await self._catalog.open()
+        await self._catalog.open(store.make_room)
         self._open.push_async_callback(self._catalog.close)
         partitions = await Partitions(
             self._catalog,

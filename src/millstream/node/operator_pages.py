@@ -1,6 +1,6 @@
 """Renders the pages of the operator port: metrics, health and readiness of one broker."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from millstream.partition.served.partitions import Partitions
 from millstream.process.metrics import CONTENT_TYPE, Metric, Source, counter, gauge, render
 from millstream.records.compiled import COMPILED
 from millstream.seams.clock import Clock
+from millstream.storage.disk_reserve import DiskReserve
 
 REFUSED_LATELY_S = 30.0
 """How long a partition counts as refusing writes after its last failed write.
@@ -31,6 +32,7 @@ class Operator:
         listener: Listener,
         clock: Clock,
         process_metrics: Source,
+        reserves: Sequence[DiskReserve] = (),
     ) -> None:
         self.is_ready = False
         self._partitions = partitions
@@ -38,6 +40,7 @@ class Operator:
         self._listener = listener
         self._clock = clock
         self._process_metrics = process_metrics
+        self._reserves = reserves
         self._begun_s = clock.monotonic_s()
 
     def pages(self) -> Mapping[str, Page]:
@@ -48,13 +51,16 @@ class Operator:
 
     def _health_page(self) -> Response:
         refusing, truncated = self._partitions_refusing_writes(), self._partitions_truncated()
+        directories = [_directory_health(reserve) for reserve in self._reserves]
+        is_degraded = refusing or truncated or any(each["status"] != "ok" for each in directories)
         body = {
-            "status": "degraded" if refusing or truncated else "ok",
+            "status": "degraded" if is_degraded else "ok",
             "version": __version__,
             "uptime_s": round(self._clock.monotonic_s() - self._begun_s, 3),
             "partitions": self._partitions.count,
             "partitions_refusing_writes": refusing,
             "partitions_truncated": truncated,
+            "directories": directories,
         }
         return Response(200, "application/json", msgspec.json.encode(body) + b"\n")
 
@@ -110,6 +116,13 @@ class Operator:
         yield gauge("millstream_group_partitions_loading", "Group log partitions not loaded yet.", groups.loading)
         yield counter("millstream_group_rebalances_total", "New generations and epochs of groups.", groups.rebalances)
         yield counter("millstream_group_offsets_committed_total", "Offsets committed.", groups.offsets_committed)
+
+
+def _directory_health(reserve: DiskReserve) -> dict[str, object]:
+    status = "full, writes refused" if reserve.is_released else "low on space" if reserve.is_low else "ok"
+    space = reserve.space
+    free = {"free_bytes": space.free_bytes, "total_bytes": space.total_bytes} if space is not None else {}
+    return {"path": reserve.directory, "status": status, **free}
 
 
 def _is_refusing(partition: Leadership, now_s: float) -> bool:

@@ -138,6 +138,23 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     query_memory_bytes: Annotated[
         int, SIZE, Meta(ge=64 * 2**20, description="Maximum memory of the process that runs SQL queries.")
     ] = 256 * 2**20
+    disk_reserve_bytes: Annotated[
+        int,
+        SIZE,
+        Meta(
+            ge=-1,
+            description="Space reserved in each data directory for deletions on a full disk (-1: 2 % of the volume, at "
+            "most 16 MiB).",
+        ),
+    ] = -1
+    disk_low_bytes: Annotated[
+        int,
+        SIZE,
+        Meta(
+            ge=-1,
+            description="Free space below which /health reports degraded (-1: 5 % of the volume, at most 1 GiB).",
+        ),
+    ] = -1
     node_id: Annotated[int, Meta(ge=0, le=2**31 - 1, description="Id of this broker.")] = 1
     log_level: Annotated[LogLevel, Meta(description="Minimum severity that is logged.")] = "info"
     log_format: Annotated[LogFormat, Meta(description="Log lines for people, or one JSON object per line.")] = "console"

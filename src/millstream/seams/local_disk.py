@@ -109,6 +109,9 @@ class LocalFile:
     def size(self) -> int:
         return os.fstat(self.fd).st_size
 
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self.fd, 0, size)
+
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
         self._reserved = 0

@@ -24,6 +24,7 @@ from millstream.seams.workers import Workers
 from millstream.storage.cleaning.file_removal import remove_all, remove_directory
 from millstream.storage.cleaning.segment_exchange import FILE_NAME as EXCHANGE_NAME
 from millstream.storage.cleaning.segment_exchange import SwapStage
+from millstream.storage.disk_reserve import DiskReserve, with_room
 from millstream.storage.flush import checkpoint, quarantined_entries
 from millstream.storage.flush.checkpoint import LogState
 from millstream.storage.flush.end_marks import EndMarks
@@ -74,6 +75,7 @@ class DataDirectory:
         journaled: bool,
         written: WrittenMarks,
         end_marks: EndMarks,
+        reserve: DiskReserve,
         trouble: DiskErrorLog,
     ) -> None:
         self.path = path
@@ -82,6 +84,7 @@ class DataDirectory:
         self.trouble = trouble
         self.written = written
         self.end_marks = end_marks
+        self.reserve = reserve
         self.logs: dict[PartitionKey, Log] = {}
         self.kept_states: dict[PartitionKey, LogState] = {}
         """The checkpointed states of logs that could not be recovered. Each new checkpoint repeats them."""
@@ -94,8 +97,7 @@ class DataDirectory:
         self.graves: list[str] = []
         """Directories of deleted logs. They stay until a checkpoint no longer has the log, so that recovery notices a
         log that is missing for another reason."""
-        self.first_journal = 0
-        self.next_journal = 0
+        self.first_journal = self.next_journal = 0
         self.commits = GroupCommit(disk, flush_workers, failed=self.flush_failed, journal_written=self._journal_written)
         self.auto_repair = AutoRepair(self, workers)
         self._journaled = journaled
@@ -196,7 +198,7 @@ class DataDirectory:
         checkpoint itself cannot be written; then the previous one stays valid. A cancelled caller does not stop it,
         because a worker may be writing the file.
         """
-        return await to_the_end(self._checkpoint(closed_only, is_clean))
+        return await with_room(lambda: to_the_end(self._checkpoint(closed_only, is_clean)), self.reserve, self._workers)
 
     async def _checkpoint(self, closed_only: bool, is_clean: bool) -> bool:
         async with self._checkpointing:
@@ -351,7 +353,7 @@ class DataDirectory:
 
     async def delete(self, log: Log) -> None:
         """Delete a log. Its name is durably gone when this returns; the next checkpoint removes its files."""
-        await to_the_end(self._delete(log))
+        await with_room(lambda: to_the_end(self._delete(log)), self.reserve, self._workers)
 
     async def _delete(self, log: Log) -> None:
         log.deleted()

@@ -9,7 +9,7 @@ No policy loses data when only the process ends.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
@@ -24,6 +24,7 @@ from millstream.seams.workers import Workers
 from millstream.storage import snapshot
 from millstream.storage.cleaning.cleaner import Cleaner, CleanerLimits, CleaningJob
 from millstream.storage.data_directory import DataDirectory, log_directory_name, to_the_end
+from millstream.storage.disk_reserve import NO_DISK_LIMITS, DiskLimits, DiskReserve, with_room
 from millstream.storage.flush.end_marks import EndMarks
 from millstream.storage.flush.uncheckpointed_tails import UncheckpointedTails
 from millstream.storage.flush.written_marks import WrittenMarks
@@ -95,6 +96,7 @@ class LogStore:
         checkpoint_interval_ms: int = 30_000,
         open_files_max: int = OPEN_FILES_MAX,
         cleaner_limits: CleanerLimits | None = None,
+        disk_limits: DiskLimits = NO_DISK_LIMITS,
     ) -> "LogStore":
         """Lock the directories, recover their logs, and start the background tasks.
 
@@ -126,8 +128,10 @@ class LogStore:
                     journaled=store._always,
                     written=WrittenMarks(disk, path, directory_id, workers, is_kept=policy is FlushPolicy.OS),
                     end_marks=EndMarks(disk, path, directory_id, trouble, flushed=store._always),
+                    reserve=DiskReserve(disk, path, disk_limits),
                     trouble=trouble,
                 )
+                await workers.run(directory.reserve.open)
                 store._directories.append(directory)
                 for key, plan in (await recover(directory, workers, clock.wall_ms())).items():
                     store._adopt(directory, key, plan)
@@ -178,6 +182,7 @@ class LogStore:
             dirtied=directory.dirtied,
             request_flush=directory.commits.request,
             marks=directory.end_marks,
+            reserve=directory.reserve,
             trouble=directory.trouble,
         )
 
@@ -251,10 +256,29 @@ class LogStore:
                 if log.is_deleted:
                     raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.path} was deleted")
                 if log.start_offset < offset <= log.end_offset:
-                    await self._workers.run(partial(snapshot.save_state, log, snapshot.START, offset, b""))
+                    await self._with_room(log, partial(snapshot.save_state, log, snapshot.START, offset, b""))
         except OSError as error:
             raise log.refused(error) from error
         log.trim(max(offset, log.start_offset))
+
+    async def _with_room(self, log: Log, work: Callable[[], None]) -> None:
+        """Run blocking work of a log that frees space."""
+        found = self._logs.get(log.key)
+        if found is None:
+            await self._workers.run(work)
+        else:
+            await with_room(partial(self._workers.run, work), found[1].reserve, self._workers)
+
+    # Space.
+
+    @property
+    def reserves(self) -> list[DiskReserve]:
+        """The reserve of each data directory, with its free space."""
+        return [directory.reserve for directory in self._directories]
+
+    async def make_room(self) -> bool:
+        """Release the reserve of the first directory, which has the catalog. Return False if that frees no space."""
+        return await self._directories[0].reserve.make_room(self._workers)
 
     # Durability.
 
@@ -271,7 +295,9 @@ class LogStore:
         Failures are logged and retried in the next call. `stop_cleaning` ends a pass early.
         """
         found = [(job, self._logs.get(job.log.key)) for job in jobs]
-        return await self._cleaner.clean([(job, entry[1]) for job, entry in found if entry is not None])
+        return await self._cleaner.clean(
+            [(job, entry[1]) for job, entry in found if entry is not None and not entry[1].reserve.is_released]
+        )
 
     async def stop_cleaning(self) -> None:
         """Stop a running compaction soon, and start no more."""
@@ -315,6 +341,7 @@ class LogStore:
             if await tails.are_long():
                 directory.wants_checkpoint.set()
             await self._save_end_marks(directory)
+            await self._measure_space(directory)
             await self._pause(_TAIL_CHECK_S)
 
     async def _keep_noting(self, directory: DataDirectory) -> None:
@@ -326,6 +353,16 @@ class LogStore:
             except OSError as error:
                 _logger.warning("written marks not saved", extra={"directory": directory.path, "error": str(error)})
             await self._save_end_marks(directory)
+            await self._measure_space(directory)
+
+    async def _measure_space(self, directory: DataDirectory) -> None:
+        """Measure the free space from time to time, and always while appends wait for the reserve."""
+        reserve = directory.reserve
+        if reserve.is_released or reserve.is_due(self._clock.monotonic_s()):
+            try:
+                await self._workers.run(reserve.measure)
+            except OSError as error:
+                _logger.warning("free space not measured", extra={"path": directory.path, "error": str(error)})
 
     async def _save_end_marks(self, directory: DataDirectory) -> None:
         try:

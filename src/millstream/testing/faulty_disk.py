@@ -59,6 +59,10 @@ class _FaultyFile:
     def size(self) -> int:
         return self._file.size()
 
+    def allocate(self, size: int) -> None:
+        self._disk.check_write(self._path)
+        self._file.allocate(size)
+
     def truncate(self, size: int) -> None:
         self._disk.check_write(self._path)
         self._file.truncate(size)

@@ -116,8 +116,8 @@ def test_a_failed_flush_fails_pending_commits_and_the_state_is_reloaded() -> Non
         site.disk.flush_error_chance = 1.0
         lost = [site.put(commit(offset)) for offset in (2, 3)]
         for each in lost:
-            assert (await each.answer(PartitionErrors)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert await site.commit(4) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert (await each.answer(PartitionErrors)).error is ErrorCode.KAFKA_STORAGE_ERROR
+        assert await site.commit(4) is ErrorCode.KAFKA_STORAGE_ERROR
         site.disk.flush_error_chance = 0.0
         await site.loaded()
         # A commit that failed may be in the log all the same: its error leaves the outcome open.

@@ -152,7 +152,7 @@ def test_answers_that_wait_for_a_failed_flush_become_errors() -> None:
         site.disk.flush_error_chance = 1.0
         waits_for_flush = site.put(commit(7))
         site.put(commit(8, metadata="x" * 3_000))
-        assert (await waits_for_flush.answer(PartitionErrors)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await waits_for_flush.answer(PartitionErrors)).error is ErrorCode.KAFKA_STORAGE_ERROR
         site.disk.flush_error_chance = 0.0
         await site.loaded()
         assert await site.commit(9) is OK

@@ -36,6 +36,9 @@ class ReadOnlyFile:
     def write(self, data: Buffer | Sequence[Buffer], position: int) -> None:
         _refuse(self.path)
 
+    def allocate(self, size: int) -> None:
+        _refuse(self.path)
+
     def truncate(self, size: int) -> None:
         _refuse(self.path)
 

@@ -26,6 +26,7 @@ from millstream.records.header import BatchHeader
 from millstream.seams.clock import Clock
 from millstream.seams.disk import Buffer, DiskFile
 from millstream.storage.cleaning.cleaning_state import CleaningState
+from millstream.storage.disk_reserve import DiskReserve
 from millstream.storage.flush.end_marks import EndMarks
 from millstream.storage.log.flush_state import FlushCapture, FlushState, JournalCapture
 from millstream.storage.log.log_flush import LogFlush
@@ -61,6 +62,7 @@ class Log:
         dirtied: Callable[["Log"], None],
         request_flush: Callable[["Log"], None],
         marks: EndMarks,
+        reserve: DiskReserve,
         trouble: DiskErrorLog,
     ) -> None:
         self.key = key
@@ -89,6 +91,7 @@ class Log:
         """True when the flush policy acknowledges an append only after its flush."""
         self._request_flush = request_flush
         self._marks = marks
+        self._reserve = reserve
 
     def __repr__(self) -> str:
         return f"<Log {self.path} {self.start_offset}..{self.flushed_offset}..{self.end_offset}>"
@@ -135,12 +138,19 @@ class Log:
             self.append_run(batch, (header,))
             self._request_flush(self)
             return
-        if health.broken is not None or health.quarantined is not None:
-            health.check()
+        if health.broken is not None or health.quarantined is not None or self._reserve.is_released:
+            self._check_usable()
         buffer.add(batch, header)
         self.end_offset = Offset(self.end_offset + header.last_offset_delta + 1)
         if not buffered_bytes:  # The flush that the first buffered batch requested writes and flushes all of them.
             self._request_flush(self)
+
+    def _check_usable(self) -> None:
+        self.health.check()
+        if self._reserve.is_released:
+            raise self.health.storage_error(
+                "the disk is full; writes are refused until there is space (delete topics, or shorten retention)"
+            )
 
     def append_run(self, batches: Buffer, headers: Sequence[BatchHeader]) -> None:
         """Write batches that are stamped with the offsets from end_offset on, all into one segment.
@@ -179,8 +189,8 @@ class Log:
 
     def _write(self, batches: Buffer, headers: Sequence[BatchHeader]) -> None:
         health = self.health
-        if health.broken is not None or health.quarantined is not None:
-            health.check()
+        if health.broken is not None or health.quarantined is not None or self._reserve.is_released:
+            self._check_usable()
         segments = self.segments
         segment = segments[-1] if segments else self.roll()
         position = segment.end.position

@@ -184,10 +184,10 @@ def _plan(
             entries,
             now_ms,
             trusted=inventory.is_trusted,
+            exchanged=exchanged is not None,
             flushes=not directory.written.is_kept,
             written=noted.segments if noted is not None else (),
         )
-        plan.is_exchanged = exchanged is not None
         plan.check_mark(path, inventory.marks.ends.get(key), is_complete=inventory.marks.is_complete)
     except OSError as error:
         plan = _failed(f"{path} cannot be read: {error}", inventory.is_trusted)

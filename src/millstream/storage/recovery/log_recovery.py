@@ -146,6 +146,7 @@ def plan_log(
     *,
     trusted: bool = True,
     flushes: bool = True,
+    exchanged: bool = False,
     written: Sequence[SegmentState] = (),
 ) -> LogPlan:
     """Plan the recovery of one log without changing anything. Raise OSError.
@@ -164,7 +165,7 @@ def plan_log(
     elif known is None and bases and bases[0] > 0 and _last_snapshot(disk, path, names)[0] >= bases[0]:
         trusted = False
     leftovers = [name for name in names if name.endswith((UNFINISHED, CLEANED_SUFFIX))]
-    plan = LogPlan(unneeded=leftovers, is_trusted=trusted)
+    plan = LogPlan(unneeded=leftovers, is_trusted=trusted, is_exchanged=exchanged)
     if known is None:
         start = Offset(bases[0] if bases and not trusted else 0)
         known = LogState(_NO_KEY, start, start, ())

@@ -10,6 +10,7 @@ Faults, which a test may set and reset at any time:
   before               called before each operation; may raise OSError or PowerLoss, or return the share of a write
                        that reaches the file before the disk is full
   is_full              nothing can be added: a write stores a part and raises ENOSPC
+  capacity_bytes       the size of the volume: a write beyond it stores a part and raises ENOSPC
   write_error_chance   a write stores a part and raises EIO
   flush_error_chance   a flush raises EIO; unflushed data is then lost or kept at random, and reads may or may not see
                        it; later flushes succeed but prove nothing, as on Linux
@@ -74,7 +75,7 @@ class SimulatedFile:
         inode = self._use()
         parts = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
         whole = b"".join(parts)
-        share, error = self._disk.fate_of_write(self.path, position + len(whole) > len(inode.content))
+        share, error = self._disk.fate_of_write(self.path, position + len(whole) - inode.used_bytes)
         if error is None:
             inode.change(position, whole)
             return
@@ -113,6 +114,13 @@ class SimulatedFile:
 
     def size(self) -> int:
         return len(self._use().content)
+
+    def allocate(self, size: int) -> None:
+        inode = self._use()
+        _, error = self._disk.fate_of_write(self.path, size - inode.used_bytes)
+        if error is not None:
+            raise error
+        inode.allocated_bytes = size
 
     def truncate(self, size: int) -> None:
         inode = self._use()
@@ -156,6 +164,7 @@ class SimulatedDisk:
         self.random = random
         self.before: Callable[[DiskOperation], float | None] | None = None
         self.is_full = False
+        self.capacity_bytes = SPACE_BYTES
         self.write_error_chance = 0.0
         self.flush_error_chance = 0.0
         self.cold_chance = 0.0 if random is None else 0.1
@@ -191,13 +200,14 @@ class SimulatedDisk:
             self.is_dead = True
             raise
 
-    def fate_of_write(self, path: str, grows: bool) -> tuple[float, OSError | None]:
+    def fate_of_write(self, path: str, growth: int) -> tuple[float, OSError | None]:
         """Return the share of a write that takes place, and the error that it raises."""
         share = self.step("write", path)
         if share is not None:
             return share, OSError(errno.ENOSPC, "simulated: no space left", path)
         part = self.random.random() if self.random is not None else 0.5
-        if self.is_full and grows:
+        is_full = self.is_full or (self.capacity_bytes < SPACE_BYTES and growth > self._free_bytes())
+        if is_full and growth > 0:
             return part, OSError(errno.ENOSPC, "simulated: no space left", path)
         if self.chance(self.write_error_chance):
             return part, OSError(errno.EIO, "simulated input/output error", path)
@@ -357,7 +367,12 @@ class SimulatedDisk:
 
     def space(self, path: str) -> Space:
         self._directory(path)
+        if self.is_full or self.capacity_bytes < SPACE_BYTES:
+            return Space(self.capacity_bytes, 0 if self.is_full else self._free_bytes())
         return Space(SPACE_BYTES, SPACE_BYTES)
+
+    def _free_bytes(self) -> int:
+        return self.capacity_bytes - sum(inode.used_bytes for inode in self._root.inodes())
 
     def boot_id(self) -> str:
         return f"boot {self.boot}"

@@ -88,6 +88,11 @@ class _GuardedFile:
         self._guard.check()
         return self._file.size()
 
+    def allocate(self, size: int) -> None:
+        self._guard.before("allocate", self._path, size)
+        self._file.allocate(size)
+        self._guard.after()
+
     def truncate(self, size: int) -> None:
         self._guard.before("truncate", self._path, size)
         self._file.truncate(size)

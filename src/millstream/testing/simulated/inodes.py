@@ -10,13 +10,15 @@ SECTOR_BYTES = 512
 class Inode:
     """The content of a file, under whatever names."""
 
-    __slots__ = ("_doubtful_from", "content", "durable", "unflushed")
+    __slots__ = ("_doubtful_from", "allocated_bytes", "content", "durable", "unflushed")
 
     def __init__(self) -> None:
         self.content = bytearray()
         self.durable = bytearray()
         self.unflushed: list[tuple[int, bytes | None]] = []
         """Writes (position, bytes) and truncations (size, None) since the last flush."""
+        self.allocated_bytes = 0
+        """The space that counts as used even where the file is shorter."""
         self._doubtful_from: int | None = None
         """The first position that a failed flush may have left different in memory and on stable storage."""
 
@@ -28,6 +30,10 @@ class Inode:
         for position, data in self.unflushed:
             apply(self.durable, position, data)
         self.unflushed.clear()
+
+    @property
+    def used_bytes(self) -> int:
+        return max(self.allocated_bytes, len(self.content))
 
     @property
     def flushed_bytes(self) -> int:
@@ -54,6 +60,7 @@ class Inode:
     def durable_copy(self) -> "Inode":
         copy = Inode()
         copy.content[:] = copy.durable[:] = self.durable
+        copy.allocated_bytes = self.allocated_bytes
         return copy
 
     def read_back(self) -> None:
@@ -107,6 +114,14 @@ class Directory:
         copy.durable = {name: node.durable_copy() for name, node in self.durable.items()}
         copy.names = dict(copy.durable)
         return copy
+
+    def inodes(self) -> "Iterator[Inode]":
+        """Yield each file below."""
+        for node in self.names.values():
+            if isinstance(node, Directory):
+                yield from node.inodes()
+            else:
+                yield node
 
     def flushed_files(self, path: str = "") -> "Iterator[tuple[str, Inode]]":
         """Yield each file below with flushed bytes, with its path, in the order of the names."""

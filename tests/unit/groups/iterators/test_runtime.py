@@ -54,7 +54,7 @@ def test_a_failed_flush_sends_neither_notice_nor_iterator() -> None:
         await joined(site)
         site.disk.flush_error_chance = 1.0
         answer = await site.ask(asking(), IteratorResponse)
-        assert (answer.error, answer.given) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+        assert (answer.error, answer.given) == (ErrorCode.KAFKA_STORAGE_ERROR, None)
         assert not site.told
         site.disk.flush_error_chance = 0.0
 

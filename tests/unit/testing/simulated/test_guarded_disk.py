@@ -33,6 +33,9 @@ class ListingFile:
     def size(self) -> int:
         return 0
 
+    def allocate(self, size: int) -> None:
+        self._log.append("allocate")
+
     def truncate(self, size: int) -> None:
         self._log.append("truncate")
 
