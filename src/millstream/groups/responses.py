@@ -178,7 +178,7 @@ class GivenIterator(NamedTuple):
     iterator: Iterator
     left_ms: int
     """Remaining time in flight."""
-    handed: int = 0
+    delivered: int = 0
     """Number of its messages that are recorded as delivered."""
 
 
