@@ -166,7 +166,7 @@ class ClusterQueries:
         except AlreadyAppliedError:
             view = await self.describe_topic(name, timeout_s=max(deadline.left_s, 1.0))
             if partitions not in (-1, len(view.partitions)):
-                text = f"topic {name!r} exists already, with {len(view.partitions)} partitions"
+                text = f"topic {name!r} already exists, with {len(view.partitions)} partitions"
                 raise MillstreamError(ErrorCode.TOPIC_ALREADY_EXISTS, text) from None
             return view.topic_id
 

@@ -105,7 +105,7 @@ async def _serve(given: BrokerSettings, settings: BrokerSettings, files_max: int
         await node.stop()
         workers.close()
         flush_workers.close()
-    log.info("stopped")
+    log.info("broker stopped")
     return EXIT_CLEAN
 
 

@@ -167,7 +167,7 @@ def test_rows_encoded_while_a_broker_registers_are_not_cached() -> None:
     assert ended(topics.encode_all(FORM)) == ended(EncodedTopics(later).encode_all(FORM))
 
 
-def test_a_new_broker_encodes_only_partitions_with_its_replicas_again(encoded: list[PartitionKey]) -> None:
+def test_registering_a_broker_reencodes_only_partitions_with_its_replicas(encoded: list[PartitionKey]) -> None:
     image = image_of(2_500, 1, 1)
     moved_to = placed(TopicId(UUID(int=1)), 1_250, ELSEWHERE.node_id, epoch=1, change=1)
     image, _ = image.placements_changed([moved_to, placed(TopicId(UUID(int=2)), 0, ELSEWHERE.node_id, change=1)])

@@ -185,7 +185,9 @@ class Cluster:
         address = self._metadata.address(node_id)
         if address is None:
             known = ", ".join(map(str, sorted(self._metadata.brokers)))
-            raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no broker {node_id}; there are {known}")
+            raise MillstreamError(
+                ErrorCode.RESOURCE_NOT_FOUND, f"broker {node_id} does not exist; existing brokers: {known}"
+            )
         return await self.to(address, deadline)
 
     def remembered(self, name: str) -> TopicView | None:

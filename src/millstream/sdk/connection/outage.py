@@ -132,7 +132,7 @@ class OutageWatch:
         if failing and (self._warned_s is None or now_s - self._warned_s >= WARN_INTERVAL_S):
             self._warned_s = now_s
             _log.warning(
-                'brokers unreachable owner=%s addresses=%s for_s=%.0f reason="%s"',
+                'brokers unreachable owner=%s addresses=%s for_s=%.0f error="%s"',
                 self._owner,
                 ",".join(map(str, failing)),
                 now_s - self._begun_s,

@@ -802,13 +802,13 @@ def cut(
         here = ROW_BYTES
         if value is not None:
             if type(value) is not bytes:
-                raise TypeError("not bytes")
+                raise TypeError(f"a value must be bytes, not {type(value).__name__}")
             here += len(cython.cast(bytes, value))
         if keys is not None:
             key: object = keys[index]
             if key is not None:
                 if type(key) is not bytes:
-                    raise TypeError("not bytes")
+                    raise TypeError(f"a key must be bytes, not {type(key).__name__}")
                 here += len(cython.cast(bytes, key))
         if headers is not None and headers[index]:
             here += headers_size(headers[index])
