@@ -614,7 +614,7 @@ class RecordSizes:
         self.size_bytes = size_bytes
 
     def totals(self) -> tuple[int, int]:
-        """The number of rows, and the size of the bodies that they come from."""
+        """Return the number of rows, and the total size of the batch bodies that contain them."""
         return self.rows, self.size_bytes
 
     def add(self, count: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> None:

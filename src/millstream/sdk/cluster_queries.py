@@ -1,6 +1,7 @@
 """Runs the client's requests about the cluster, its topics and the offsets of its partitions.
 
-Every operation has a deadline. Until then, retriable failures are retried, at the broker that is responsible by then.
+Every operation has a deadline, until which it retries retriable failures. Each retry goes to the broker that is
+responsible at that time.
 """
 
 from collections.abc import Mapping, Sequence

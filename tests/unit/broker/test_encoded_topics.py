@@ -244,7 +244,7 @@ def test_a_repeated_request_encodes_only_the_topics_that_exceed_the_cache(
     assert len(encoded) == 5, "45 of 50 topics were in the cache"
 
 
-def test_a_full_cache_evicts_topics_of_the_version_that_was_encoded_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_evicts_the_oldest_encoded_version_first(monkeypatch: pytest.MonkeyPatch) -> None:
     image, old = image_of(*[1] * 10), TopicForm(11, None)
     ended((both := EncodedTopics(image)).encode_all(FORM))
     ended(both.encode_all(old))

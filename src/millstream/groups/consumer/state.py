@@ -1,4 +1,4 @@
-"""Holds the state of one group of the newer protocol, as its records describe it.
+"""Holds the state of one group of the consumer protocol, as its records describe it.
 
 Every change goes through a method that also creates the record, so replaying the records restores the same state. The
 order of records of different kinds does not matter in replay, because compaction may leave them in any order.

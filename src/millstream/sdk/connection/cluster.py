@@ -31,7 +31,7 @@ OnConnect = Callable[[BrokerConnection, float], Awaitable[None]]
 
 
 class NoBrokerError(UnreachableError):
-    """No known broker could be reached. It is retriable if at least one of the failures is."""
+    """No known broker could be reached. The error is retriable if the failure of at least one broker is retriable."""
 
     def __init__(self, failures: Sequence[MillstreamError], origin: str = "") -> None:
         final = all(not error.code.retriable for error in failures)

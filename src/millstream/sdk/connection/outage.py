@@ -93,7 +93,7 @@ class OutageWatch:
             trial.tried_s = asyncio.get_running_loop().time()
 
     def reached(self, address: Address, needed: Collection[Address]) -> None:
-        """Note that this address was reached. Of the others only those of `needed` brokers are still tracked."""
+        """Record that this address was reached, and stop tracking addresses that belong to no broker in `needed`."""
         for each in [each for each in self._trials if each == address or each not in needed]:
             self._trials.pop(each)
         if not self._trials:

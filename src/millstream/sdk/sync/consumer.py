@@ -165,7 +165,7 @@ class Consumer(Reader, Generic[V_co]):
         """Iterate over Arrow record batches; ends at `stop`.
 
         The columns are topic, partition, offset, timestamp, key, value and headers. Messages do not become Python
-        objects, and the option `values` is not applied. Needs PyArrow (`pip install millstream[arrow]`).
+        objects, and the option `values` is not applied. Needs PyArrow (`pip install 'millstream[arrow]'`).
         """
         while True:
             found = self._next_arrow(None)

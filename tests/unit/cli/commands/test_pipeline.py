@@ -191,4 +191,4 @@ def test_run_without_java_names_the_package_to_install(name: str, monkeypatch: p
     Path(name).write_text("")
     code, _, errors = run("run", name)
     assert code == 8
-    assert 'pip install "millstream[spark-java]"' in errors
+    assert "pip install 'millstream[spark-java]'" in errors
