@@ -1,6 +1,6 @@
 """Writes an Arrow table as messages and reads them back as a table, without a Python object per message.
 
-pip install millstream[arrow]
+pip install 'millstream[arrow]'    # docs/installation.md: what `millstream` stands for
 python examples/arrow_tables.py [HOST:PORT]
 """
 

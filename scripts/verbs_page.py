@@ -21,7 +21,7 @@ _HEADINGS = {"T": "Topics", "W": "Writing", "R": "Reading and groups", "C": "Clu
 _HEAD = """\
 # Operations on each interface
 
-This page lists every operation (verb) of Millstream and its name on each interface. A verb behaves the same on every
+After this page you can find every operation (verb) of Millstream on each interface. A verb behaves the same on every
 interface, and an error has the same code on all of them. The tests call each verb on every interface that has it and
 compare the results. `scripts/verbs_page.py` generates this page from the tests' table.
 

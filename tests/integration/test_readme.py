@@ -30,6 +30,9 @@ PAGES = [
     "docs/delivery-guarantees.md",
     "docs/error-handling.md",
     "docs/faq.md",
+    "docs/web-api.md",
+    "docs/gateway.md",
+    "docs/topics.md",
 ]
 COMMAND_PAGES = ["docs/performance.md"]
 """Pages whose commands print figures that differ between runs."""

@@ -44,7 +44,7 @@ Changed = Callable[[DataFrame], DataFrame]
         (lambda frame: frame.join(frame.sparkSession.range(9).withColumnRenamed("id", "offset"), "offset"), SORTED),
     ],
 )
-def test_row_order_is_given_only_for_plans_that_keep_the_order(
+def test_row_order_is_detected_only_for_order_preserving_plans(
     frame: DataFrame, changed: Changed, order: RowOrder
 ) -> None:
     assert row_order_of(changed(frame)._jdf.queryExecution().analyzed()) is order

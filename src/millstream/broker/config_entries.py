@@ -72,17 +72,17 @@ def group_settings(settings: GroupSettings) -> Iterator[ConfigEntry]:
     yield _default_int(
         "consumer.assignment.interval.ms",
         settings.consumer_assignment_interval_ms,
-        "Minimum time between two assignments of a group of the new group protocol.",
+        "Minimum time between two assignments of a group with the consumer protocol (KIP-848).",
     )
     yield _default_int(
         "consumer.heartbeat.interval.ms",
         settings.consumer_heartbeat_interval_ms,
-        "Interval at which members of the new group protocol send heartbeats.",
+        "Interval at which members with the consumer protocol (KIP-848) send heartbeats.",
     )
     yield _default_int(
         "consumer.session.timeout.ms",
         settings.consumer_session_timeout_ms,
-        "Time without a heartbeat after which a member of the new group protocol is removed.",
+        "Time without a heartbeat after which a member with the consumer protocol (KIP-848) is removed.",
     )
 
 

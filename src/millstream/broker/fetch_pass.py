@@ -63,7 +63,7 @@ class FetchPass:
         self._near = near
         self._aborted: tuple[tuple[int, int], ...] | None = None if fetch.isolation_level != _READ_COMMITTED else ()
         self._cold: Leadership | None = None
-        """The partition of the next want, if its data must be read from disk."""
+        """The partition to read next, if its data must be read from disk."""
 
     @property
     def is_finished(self) -> bool:

@@ -1,8 +1,8 @@
-"""Answers a read when it has enough data or its wait time has expired.
+"""Completes a read when it has enough data or its wait time has expired.
 
-Data in the page cache is answered at once. If there is too little, a `LongPoll` waits for more; that costs a few
-callbacks. Only a read in several steps becomes a task: one that needs data from disk, or more partitions than one
-slice.
+A read that finds enough data in the page cache completes immediately. Otherwise a `LongPoll` waits for more data with a
+few callbacks. Only a read that needs several steps becomes a task: it reads from disk, or more partitions than one
+slice has.
 """
 
 import asyncio

@@ -87,7 +87,7 @@ def given_fields(given: GivenIterator, signer: IteratorSigner | None, cluster: C
         "generation": iterator.generation,
         "left_ms": given.left_ms,
         "iterator": signer.sign(iterator) if signer is not None else None,
-        "handed": given.handed,
+        "delivered": given.delivered,
     }
 
 

@@ -221,7 +221,7 @@ def placements_from(topic_id: TopicId, first: int, replicas: Sequence[Sequence[B
 
 
 def unknown_topic(topic_id: TopicId) -> MillstreamError:
-    return MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+    return MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {topic_id} does not exist")
 
 
 def check_new_topic(name: str, partitions: int, replicas: Sequence[Sequence[BrokerId]]) -> None:

@@ -75,7 +75,7 @@ class MemoryCatalog:
         check_new_topic(name, partitions, replicas)
         for topic in self._topics.values():
             if topic.name == name and topic.state is not TopicState.DELETING:
-                raise MillstreamError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+                raise MillstreamError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
         topic_id = TopicId(random_uuid(self._entropy))
         topic = Topic(name, topic_id, partitions, dict(settings), TopicState.CREATING, self._clock.wall_ms())
         self._topics[topic_id] = topic

@@ -30,7 +30,7 @@ class GroupRow(NamedTuple):
     protocol_type: str
     assignor: str
     epoch: int
-    """Generation of a classic group, or epoch of a group of the newer protocol."""
+    """Generation of a classic group, or epoch of a group of the consumer protocol."""
     members: tuple[MemberRow, ...]
 
 

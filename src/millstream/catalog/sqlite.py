@@ -127,7 +127,7 @@ class SqliteCatalog:
         def work() -> Topic:
             with self._transaction() as sql:
                 if sql.execute("SELECT 1 FROM topics WHERE name = ? AND state <> 'deleting'", (name,)).fetchone():
-                    raise MillstreamError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+                    raise MillstreamError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
                 insert_topic(sql, topic)
                 insert_placements(sql, placements_from(topic_id, 0, replicas))
             return topic

@@ -30,7 +30,7 @@ from millstream.cli.main import PROGRAM
 app = typer.Typer(
     name=PROGRAM,
     cls=CommandLine,
-    help="An event-streaming platform: one durable log, read as a stream or processed as a queue.",
+    help="An event-streaming broker: a durable, partitioned log that speaks Kafka's protocol.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

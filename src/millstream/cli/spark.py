@@ -119,7 +119,7 @@ def pipeline_started(
 
 @contextmanager
 def failures_of_spark(view: "PipelineView", chosen: SparkChoice) -> Iterator[None]:
-    """Converts failures of Spark to errors of the command, and closes the view. `--verbose` adds Spark's traceback."""
+    """Closes the view, and raises a failure of Spark as an error of the command; `--verbose` adds the traceback."""
     from millstream.spark.java import JavaNotFoundError
     from millstream.spark.pipelines.failures import PipelineError
     from millstream.spark.pipelines.stopping import Terminated

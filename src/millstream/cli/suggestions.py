@@ -29,7 +29,7 @@ def topic_expected(session: "CommandSession", name: str) -> Iterator[None]:
         meant = did_you_mean(name, names)
         if not meant:
             raise
-        raise MillstreamError(error.code, f"there is no topic {name!r}{meant}") from error
+        raise MillstreamError(error.code, f"topic {name!r} does not exist{meant}") from error
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:

@@ -182,15 +182,16 @@ class Shard(Generic[Command, Answer, Notice]):
         partition = self.partition
         try:
             if partition.log.truncations != self._truncations:
-                raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} was truncated")
+                raise MillstreamError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {partition.topic}-{partition.number} was truncated"
+                )
             batches = [encode(part, now.wall_ms) for part in split(records, partition.settings.max_message_bytes)]
             result = partition.append(batches[0]) if len(batches) == 1 else partition.append_run(batches)
             base_offset = Offset(result.base_offset)
             self.hooks.appended(records, base_offset)
             self._appended(result, Offset(base_offset + len(records)))
         except MillstreamError as error:
-            why = {"partition": str(partition), "error": str(error)}
-            _log.warning("coordinator append failed; state will be reloaded", extra=why)
+            _log.warning("coordinator append failed, state will be reloaded", extra=self._fields(error=str(error)))
             self._replies.fail(token, partial(self._failures.not_written, code=error.code))
             self._discard(error)
             return False
@@ -198,6 +199,10 @@ class Shard(Generic[Command, Answer, Notice]):
             self._fault(token)
             return False
         return True
+
+    def _fields(self, **fields: object) -> dict[str, object]:
+        """Returns the fields of a log line, which name the partition."""
+        return {"topic": self.partition.topic, "partition": self.partition.number, **fields}
 
     def _appended(self, result: AppendResult, end_offset: Offset) -> None:
         self._replies.appended(end_offset)
@@ -214,8 +219,7 @@ class Shard(Generic[Command, Answer, Notice]):
                 self._retry_s = RETRY_FIRST_S
             self._replies.durable(end_offset)
             return
-        why = {"partition": str(self.partition), "error": str(flush.error)}
-        _log.warning("coordinator flush failed; state will be reloaded", extra=why)
+        _log.warning("coordinator flush failed, state will be reloaded", extra=self._fields(error=str(flush.error)))
         if incarnation == self._incarnation:
             self._discard(flush.error)
         self._replies.fail_held(partial(self._failures.outdated, error=flush.error))
@@ -225,8 +229,7 @@ class Shard(Generic[Command, Answer, Notice]):
     def _fault(self, token: Token) -> None:
         """Discards a machine that raised an unexpected exception. Its state is undefined, but the log is not
         affected."""
-        why = {"partition": str(self.partition)}
-        _log.exception("coordinator state machine failed; state will be reloaded", extra=why)
+        _log.exception("coordinator state machine failed, state will be reloaded", extra=self._fields())
         self._replies.fail(token, partial(self.hooks.failed, error=ErrorCode.UNKNOWN_SERVER_ERROR))
         self._discard()
 
@@ -258,8 +261,8 @@ class Shard(Generic[Command, Answer, Notice]):
             except Exception as error:
                 # Unexpected exceptions are logged with a traceback; otherwise the retries would hide the defect.
                 unexpected = None if isinstance(error, _UNREADABLE) else error
-                why = {"partition": str(self.partition), "error": str(error)}
-                _log.warning("coordinator loading failed; it will be retried", extra=why, exc_info=unexpected)
+                extra = self._fields(error=str(error))
+                _log.warning("coordinator loading failed, will be retried", extra=extra, exc_info=unexpected)
                 delay_s = min(max(2 * delay_s, RETRY_FIRST_S), RETRY_MAX_S)
             else:
                 self._loading = None
@@ -276,8 +279,9 @@ class Shard(Generic[Command, Answer, Notice]):
                 machine.replay(record)
                 self.hooks.replayed(record, offset)
             except MillstreamError as error:
-                why = {"partition": str(self.partition), "offset": offset, "error": error.detail}
-                _log.error("coordinator record skipped: it cannot be decoded", extra=why)
+                _log.error(
+                    "undecodable coordinator record skipped", extra=self._fields(offset=offset, error=str(error))
+                )
 
         await replay_log(self.partition, self._workers, replay, self._turn)
         async with self._turn:

@@ -26,9 +26,13 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="Bootstrap addresses of the cluster `default`; one broker is enough.")
     ] = ("127.0.0.1:9092",)
     cluster: Annotated[
-        dict[str, str], Meta(description="A further cluster as name=host:port,host:port; may be repeated.")
+        dict[str, str],
+        Meta(
+            description="A further cluster, as name=host:port,host:port. Repeat the flag for more; "
+            "semicolons separate them in the variable."
+        ),
     ] = {}
-    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
+    host: Annotated[str, Meta(description="Address to listen on. The default admits this machine only.")] = "127.0.0.1"
     http_port: Annotated[
         int, OPTIONAL_PORT, Meta(description="Port of the web API; 0: any free port, off: no web API.")
     ] = 8080
@@ -48,7 +52,13 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         int, SIZE, Meta(ge=1024, le=2**30, description="Largest request body, after decompression.")
     ] = 16 * 2**20
     held_bytes_max: Annotated[
-        int, SIZE, Meta(ge=2**20, description="Memory limit of all requests in progress together.")
+        int,
+        SIZE,
+        Meta(
+            ge=2**20,
+            description="Memory limit of all requests in progress together: bodies and unread responses. "
+            "Above it, requests are refused.",
+        ),
     ] = 256 * 2**20
     events_max: Annotated[int, Meta(ge=1, le=1_000_000, description="Most events in one request.")] = 10_000
     connections_max: Annotated[int, Meta(ge=1, description="Most open HTTP connections.")] = 20_000
@@ -58,16 +68,20 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     body_ms: Annotated[int, DURATION, Meta(ge=1, description="Timeout for receiving the body of an HTTP request.")] = (
         60_000
     )
-    take_ms: Annotated[int, DURATION, Meta(ge=1, description="How long a client may leave an HTTP answer unread.")] = (
-        30_000
-    )
+    take_ms: Annotated[int, DURATION, Meta(ge=1, description="Time for a client to read an HTTP response.")] = 30_000
     cors_origins: Annotated[
         tuple[str, ...],
-        Meta(description="Web sites whose pages may send requests, such as https://example.org; `*`: all."),
+        Meta(
+            description="Web sites whose pages may send requests, such as https://example.org, "
+            "separated by commas; `*`: all."
+        ),
     ] = ()
     allowed_hosts: Annotated[
         tuple[str, ...],
-        Meta(description="Host names accepted over HTTP, besides localhost and its address; `*`: any."),
+        Meta(
+            description="Accepted Host names of HTTP requests, besides localhost and `host`, "
+            "separated by commas; `*`: any."
+        ),
     ] = ()
     control: Annotated[
         str, Meta(description="Control socket of the `millstream serve` that creates clusters; empty: none.")

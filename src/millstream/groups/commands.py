@@ -88,7 +88,7 @@ class CommitOffsets(Struct, frozen=True):
     instance_id: str | None
     offsets: tuple[OffsetToCommit, ...]
     knows_stale_epoch: bool = True
-    """True if the version knows STALE_MEMBER_EPOCH (from 9). Members that use the newer protocol need such a
+    """True if the version knows STALE_MEMBER_EPOCH (from 9). Members that use the consumer protocol need such a
     version."""
 
 
@@ -168,7 +168,7 @@ class WatchMember(Struct, frozen=True):
 
 
 class DescribeConsumerGroup(Struct, frozen=True):
-    """ConsumerGroupDescribe, for one group of the newer protocol."""
+    """ConsumerGroupDescribe, for one group of the consumer protocol."""
 
     group_id: str
 

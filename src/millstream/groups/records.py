@@ -2,7 +2,7 @@
 `__consumer_offsets`.
 
 A key begins with its version, which identifies the kind of record: 0 and 1 are offsets, 2 is a classic group, and 3 to
-8 and 16 belong to the newer protocol. Values are written in version 3, which every tool that supports static members
+8 and 16 belong to the consumer protocol. Values are written in version 3, which every tool that supports static members
 can read. Offsets are written in version 4, which contains the id of their topic, if that id is known.
 """
 

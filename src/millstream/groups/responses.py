@@ -121,7 +121,7 @@ class AssignedTopic(NamedTuple):
 
 
 class ConsumerHeartbeatResponse(Struct, frozen=True):
-    """The answer to a heartbeat of the newer protocol. `assignment` is None if the member already knows it."""
+    """The answer to a heartbeat of the consumer protocol. `assignment` is None if the member already knows it."""
 
     error: ErrorCode = OK
     detail: str = ""
@@ -146,7 +146,7 @@ class DescribedConsumer(NamedTuple):
 
 
 class ConsumerGroupDescription(Struct, frozen=True):
-    """Description of a group of the newer protocol. The state is one of Empty, Assigning, Reconciling, Stable, Dead."""
+    """Description of a group of the consumer protocol. States: Empty, Assigning, Reconciling, Stable, Dead."""
 
     error: ErrorCode = OK
     detail: str = ""
@@ -178,7 +178,7 @@ class GivenIterator(NamedTuple):
     iterator: Iterator
     left_ms: int
     """Remaining time in flight."""
-    handed: int = 0
+    delivered: int = 0
     """Number of its messages that are recorded as delivered."""
 
 

@@ -21,7 +21,7 @@ class GroupSettings(Struct, frozen=True):
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_assignment_interval_ms: int = 200
-    """Minimum time between two assignments of a group of the newer protocol; 0 disables the delay."""
+    """Minimum time between two assignments of a group with the consumer protocol (KIP-848); 0 disables the delay."""
     iterator_in_flight_ms: int = 30_000
     """Time in flight of an iterator whose client requests no specific time. Kafka has neither this setting nor the
     next."""

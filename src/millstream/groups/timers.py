@@ -20,9 +20,9 @@ class TimerKind(Enum):
     REGEX = auto()
     """Continue a long search for the topics that match an expression."""
     REBALANCE = auto()
-    """A member of the newer protocol did not revoke its partitions in time."""
+    """A member of the consumer protocol did not revoke its partitions in time."""
     ASSIGN = auto()
-    """A group of the newer protocol may compute its next assignment."""
+    """A group of the consumer protocol may compute its next assignment."""
     GONE = auto()
     """Offsets of deleted topics remain to be removed. Belongs to no group."""
 

@@ -146,7 +146,7 @@ class Node:
         self.kafka_port = opened.port
         await self._register(partitions.cluster)
         self._operator.is_ready = True
-        log.info("ready", extra={"host": settings.host, "port": self.kafka_port, "partitions": partitions.count})
+        log.info("broker ready", extra={"host": settings.host, "port": self.kafka_port, "partitions": partitions.count})
 
     async def _register(self, cluster: ClusterMetadata) -> None:
         """Publishes the broker's host and port to clients, and stores them in the catalog for the next start."""

@@ -27,12 +27,17 @@ HOUR_MS = 3_600_000
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of a broker. Durations are in milliseconds and sizes in bytes; -1 means no limit."""
 
-    data: Annotated[tuple[str, ...], Meta(description="Data directory, or several separated by commas.")] = (
-        "./millstream-data",
-    )
-    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
+    data: Annotated[
+        tuple[str, ...],
+        Meta(description="Data directories, separated by commas (in TOML: a list). Partitions are spread over them."),
+    ] = ("./millstream-data",)
+    host: Annotated[str, Meta(description="Address to listen on. The default admits this machine only.")] = "127.0.0.1"
     advertised_host: Annotated[
-        str, Meta(description="Host name that clients connect to; by default the address to listen on.")
+        str,
+        Meta(
+            description="Host name that clients connect to. Default: the address to listen on; "
+            "for 0.0.0.0, the machine's name."
+        ),
     ] = ""
     kafka_port: Annotated[int, PORT, Meta(description="Port of the Kafka protocol (0: any free port).")] = 9092
     operator_port: Annotated[
@@ -51,21 +56,31 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_interval_ms: Annotated[
         int,
         DURATION,
-        Meta(ge=1, description="Time between flushes with flush=interval. A power loss loses at most these writes."),
+        Meta(ge=1, description="Time between flushes with flush=interval."),
     ] = 1_000
     retention_ms: Annotated[
-        int, DURATION, Meta(ge=-1, description="Age at which messages expire, unless the topic sets retention.ms.")
+        int,
+        DURATION,
+        Meta(ge=-1, description="Age at which messages expire, unless the topic sets retention.ms; none keeps them."),
     ] = 7 * 24 * HOUR_MS
     retention_bytes: Annotated[
         int, SIZE, Meta(ge=-1, description="Maximum size of a partition, unless the topic sets retention.bytes.")
     ] = -1
     segment_bytes: Annotated[
-        int, SIZE, Meta(ge=16_384, le=2**31 - 1, description="Maximum size of a segment file.")
+        int,
+        SIZE,
+        Meta(
+            ge=16_384, le=2**31 - 1, description="Maximum size of a segment file, unless the topic sets segment.bytes."
+        ),
     ] = 256 * 2**20
     segment_ms: Annotated[
         int,
         DURATION,
-        Meta(ge=1_000, description="Age at which a segment file is closed. Messages may expire this much later."),
+        Meta(
+            ge=1_000,
+            description="Age at which a segment file is closed, unless the topic sets segment.ms. "
+            "Messages may expire this much later.",
+        ),
     ] = 24 * HOUR_MS
     cleaner_interval_ms: Annotated[int, DURATION, Meta(ge=1, description="Time between two rounds of compaction.")] = (
         15_000
@@ -74,11 +89,19 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, SIZE, Meta(ge=2**16, description="Maximum bytes that compaction reads and writes per second.")
     ] = 32 * 2**20
     cleaner_memory_bytes: Annotated[
-        int, SIZE, Meta(ge=2**16, description="Maximum memory for keys while compaction runs.")
+        int,
+        SIZE,
+        Meta(ge=2**16, description="Maximum memory for keys while compaction runs: about 50,000 keys per MiB."),
     ] = 64 * 2**20
     auto_create: Annotated[bool, Meta(description="Create a missing topic when a client writes to it.")] = True
     default_partitions: Annotated[
-        int, Meta(ge=1, le=10_000, description="Partitions of a topic that is created without a number.")
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="Partitions of a topic that is created without a number. "
+            "One partition keeps the order of all messages.",
+        ),
     ] = 1
     offsets_partitions: Annotated[
         int, Meta(ge=1, le=1_000, description="Partitions of `__consumer_offsets`, which the first group creates.")
@@ -99,13 +122,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1_800_000
     group_max_size: Annotated[int, Meta(ge=1, description="Maximum number of members in a group.")] = 10_000
     consumer_session_timeout_ms: Annotated[
-        int, DURATION, Meta(ge=1, description="Session timeout of members of the newer group protocol.")
+        int, DURATION, Meta(ge=1, description="Session timeout of members with the consumer protocol (KIP-848).")
     ] = 45_000
     consumer_heartbeat_interval_ms: Annotated[
-        int, DURATION, Meta(ge=1, description="Heartbeat interval of members of the newer group protocol.")
+        int, DURATION, Meta(ge=1, description="Heartbeat interval of members with the consumer protocol (KIP-848).")
     ] = 5_000
     consumer_assignment_interval_ms: Annotated[
-        int, DURATION, Meta(ge=0, description="Minimum time between two assignments of a group of the newer protocol.")
+        int,
+        DURATION,
+        Meta(ge=0, description="Minimum time between two assignments of a group with the consumer protocol (KIP-848)."),
     ] = 200
     iterator_in_flight_ms: Annotated[
         int,
@@ -125,7 +150,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, DURATION, Meta(ge=1_000, description="Minimum time for which the id of a stored message is remembered.")
     ] = 24 * HOUR_MS
     message_ids_max: Annotated[
-        int, Meta(ge=100_000, description="Maximum number of remembered message ids. The oldest are removed first.")
+        int,
+        Meta(
+            ge=100_000,
+            description="Maximum number of remembered message ids; the oldest are removed first. "
+            "Each takes about 30 bytes on disk.",
+        ),
     ] = 10_000_000
     request_memory_bytes: Annotated[
         int, SIZE, Meta(ge=2**20, description="Maximum memory of requests in flight, over all connections.")
@@ -156,7 +186,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = -1
     node_id: Annotated[int, Meta(ge=0, le=2**31 - 1, description="Id of this broker.")] = 1
-    log_level: Annotated[LogLevel, Meta(description="Minimum severity that is logged.")] = "info"
+    log_level: Annotated[LogLevel, Meta(description="Lowest severity that is logged.")] = "info"
     log_format: Annotated[LogFormat, Meta(description="Log lines for people, or one JSON object per line.")] = "console"
 
 

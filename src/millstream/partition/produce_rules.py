@@ -172,7 +172,7 @@ def _check_origin(header: BatchHeader, ids: int) -> None:
         if not header.is_transactional:
             raise _invalid("only compaction may set a delete horizon")
         raise MillstreamError(
-            ErrorCode.INVALID_TXN_STATE, "this broker does not support transactions; produce without transactional.id"
+            ErrorCode.INVALID_TXN_STATE, "transactions are not supported; produce without transactional.id"
         )
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _invalid(

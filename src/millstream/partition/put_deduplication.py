@@ -288,7 +288,7 @@ def _check_view(index: IdIndex, lookup: IdLookup) -> None:
 
 
 def _fence(partition: Leadership, records: memoryview, made: MadeId) -> None:
-    """Give the retry under a made id a producer epoch that fences the attempt that it repeats."""
+    """Give a retry with a generated id a higher producer epoch, which fences the first attempt."""
     epoch = partition.replica.producers.epoch_of(made.producer_id)
     if epoch is not None and epoch > made.epoch:
         # The attempt is already fenced.

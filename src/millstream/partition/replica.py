@@ -250,7 +250,8 @@ class Replica:
             if ids is not None and saving is not None:
                 ids.failed(saving)
             if not self.log.is_deleted:
-                _log.warning("snapshot not written", extra={"partition": str(self), "why": str(error)})
+                fields = {"topic": self.topic, "partition": self.key.partition, "error": str(error)}
+                _log.warning("snapshot not written", extra=fields)
             return False
         if ids is not None and saving is not None:
             ids.saved(saving)

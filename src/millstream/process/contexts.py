@@ -52,7 +52,7 @@ class Contexts:
         if name in self.bootstraps:
             return self.bootstraps[name]
         known = ", ".join(self.bootstraps) or "none yet; `millstream context set` creates one"
-        raise _invalid(f"there is no context {name!r}; existing contexts: {known}")
+        raise _invalid(f"context {name!r} does not exist; existing contexts: {known}")
 
     def chosen(self, name: str | None = None) -> str | None:
         """Return the brokers of this context, or else of the current one.

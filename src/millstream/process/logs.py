@@ -1,6 +1,6 @@
 """Formats structured logs, an event with fields, as console lines or as one JSON object per line.
 
-Code logs with the standard library: `log.warning("connection cut off", extra={"peer": peer, "why": why})`.
+Code logs with the standard library: `log.warning("connection cut off", extra={"peer": peer, "error": error})`.
 """
 
 import logging

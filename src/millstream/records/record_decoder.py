@@ -198,7 +198,7 @@ class RecordReader:
     def enter(self, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
         """Continue with the batch body from `start` to `end`, which must be within the data."""
         if not 0 <= start <= end <= len(self._data):
-            raise AssertionError("a batch body leads out of its data")
+            raise AssertionError("the range of a batch body is outside its data")
         self._start = self._position = start
         self._limit = self._end = end
         return 0
@@ -293,7 +293,7 @@ class RecordReader:
     @cython.exceptval(-2, check=True)
     def _wrong(self, what: cython.uint, number: cython.longlong) -> cython.Py_ssize_t:
         left = self._limit - self._position
-        raise CorruptBatch(f"{_WHAT[what]} {number} is given where {left} bytes are left, at byte {self._place()}")
+        raise CorruptBatch(f"{_WHAT[what]} {number}, but only {left} bytes are left, at byte {self._place()}")
 
     @cython.cfunc
     @cython.inline
@@ -344,7 +344,7 @@ class RecordReader:
     @cython.with_gil
     @cython.exceptval(-1, check=False)
     def _left_over(self) -> cython.int:
-        raise CorruptBatch(f"a record goes on after its last field at byte {self._place()}")
+        raise CorruptBatch(f"a record has bytes after its last field, at byte {self._place()}")
 
     @cython.cfunc
     @cython.inline
@@ -419,7 +419,7 @@ def _moved(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
 @cython.with_gil
 @cython.exceptval(-2, check=True)
 def _beyond_time(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
-    raise CorruptBatch(f"a record's time is {delta} ms from {base}, which is beyond all time")
+    raise CorruptBatch(f"a record's timestamp is out of range: base {base} plus {delta} exceeds 64 bits")
 
 
 @cython.cfunc
@@ -614,7 +614,7 @@ class RecordSizes:
         self.size_bytes = size_bytes
 
     def totals(self) -> tuple[int, int]:
-        """The number of rows, and the size of the bodies that they come from."""
+        """Return the number of rows, and the total size of the batch bodies that contain them."""
         return self.rows, self.size_bytes
 
     def add(self, count: cython.Py_ssize_t, size_bytes: cython.Py_ssize_t) -> None:

@@ -130,7 +130,7 @@ class RecordWriter:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _too_small(self) -> cython.int:
-        raise AssertionError("the room for a batch was measured too small")
+        raise AssertionError("the buffer for an encoded batch is smaller than the batch")
 
     @cython.cfunc
     @cython.inline
@@ -356,7 +356,7 @@ class ColumnSource:
             not self._all_valid and (end + 7) >> 3 > len(self._validity)
         )
         if rows and (self._first < 0 or is_short):
-            raise ValueError(f"an Arrow column has fewer than {rows} rows")
+            raise ValueError(f"an Arrow column has fewer rows than the {rows} to encode")
         return 0
 
     @cython.cfunc
@@ -378,7 +378,7 @@ class ColumnSource:
     @cython.cfunc
     @cython.exceptval(-2, check=True)
     def _lead_out(self) -> cython.Py_ssize_t:
-        raise ValueError("an Arrow column's offsets lead out of its data")
+        raise ValueError("an Arrow column has offsets beyond the end of its data")
 
     @cython.cfunc
     @cython.boundscheck(False)

@@ -412,7 +412,7 @@ def _copy(
 ) -> cython.Py_ssize_t:
     """Copy the bytes from `start` to `end`, at least one, and return the position after the copy."""
     if end - start > len(room) - position:
-        raise AssertionError("the room for a batch was measured too small")
+        raise AssertionError("the buffer for an encoded batch is smaller than the batch")
     if cython.compiled:
         memcpy(cython.address(room[position]), cython.address(data[start]), end - start)
     else:

@@ -91,7 +91,7 @@ def check_callback(name: str, given: object, *, is_awaited: bool = False) -> Non
 def as_names(name: str, given: object) -> list[str]:
     """Return one name or several as a list; raises INVALID_SETTING for other values."""
     if isinstance(given, bytes | bytearray) or not isinstance(given, Iterable):
-        raise wrong(name, given, "it must be a name or several names")
+        raise wrong(name, given, "it must be a string or an iterable of strings")
     names = [given] if isinstance(given, str) else list(given)
     for each in names:
         check_text(name, each, least=0, most=NAME_MAX)

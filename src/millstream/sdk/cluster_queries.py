@@ -1,6 +1,7 @@
 """Runs the client's requests about the cluster, its topics and the offsets of its partitions.
 
-Every operation has a deadline. Until then, retriable failures are retried, at the broker that is responsible by then.
+Every operation has a deadline, until which it retries retriable failures. Each retry goes to the broker that is
+responsible at that time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -166,7 +167,7 @@ class ClusterQueries:
         except AlreadyAppliedError:
             view = await self.describe_topic(name, timeout_s=max(deadline.left_s, 1.0))
             if partitions not in (-1, len(view.partitions)):
-                text = f"topic {name!r} exists already, with {len(view.partitions)} partitions"
+                text = f"topic {name!r} already exists, with {len(view.partitions)} partitions"
                 raise MillstreamError(ErrorCode.TOPIC_ALREADY_EXISTS, text) from None
             return view.topic_id
 

@@ -23,7 +23,7 @@ _ASK_TIMEOUT_S = 60.0
 _INSTALL = (
     f"Spark needs Java {VERSION_MIN} or newer. Install one (Debian: apt-get install openjdk-{VERSION_MIN}-jre-headless)"
     " and put it on the PATH or set JAVA_HOME, or install a Java with pip: "
-    'pip install "millstream[spark-java]"'
+    "pip install 'millstream[spark-java]'"
 )
 
 

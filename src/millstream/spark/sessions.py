@@ -105,7 +105,7 @@ def _choose_python() -> None:
 def _is_found() -> bool:
     """True if Spark discovers the format by itself.
 
-    That is certain only if `pyspark_millstream` is the only module that Spark tries: another one that fails to import
-    hides all of them.
+    Spark imports every module named `pyspark_…`, and finds none of them if one import fails. So the result is certain
+    only if `pyspark_millstream` is the only such module.
     """
     return [module.name for module in iter_modules() if module.name.startswith("pyspark_")] == ["pyspark_millstream"]

@@ -107,7 +107,7 @@ async def _serve(given: BrokerSettings, settings: BrokerSettings, files_max: int
         await node.stop()
         workers.close()
         flush_workers.close()
-    log.info("stopped")
+    log.info("broker stopped")
     return EXIT_CLEAN
 
 

@@ -114,10 +114,12 @@ class IteratorClient:
     def deliver(self, iterator: Iterator, count: int) -> IteratorResponse:
         return self.driver.ask(DeliverIterator(self.group_id, self.name, iterator, count), IteratorResponse)
 
-    def handed(self) -> dict[int, tuple[int, int]]:
+    def delivered(self) -> dict[int, tuple[int, int]]:
         """Return the first offset and the number of delivered offsets, by partition."""
         found = self.driver.ask(ListIterators(self.group_id, self.name), IteratorList)
-        return {each.iterator.partition: (each.iterator.offset, each.handed) for each in found.given if each.handed}
+        return {
+            each.iterator.partition: (each.iterator.offset, each.delivered) for each in found.given if each.delivered
+        }
 
     def settle(self, iterator: Iterator, count: int) -> Iterator:
         """Commit an iterator and return the following one."""

@@ -66,7 +66,7 @@ def test_config_set_with_dry_run_changes_nothing(millstream: Command, topic: str
         (("set", "topic", "{topic}", "colour=red"), "colour"),
         (("describe", "topic", "{topic}", "colour"), "colour"),
         (("list", "topic", "nobody-has-this"), "nobody-has-this"),
-        (("list", "broker", "77"), "there is no broker 77"),
+        (("list", "broker", "77"), "broker 77 does not exist"),
     ],
 )
 def test_a_refusal_by_the_broker_comes_with_a_hint(

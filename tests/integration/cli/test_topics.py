@@ -100,7 +100,7 @@ def test_a_missing_topic_is_reported_with_a_similar_name(millstream: Command, to
     flags = {"alter": ("--compact",), "delete": ("--yes",), "empty": ("--yes",)}.get(command, ())
     ended = millstream.run("topic", command, topic + "x", *flags)
     assert ended.code == 1
-    assert f"there is no topic '{topic}x'; did you mean {topic}" in ended.errors
+    assert f"topic '{topic}x' does not exist; did you mean {topic}" in ended.errors
 
 
 def test_delete_asks_for_confirmation_on_a_terminal(millstream: Command, topic: str) -> None:

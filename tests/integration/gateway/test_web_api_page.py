@@ -13,8 +13,9 @@ PAGE = (Path(__file__).parents[3] / "docs" / "web-api.md").read_text(encoding="u
 def test_every_command_of_the_web_api_guide_works(broker: RealBroker) -> None:
     commands = [
         command.replace("localhost:8080", f"127.0.0.1:{broker.http_port}").replace("curl ", "curl -sS ")
-        for block in re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
-        for command in block.replace("\\\n", " ").splitlines()
+        for language, block in re.findall(r"```(sh|console)\n(.*?)```", PAGE, flags=re.DOTALL)
+        for line in block.replace("\\\n", " ").splitlines()
+        if (command := line if language == "sh" else line.partition("$ ")[2])
     ]
     assert len(commands) > 15
     answers = [

@@ -107,7 +107,7 @@ def test_a_signal_stops_the_broker_cleanly_during_a_long_poll(tmp_path: Path, nu
         assert asyncio.run(work(broker)) == EXIT_CLEAN
         said = broker.log_text()
     assert f"stopping signal={number.name}" in said
-    assert "stopped" in said
+    assert "broker stopped" in said
     assert "Traceback" not in said
     assert "error" not in said
 
@@ -263,5 +263,5 @@ def test_file_environment_and_flags_reach_the_broker(tmp_path: Path) -> None:
         broker.stop()
         lines = [line for line in broker.log_text().splitlines() if line.startswith("{")]
     events = [json.loads(line) for line in lines]
-    assert [event["event"] for event in events] == ["ready", "stopping", "stopped"]
+    assert [event["event"] for event in events] == ["broker ready", "stopping", "broker stopped"]
     assert {event["level"] for event in events} == {"info"}

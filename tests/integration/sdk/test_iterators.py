@@ -56,7 +56,7 @@ def test_a_group_with_iterators_continues_at_its_committed_offset(
 
 
 def test_one_client_can_commit_what_another_delivered(millstream_bootstrap: str) -> None:
-    topic, names = "handed", ("handed", "a")
+    topic, names = "delivered", ("delivered", "a")
     with millstream.connect(millstream_bootstrap) as here, millstream.connect(millstream_bootstrap) as there:
         with here.producer() as producer:
             producer.put_many(topic, values=VALUES[:10]).result()

@@ -177,7 +177,7 @@ _ITERATORS = (
     ),
     Case(
         "deliver_iterator", "a number of messages", lambda w: {**_ours(w, "a", "b"), "count": 1}, lambda w, a: None,
-        lambda w, a: w.handed(a["group"]) == 1,
+        lambda w, a: w.delivered(a["group"]) == 1,
     ),
     Case("deliver_iterator", "of another client", lambda w: {**_ours(w, "a"), "client_id": "another", "count": 1},
          fails=ErrorCode.FOREIGN_ITERATOR),
@@ -187,7 +187,7 @@ _ITERATORS = (
     ),
     Case(
         "commit_iterator", "without a delivery", lambda w: {**_ours(w, "a"), "count": None},
-        fails=ErrorCode.NOTHING_HANDED,
+        fails=ErrorCode.NOTHING_DELIVERED,
     ),
     Case(
         "commit_iterator", "that was committed before", lambda w: {**_committed_before(w), "count": 2},

@@ -259,7 +259,7 @@ class OverGrpc:
         self._ask(self._iterators.DeliverIterator, request)
 
     def commit_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int | None) -> int:
-        read: dict[str, Any] = {"handed": True} if count is None else {"count": count}
+        read: dict[str, Any] = {"delivered": True} if count is None else {"count": count}
         request = iterators_pb2.CommitIteratorRequest(
             group=group, client_id=client_id, iterator=_told(iterator), **read
         )

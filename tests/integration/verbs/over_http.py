@@ -211,7 +211,7 @@ class OverHttp:
         )
 
     def commit_iterator(self, group: str, client_id: str, iterator: GroupIterator, count: int | None) -> int:
-        read = {"handed": True} if count is None else {"count": count}
+        read = {"delivered": True} if count is None else {"count": count}
         found = self._ask(
             "POST", f"{_consumer(group, client_id)}/commit", {"iterator": _iterator_body(iterator), **read}
         )

@@ -48,7 +48,7 @@ class Verb:
         return (place,) if isinstance(place, str) else place
 
 
-_SHORT_LIVED = Missing("a command ends after its answer, so its client could not stay in the group")
+_SHORT_LIVED = Missing("a command ends after its response, so its client could not stay in the group")
 _SUPERVISOR = Missing("a supervisor starts brokers; use its gateway or the command line on its machine")
 _IN_TOPICS = Missing("descriptions of topics include their sizes")
 

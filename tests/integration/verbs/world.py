@@ -132,9 +132,9 @@ class World:
     def commit(self, group: str, iterator: GroupIterator, count: int) -> None:
         self._calls.commit(group, CLIENT, iterator, count)
 
-    def handed(self, group: str) -> int:
+    def delivered(self, group: str) -> int:
         (listed,) = self._calls.list(group, CLIENT)
-        return listed.handed
+        return listed.delivered
 
     # Clusters.
 

@@ -17,7 +17,7 @@ class Ability(Enum):
     TIME = "find the offset of a timestamp"
     GROUP = "share a classic group, take over from a member that leaves"
     COOPERATIVE = "cooperative rebalancing in a classic group"
-    NEW_GROUP = "groups of the new protocol (KIP-848)"
+    NEW_GROUP = "groups with the consumer protocol (KIP-848)"
     COMMIT = "commit offsets and resume"
     RESET = "reset a group's offsets"
     DESCRIBE_GROUP = "describe a group"

@@ -30,7 +30,7 @@ from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.wire_client import WireClient
 
 T = TypeVar("T")
-_NEW_ONLY = "it supports only the new group protocol"
+_NEW_ONLY = "it supports only the consumer protocol (KIP-848)"
 
 
 class MillstreamClient(AdminClient):

@@ -35,7 +35,7 @@ _GIVEN: dict[str, Kind] = {
     "generation": "i",
     "left_ms": "i",
     "iterator": "bytes",
-    "handed": "i",
+    "delivered": "i",
 }
 
 # Requests of Kafka's protocol.

@@ -24,9 +24,9 @@ from interop.wire_alone.client import Broker, Connection, Fields
 COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_MEMBER_ID = 14, 25
 NOT_OWNER, INVALID_ITERATOR, FOREIGN_ITERATOR, ITERATOR_EXPIRED, FENCED_ITERATOR, ITERATOR_SETTLED = range(1030, 1036)
 IN_FLIGHT_S = 20
-NOTHING_HANDED = 1036
+NOTHING_DELIVERED = 1036
 BEGINNING = -2
-HANDED = -1
+DELIVERED = -1
 
 
 class MovedClock(Protocol):
@@ -178,16 +178,18 @@ def test_list_iterators_returns_the_iterators_in_flight(group: Group) -> None:
 def test_delivered_messages_can_be_committed_over_another_connection(group: Group, stack: ExitStack) -> None:
     client = group.joined("a")
     answer = client.read(client.iterator())
-    assert client.commit(answer["iterator"], HANDED)["error_code"] == NOTHING_HANDED
+    assert client.commit(answer["iterator"], DELIVERED)["error_code"] == NOTHING_DELIVERED
     assert client.deliver(answer["iterator"], 4)["left_ms"] > 0
     other = Client(group.port, group.topic, "a")
     stack.enter_context(other.connection)
-    (handed,) = other.own_iterators()
-    assert (handed["offset"], handed["handed"]) == (0, 4)
-    assert read_values(other.read(handed["iterator"]))[: handed["handed"]] == values(0, 4)
-    committed = other.commit(handed["iterator"], HANDED)
-    assert (committed["position"], committed["given"]["handed"]) == (4, 0)
-    assert other.commit(handed["iterator"], HANDED)["position"] == 4, "a commit may be repeated if its answer was lost"
+    (delivered,) = other.own_iterators()
+    assert (delivered["offset"], delivered["delivered"]) == (0, 4)
+    assert read_values(other.read(delivered["iterator"]))[: delivered["delivered"]] == values(0, 4)
+    committed = other.commit(delivered["iterator"], DELIVERED)
+    assert (committed["position"], committed["given"]["delivered"]) == (4, 0)
+    assert other.commit(delivered["iterator"], DELIVERED)["position"] == 4, (
+        "a commit may be repeated if its answer was lost"
+    )
 
 
 def test_a_second_client_takes_over_after_the_first_has_committed(group: Group) -> None:

@@ -167,7 +167,7 @@ def test_rows_encoded_while_a_broker_registers_are_not_cached() -> None:
     assert ended(topics.encode_all(FORM)) == ended(EncodedTopics(later).encode_all(FORM))
 
 
-def test_a_new_broker_encodes_only_partitions_with_its_replicas_again(encoded: list[PartitionKey]) -> None:
+def test_registering_a_broker_reencodes_only_partitions_with_its_replicas(encoded: list[PartitionKey]) -> None:
     image = image_of(2_500, 1, 1)
     moved_to = placed(TopicId(UUID(int=1)), 1_250, ELSEWHERE.node_id, epoch=1, change=1)
     image, _ = image.placements_changed([moved_to, placed(TopicId(UUID(int=2)), 0, ELSEWHERE.node_id, change=1)])
@@ -244,7 +244,7 @@ def test_a_repeated_request_encodes_only_the_topics_that_exceed_the_cache(
     assert len(encoded) == 5, "45 of 50 topics were in the cache"
 
 
-def test_a_full_cache_evicts_topics_of_the_version_that_was_encoded_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_evicts_the_oldest_encoded_version_first(monkeypatch: pytest.MonkeyPatch) -> None:
     image, old = image_of(*[1] * 10), TopicForm(11, None)
     ended((both := EncodedTopics(image)).encode_all(FORM))
     ended(both.encode_all(old))

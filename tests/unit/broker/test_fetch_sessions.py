@@ -197,7 +197,7 @@ def test_the_session_epoch_wraps_to_one() -> None:
     assert session.epoch == 1
 
 
-def test_a_session_repeats_a_partition_error_and_reports_its_end_once() -> None:
+def test_a_session_repeats_a_partition_error_and_reports_its_recovery_once() -> None:
     cache = Cache()
     session = cache.begin()
     assert session is not None

@@ -29,7 +29,7 @@ def test_a_malformed_setting_argument_is_invalid_setting_and_names_the_flag(text
 
 
 @pytest.mark.parametrize(("name", "value"), [("retention.ms", "soon"), ("segment.bytes", "1 gallon")])
-def test_a_bad_value_is_the_error_that_a_broker_reports(name: str, value: str) -> None:
+def test_an_invalid_value_raises_invalid_config_as_a_broker_does(name: str, value: str) -> None:
     with pytest.raises(MillstreamError) as caught:
         read_settings([f"{name}={value}"], "--setting")
     assert caught.value.code is ErrorCode.INVALID_CONFIG

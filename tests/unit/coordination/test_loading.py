@@ -115,7 +115,7 @@ def test_a_record_that_cannot_be_decoded_is_skipped(caplog: pytest.LogCaptureFix
         assert await site.get() == "b"
 
     run_toys(story)
-    skipped = [record for record in caplog.records if "cannot be decoded" in record.getMessage()]
+    skipped = [record for record in caplog.records if "undecodable" in record.getMessage()]
     assert [record.__dict__["offset"] for record in skipped] == [1, 3]
 
 

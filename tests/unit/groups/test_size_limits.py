@@ -103,7 +103,7 @@ def many_topics(size_bytes: int) -> tuple[str, ...]:
     return tuple(f"{number:0>200}" for number in range(size_bytes // 204))
 
 
-def test_a_group_of_the_newer_protocol_has_the_same_size_limit() -> None:
+def test_a_group_of_the_consumer_protocol_has_the_same_size_limit() -> None:
     driver = consumer_driver()
     member = Consumer(driver, "m")
     member.join()

@@ -24,7 +24,7 @@ def rows(text: str) -> dict[str, str]:
 
 
 TABLES = [
-    pytest.param(TABLE, rows(SERVE.partition("## Durability")[0]), id="broker"),
+    pytest.param(TABLE, rows(SERVE.partition("## Delivery guarantees")[0]), id="broker"),
     pytest.param(GATEWAY_TABLE, rows(GATEWAY.partition("## Settings")[2].partition("\n## ")[0]), id="gateway"),
 ]
 

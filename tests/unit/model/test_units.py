@@ -55,7 +55,7 @@ def test_other_text_is_not_a_duration(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1 gallon", "7d", "big"])
-def test_other_text_is_not_a_size(text: str) -> None:
+def test_text_that_is_not_a_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a size \(examples: 1GiB"):
         read_size_bytes(text)
 

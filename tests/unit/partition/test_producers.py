@@ -111,7 +111,7 @@ def test_ordinary_producers_do_not_displace_self_named_writers() -> None:
     assert writer.refused(SELF_NAMED, 0, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_older_epoch_is_fenced_also_for_its_stored_batches() -> None:
+def test_retries_of_stored_batches_are_fenced_by_a_newer_epoch() -> None:
     writer = Writer(Producers())
     writer.append(7, 1, 0)
     writer.append(7, 2, 0)

@@ -63,7 +63,7 @@ def test_the_high_watermark_never_passes_the_leaders_own_end() -> None:
         Watermark(Offset(0), leader_epoch=LeaderEpoch(0)).advance(own_flushed=Offset(1), high_watermark=Offset(2))
 
 
-def test_callbacks_added_before_or_after_an_acknowledgement_ends_are_called() -> None:
+def test_callbacks_run_when_added_before_or_after_the_acknowledgement() -> None:
     acknowledgement, called = Acknowledgement(0), list[int]()
     for number in range(3):
         acknowledgement.then(lambda _, number=number: called.append(number))  # type: ignore[misc]  # bound as default

@@ -51,7 +51,7 @@ def test_an_unknown_context_and_an_invalid_file_are_refused(
         millstream.connect()
 
 
-def test_a_client_without_an_address_connects_to_the_brokers_that_were_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_an_address_uses_the_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(scene: Scene) -> None:
         monkeypatch.setenv("MILLSTREAM_BOOTSTRAP", "broker1:9092")
         async with millstream.connect_async(network=scene.network.host("client")) as client:

@@ -11,11 +11,11 @@ import pytest
 from millstream.process.logs import ConsoleLines, JsonLines, configure
 
 
-def record(message: str, *, error: bool = False, **fields: object) -> logging.LogRecord:
+def record(message: str, *, raised: bool = False, **fields: object) -> logging.LogRecord:
     made = logging.makeLogRecord(
         {"msg": message, "levelname": "WARNING", "name": "millstream.x", "created": 0.5, **fields}
     )
-    if error:
+    if raised:
         try:
             raise ValueError("broken")
         except ValueError:
@@ -34,8 +34,8 @@ def root_logger() -> Iterator[logging.Logger]:
 
 
 def test_a_console_line_has_time_level_event_and_fields() -> None:
-    line = ConsoleLines().format(record("connection cut off", peer="127.0.0.1", why="a garbage frame", left=""))
-    assert line == ('1970-01-01 00:00:00.500 warning connection cut off peer=127.0.0.1 why="a garbage frame" left=""')
+    line = ConsoleLines().format(record("connection cut off", peer="127.0.0.1", error="a garbage frame", left=""))
+    assert line == ('1970-01-01 00:00:00.500 warning connection cut off peer=127.0.0.1 error="a garbage frame" left=""')
 
 
 def test_a_line_break_in_a_field_does_not_split_the_log_line() -> None:
@@ -56,7 +56,7 @@ def test_a_field_does_not_overwrite_the_event() -> None:
 
 @pytest.mark.parametrize("layout", [ConsoleLines(), JsonLines()])
 def test_an_exception_is_shown(layout: logging.Formatter) -> None:
-    assert "ValueError: broken" in layout.format(record("failed", error=True))
+    assert "ValueError: broken" in layout.format(record("failed", raised=True))
 
 
 @pytest.mark.parametrize("layout", ["console", "json"])

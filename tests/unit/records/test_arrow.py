@@ -198,7 +198,7 @@ def test_a_column_of_an_unsupported_type_is_refused() -> None:
 def test_arrow_offsets_outside_their_column_are_refused() -> None:
     offsets = pa.py_buffer(struct.pack("=qqq", 0, 255, 3))
     lying = pa.Array.from_buffers(pa.large_binary(), 2, [None, offsets, pa.py_buffer(b"abc")])
-    with pytest.raises(ValueError, match="lead out of its data"):
+    with pytest.raises(ValueError, match="beyond the end of its data"):
         encode_table(pa.table({"value": lying}), timestamp=0)
 
 

@@ -179,7 +179,7 @@ def test_each_batch_yields_whole_batches_and_skips_a_partial_one(cut: int) -> No
 
 
 @pytest.mark.parametrize(("layout", "position", "value"), [(">b", 16, 0), (">i", 8, 0), (">i", 8, -(2**31))])
-def test_each_batch_raises_at_bytes_that_cannot_be_a_batch(layout: str, position: int, value: int) -> None:
+def test_each_batch_raises_corrupt_batch_for_an_invalid_header(layout: str, position: int, value: int) -> None:
     first = numbered_batch(2)
     found = each_batch(first + with_field(numbered_batch(2), layout, position, value))
     assert next(found)[0] == 0

@@ -68,14 +68,14 @@ LIES: dict[str, tuple[bytes, str]] = {
     "a varint of too many bits": (b"\xff\xff\xff\xff\x10" + bytes(20), "more than 32 bits"),
     "a time that never ends": (varint(30) + b"\x00" + b"\xff" * 30, "more than 64 bits"),
     "a time of 65 bits": (varint(30) + b"\x00" + b"\xff" * 9 + b"\x02" + bytes(30), "more than 64 bits"),
-    "a record longer than the batch": (varint(100) + bytes(20), "record length of 100 is given where 20 bytes"),
+    "a record longer than the batch": (varint(100) + bytes(20), "record length of 100, but only 20 bytes"),
     "a record of negative length": (varint(-1) + bytes(20), "record length of -1"),
     "a record of the most negative length": (varint(-(2**31)) + bytes(20), "record length of -2147483648"),
     "a record too short for its fields": (varint(5) + bytes(20), "record length of 5"),
-    "a key longer than its record": (record(key=varint(5) + b"ab"), "length of 5 is given where 4 bytes"),
+    "a key longer than its record": (record(key=varint(5) + b"ab"), "length of 5, but only 4 bytes"),
     "a key as long as can be": (record(key=varint(INT32_MAX)) + bytes(9), "length of 2147483647"),
     "a key of negative length": (record(key=varint(-2)), "length of -2"),
-    "a value longer than its record": (record(value=varint(3) + b"ab", headers=b""), "length of 3 is given where 2"),
+    "a value longer than its record": (record(value=varint(3) + b"ab", headers=b""), "length of 3, but only 2"),
     "a value of negative length": (record(value=varint(-(2**31))), "length of -2147483648"),
     "headers without end": (record(headers=varint(INT32_MAX)), "header count of 2147483647"),
     "headers of negative number": (record(headers=varint(-1)), "header count of -1"),
@@ -86,10 +86,10 @@ LIES: dict[str, tuple[bytes, str]] = {
     "a header value of negative length": (record(headers=varint(1) + b"\x02a" + varint(-7)), "length of -7"),
     "a record that ends before its value": (record(headers=b"", value=b"") + bytes(9), "record length of 4"),
     "a record that ends before its headers": (record(key=varint(3) + b"abc", headers=b""), "runs over the end"),
-    "a record that goes on": (record(headers=b"\x00\x00"), "goes on after its last field"),
+    "a record that goes on": (record(headers=b"\x00\x00"), "has bytes after its last field"),
     "an offset before the batch": (record(offset_delta=-1), "offset delta -1"),
     "an offset after the batch": (record(offset_delta=1), "offset delta 1 is not within 0 and 0"),
-    "a time before all times": (record(time_delta=-(2**63)), "beyond all time"),
+    "a time before all times": (record(time_delta=-(2**63)), "timestamp is out of range"),
     "bytes after the last record": (record() + b"\x00", "1 bytes follow"),
     "a second record": (record() * 2, "7 bytes follow"),
 }
@@ -130,7 +130,7 @@ def test_a_timestamp_that_overflows_is_corrupt(base_timestamp: int, time_delta: 
     if -(2**63) <= timestamp < 2**63:
         assert decode_batch(whole)[0].timestamp == timestamp
     else:
-        with pytest.raises(CorruptBatch, match="beyond all time"):
+        with pytest.raises(CorruptBatch, match="timestamp is out of range"):
             decode_batch(whole)
 
 

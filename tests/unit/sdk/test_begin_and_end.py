@@ -82,7 +82,7 @@ async def within(each: Any, ending: BaseException) -> None:
 
 @pytest.mark.parametrize("topic", [TOPIC, "missing"])
 @pytest.mark.parametrize("kind", ["consumer", "subscription", "iterators"])
-def test_a_close_failure_becomes_a_note_of_the_exception_that_left_the_block(
+def test_an_error_on_close_is_added_as_a_note_to_the_first_exception(
     kind: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(ground: Ground) -> None:

@@ -30,14 +30,14 @@ def test_one_process_can_commit_what_another_process_delivered() -> None:
         iterator = await owned_iterator(here)
         with pytest.raises(MillstreamError) as nothing:
             await here.commit(*NAMES, iterator)
-        assert code_of(nothing) is ErrorCode.NOTHING_HANDED
+        assert code_of(nothing) is ErrorCode.NOTHING_DELIVERED
         batch = await here.read(iterator)
         assert await here.deliver(*NAMES, batch, 4) == 30
         (listed,) = await there.list(*NAMES)
-        assert (listed.offset, listed.handed, listed.left_s > 0) == (0, 4, True)
+        assert (listed.offset, listed.delivered, listed.left_s > 0) == (0, 4, True)
         assert listed.iterator is not None
         again = await there.read(listed.iterator)
-        assert [each.offset for each in again.messages][: listed.handed] == [0, 1, 2, 3]
+        assert [each.offset for each in again.messages][: listed.delivered] == [0, 1, 2, 3]
         done = await there.commit(*NAMES, listed.iterator)
         assert done.position == 4
         assert done.following is not None

@@ -74,7 +74,9 @@ def test_connection_events_are_logged_by_the_sdk_loggers(caplog: pytest.LogCaptu
         name == "millstream.sdk.cluster" and "connection failed broker=nobody:1" in text for name, _, text in logged
     )
     assert any(level == "INFO" and "the connection to broker1:9092 was lost" in text for _, level, text in logged)
-    assert any(name == "millstream.sdk.retrying" and text.startswith("retrying error=") for name, _, text in logged)
+    assert any(
+        name == "millstream.sdk.retrying" and text.startswith("request retried error=") for name, _, text in logged
+    )
     assert {level for _, level, _ in logged} <= {"DEBUG", "INFO"}
 
 

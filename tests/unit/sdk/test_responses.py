@@ -16,7 +16,7 @@ from millstream.wire.puts import write_puts_response
 @pytest.mark.parametrize(
     ("concerns", "text", "detail"),
     [
-        ("creating topic 'a'", "topic 'a' exists already", "topic 'a' exists already"),
+        ("creating topic 'a'", "topic 'a' already exists", "topic 'a' already exists"),
         ("creating topic 'a'", "foo: no such setting", "creating topic 'a': foo: no such setting"),
         ("creating topic 'a'", None, f"creating topic 'a': {ErrorCode.INVALID_REQUEST.meaning}"),
         ("listing groups", "it's late", "listing groups: it's late"),

@@ -105,7 +105,7 @@ def test_damage_in_flushed_data_quarantines_the_log_and_is_logged_once(
             assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
             assert log.segments[0].path in refused.value.detail
         logged = [record for record in caplog.records if record.levelno >= logging.ERROR]
-        assert [(record.getMessage(), record.__dict__["log"]) for record in logged] == [
+        assert [(record.getMessage(), record.__dict__["path"]) for record in logged] == [
             ("partition quarantined", log.path)
         ]
         with pytest.raises(MillstreamError):

@@ -96,7 +96,7 @@ _OTHER_FIELDS: Mapping[str, Fields] = {
 """Fields that a response with an error must set, besides the error."""
 
 _ROWS_FIRST = frozenset({"Fetch"})
-"""APIs that report the error in rows, because clients read the top error as one of the fetch session."""
+"""APIs that report the error in rows, because a top-level error would end the client's fetch session."""
 
 
 def refused(api: str, request: BrokerRequest, error: MillstreamError) -> Result:

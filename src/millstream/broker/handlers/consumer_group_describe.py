@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: describes groups of the new protocol and their members.
+"""ConsumerGroupDescribe: describes groups with the consumer protocol (KIP-848) and their members.
 
 A group with a topic that the principal may not see is refused as a whole, with TOPIC_AUTHORIZATION_FAILED.
 """

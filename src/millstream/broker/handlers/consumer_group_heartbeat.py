@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: joins, keeps, changes or ends a membership in the new group protocol.
+"""ConsumerGroupHeartbeat: joins, keeps, changes or ends a membership in the consumer protocol (KIP-848).
 
 A regular expression subscribes a member to every topic with a matching name. The response leaves out topics that the
 member's principal may not use.

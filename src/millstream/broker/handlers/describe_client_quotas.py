@@ -26,7 +26,8 @@ def _check(components: list[Fields]) -> None:
         entity, kind, match = component["entity_type"], component["match_type"], component["match"]
         if entity not in _ENTITIES:
             raise MillstreamError(
-                ErrorCode.UNSUPPORTED_VERSION, f"unknown entity {entity[:100]!r}; quotas have {', '.join(_ENTITIES)}"
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"unknown entity type {entity[:100]!r} (accepted: {', '.join(_ENTITIES)})",
             )
         if entity in seen:
             raise MillstreamError(ErrorCode.INVALID_REQUEST, f"the request names {entity} more than once")

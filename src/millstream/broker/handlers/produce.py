@@ -32,7 +32,10 @@ class ProduceHandler:
                     if acks not in ACKS:
                         check_acks(acks)
                     if is_transactional:
-                        raise MillstreamError(ErrorCode.INVALID_TXN_STATE, "this broker does not support transactions")
+                        raise MillstreamError(
+                            ErrorCode.INVALID_TXN_STATE,
+                            "transactions are not supported; produce without transactional.id",
+                        )
                     partition = find_partition(self._partitions, topic, number, access)
                     response.add(results, number, self._appender.append(partition, records, acks))
                 except MillstreamError as error:

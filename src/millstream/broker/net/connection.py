@@ -228,7 +228,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.abort()
         else:
             _log.error(
-                "a request failed unexpectedly; its connection is closed",
+                "request failed unexpectedly, connection closed",
                 extra={"peer": self._peer.address},
                 exc_info=error,
             )

@@ -24,8 +24,8 @@ class PeerLog:
         if since is None:
             return
         if overflow := self._limiter.take_overflow():
-            _log.warning("more connections were cut off than are logged one by one", extra={"times": overflow})
-        fields: dict[str, object] = {"peer": peer, "why": why}
+            _log.warning("further cut off connections not logged one by one", extra={"count": overflow})
+        fields: dict[str, object] = {"peer": peer, "error": why}
         if since:
             fields["times_since_last_log"] = since
         _log.warning(event, extra=fields)

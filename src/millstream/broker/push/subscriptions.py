@@ -57,7 +57,8 @@ class Subscriptions:
         if self.partitions + partitions > self._all_partitions_max:
             raise MillstreamError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{self.partitions} partitions are subscribed already; this broker allows {self._all_partitions_max}",
+                f"cannot subscribe to {partitions} more partitions: {self.partitions} of at most "
+                f"{self._all_partitions_max} on this broker are subscribed",
             )
         subscription = PushSubscription(
             push_channel,

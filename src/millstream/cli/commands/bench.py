@@ -155,7 +155,7 @@ def _requested_load(
 
 
 class _Bench:
-    """A session, and a load with the topic that it uses."""
+    """Opens the producers of a load, and runs the load with a progress bar."""
 
     def __init__(self, session: "CommandSession", load: "BenchLoad") -> None:
         self.session = session

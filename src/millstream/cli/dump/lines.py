@@ -109,7 +109,7 @@ def action(header: BatchHeader, record: Record) -> str:
 
 
 def date_and_time(timestamp_ms: int) -> tuple[str, str]:
-    """Returns date and time in UTC. Outside of the calendar, the date is `-` and the time is `@` and milliseconds."""
+    """Returns a timestamp as UTC date and time, or as `-` and `@milliseconds` if no calendar date can represent it."""
     try:
         moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:

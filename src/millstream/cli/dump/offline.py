@@ -105,13 +105,13 @@ def _check_exists(
 ) -> None:
     topics = sorted({where.topic for where in there} | set(names))
     if topic is not None and topic not in topics:
-        raise _unknown(path, f"there is no topic {topic!r} in {path}{did_you_mean(topic, topics)}")
+        raise _unknown(path, f"topic {topic!r} does not exist in {path}{did_you_mean(topic, topics)}")
     numbers = sorted({where.partition for where in there if topic in (None, where.topic)})
     for number in partitions:
         if number not in numbers:
             of_topic = "" if topic is None else f" of topic {topic!r}"
             known = f"the last is {numbers[-1]}" if numbers else "there is none"
-            raise _unknown(path, f"there is no partition {number}{of_topic} in {path}; {known}")
+            raise _unknown(path, f"partition {number}{of_topic} does not exist in {path}; {known}")
 
 
 def _unknown(path: Path, text: str) -> MillstreamError:

@@ -112,7 +112,7 @@ async def _print(
 
 
 async def _try_commit(consumer: AsyncConsumer, printed: dict[TopicPartition, int]) -> None:
-    """Commits, and ignores failures that may pass and the loss of the membership.
+    """Commits; ignores transient failures and a lost membership.
 
     Messages that could not be committed are printed again later.
     """

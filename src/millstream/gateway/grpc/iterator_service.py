@@ -88,10 +88,10 @@ class IteratorService:
     @needs(Right.GROUPS_WRITE, "group")
     async def commit_iterator(self, request: pb.CommitIteratorRequest, call: Call) -> pb.CommitIteratorResponse:
         if request.WhichOneof("read") is None:
-            raise invalid("count", "missing; set `count` or `handed`")
+            raise invalid("count", "missing; set `count` or `delivered`")
         cluster = call.cluster(request.cluster)
         iterator = _group_iterator(request.iterator)
-        count = None if request.HasField("handed") else _count(request.count)
+        count = None if request.HasField("delivered") else _count(request.count)
         done = await iterators.commit(
             cluster, request.group, request.client_id, iterator, count, call.timeout_s(cluster)
         )
@@ -139,7 +139,7 @@ def _listed(row: ListedIterator) -> pb.ListedIterator:
         offset=row.offset,
         generation=row.generation,
         left_ms=int(row.left_s * 1000),
-        handed=row.handed,
+        delivered=row.delivered,
         iterator=_to_iterator(row.iterator),
     )
 

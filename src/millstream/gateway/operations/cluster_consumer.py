@@ -70,8 +70,8 @@ class ClusterConsumer:
 
     async def deliver(self, iterator: GroupIterator, count: int) -> bool:
         """Record that `count` offsets were delivered. Returns false if the iterator has ended."""
-        handed = self._calls.deliver(*self._names, iterator, count, timeout=self.timeout_s)
-        return await _unless(_OVER, handed) is not None
+        delivered = self._calls.deliver(*self._names, iterator, count, timeout=self.timeout_s)
+        return await _unless(_OVER, delivered) is not None
 
     async def commit(self, iterator: GroupIterator, count: int | None = None) -> IteratorCommit | None:
         """Commit the first `count` offsets of the iterator; by default, all delivered ones.

@@ -106,7 +106,7 @@ async def commit(cluster: ServedCluster, group: str, consumer: str) -> dict[Topi
     async def done(member: ClusterMember) -> dict[TopicPartition, int]:
         one = ClusterConsumer(member, group, consumer)
         _, listed = await asyncio.gather(one.heartbeat(), one.in_flight())
-        commits = await one.commit_delivered(each for each in listed if each.handed)
+        commits = await one.commit_delivered(each for each in listed if each.delivered)
         return {where: done.position for where, done in commits.items()}
 
     found: dict[TopicPartition, int] = {}
@@ -137,9 +137,9 @@ class _Poll:
         membership, listed = await asyncio.gather(self._consumer.join(), self._consumer.in_flight())
         self._assignment.assigned(membership.owned)
         listed = [each for each in listed if each.where.topic in self._topics]
-        handed = [each for each in listed if each.handed]
-        if handed and not auto_commit:
-            polled = await self._redeliver(handed[:PARTITIONS_MAX])
+        delivered = [each for each in listed if each.delivered]
+        if delivered and not auto_commit:
+            polled = await self._redeliver(delivered[:PARTITIONS_MAX])
             if polled.messages:
                 return polled
         await self._commit_and_release(membership, listed)
@@ -147,16 +147,16 @@ class _Poll:
 
     # Earlier deliveries.
 
-    async def _redeliver(self, handed: Sequence[ListedIterator]) -> PollResult:
+    async def _redeliver(self, delivered: Sequence[ListedIterator]) -> PollResult:
         """Deliver the same messages again.
 
         The result is empty if the log has removed all of them, or if their partitions moved to another consumer.
         """
-        return _merge(await asyncio.gather(*map(self._reread, handed)))
+        return _merge(await asyncio.gather(*map(self._reread, delivered)))
 
-    async def _reread(self, handed: ListedIterator) -> _Share | None:
-        where, end = handed.where, handed.offset + handed.handed
-        messages, at, left_bytes = list[Message](), handed.offset, REREAD_BYTES
+    async def _reread(self, entry: ListedIterator) -> _Share | None:
+        where, end = entry.where, entry.offset + entry.delivered
+        messages, at, left_bytes = list[Message](), entry.offset, REREAD_BYTES
         while at < end and left_bytes > 0:
             portion = await self._read_there(where, at, count=end - at, size_bytes=left_bytes)
             more = [each for each in portion.messages if each.offset < end]
@@ -165,10 +165,10 @@ class _Poll:
             left_bytes -= sum(map(size_of, more))
             self._assignment.read(where, min(at, end), end=portion.high_watermark)
         share = _Share(where, messages, min(at, end))
-        if handed.left_s > 0 and share.end == end:
+        if entry.left_s > 0 and share.end == end:
             return share
         # The iterator expired, or the delivery exceeds one answer: record the delivery again.
-        return await self._deliver(share, handed.offset) if messages else None
+        return await self._deliver(share, entry.offset) if messages else None
 
     async def _read_there(self, where: TopicPartition, offset: int, *, count: int, size_bytes: int) -> ReadResult:
         async def read(place: int | str) -> ReadResult:
@@ -185,9 +185,9 @@ class _Poll:
 
     async def _commit_and_release(self, membership: IteratorMembership, listed: Sequence[ListedIterator]) -> None:
         """Commit earlier deliveries and release the iterators of partitions that move to another consumer."""
-        handed = await self._consumer.commit_delivered(each for each in listed if each.handed)
-        self._iterators = {where: done.following for where, done in handed.items() if done.following is not None}
-        unused = {each.where: each.iterator for each in listed if each.iterator is not None and not each.handed}
+        committed = await self._consumer.commit_delivered(each for each in listed if each.delivered)
+        self._iterators = {where: done.following for where, done in committed.items() if done.following is not None}
+        unused = {each.where: each.iterator for each in listed if each.iterator is not None and not each.delivered}
         lost = sorted(unused.keys() - set(membership.owned))[:SETUP_PARTITIONS_MAX]
         self._iterators |= unused
         await asyncio.gather(*(self._consumer.commit(self._iterators.pop(where), 0) for where in lost))

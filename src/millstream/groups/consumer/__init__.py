@@ -1,2 +1,2 @@
-"""Implements the newer group protocol (KIP-848): the broker assigns partitions, and each member reconciles on its
+"""Implements the consumer protocol (KIP-848): the broker assigns partitions, and each member reconciles on its
 own."""

@@ -1,4 +1,4 @@
-"""Implements one group of the newer protocol: executes the commands of its members, and checks commits and expiry."""
+"""Implements one group of the consumer protocol: executes its members' commands, and checks commits and expiry."""
 
 from collections.abc import Collection, Iterator
 
@@ -46,7 +46,7 @@ def consumer_heartbeat(
     context: MachineContext, command: ConsumerHeartbeat, token: Token, now: Now, effects: GroupEffects
 ) -> None:
     """Passes a heartbeat to its group. A group that does not exist is created if the member joins, and a classic group
-    of consumers is converted to the newer protocol."""
+    of consumers is converted to the consumer protocol."""
     try:
         check_heartbeat(command)
         if command.subscribed_regex:
@@ -83,9 +83,9 @@ def consumer_group_for(
 
 
 def replay_consumer(context: MachineContext, record: LogRecord) -> None:
-    """Applies a record of the log if it belongs to the newer protocol; other records are ignored.
+    """Applies a record of the log if it belongs to the consumer protocol; other records are ignored.
 
-    A group uses the newer protocol as long as the log has a record of it. Raises MalformedMessageError if the record
+    A group uses the consumer protocol as long as the log has a record of it. Raises MalformedMessageError if the record
     does not match the layout of its key.
     """
     version = key_version(record.key)
@@ -104,7 +104,7 @@ def replay_consumer(context: MachineContext, record: LogRecord) -> None:
 
 
 class ConsumerGroup:
-    """A group whose members speak the newer protocol; some of them may still use the classic one."""
+    """A group whose members speak the consumer protocol; some of them may still use the classic one."""
 
     __slots__ = ("_context", "group_id", "members", "state")
 

@@ -1,4 +1,4 @@
-"""Defines the state of a member of the newer protocol: its subscription and its assignment, each one record of the
+"""Defines the state of a member of the consumer protocol: its subscription and its assignment, each one record of the
 log."""
 
 from enum import IntEnum

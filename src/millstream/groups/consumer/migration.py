@@ -1,9 +1,9 @@
 """Converts a group from one protocol to the other while its members keep reading, in both directions.
 
-A classic group of consumers is converted when the first member that uses the newer protocol joins. Its members become
+A classic group of consumers is converted when the first member with the consumer protocol joins. Its members become
 members of the new group. Their current assignments become their targets, and their next heartbeat asks them to rejoin.
 
-A group of the newer protocol is converted when the last member that uses this protocol leaves. The remaining members
+A group of the consumer protocol is converted when the last member that uses this protocol leaves. The remaining members
 form a classic group, which rebalances immediately.
 
 The tombstones of the old group and the records of the new one are written together, so a crash leaves exactly one of

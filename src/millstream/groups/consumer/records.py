@@ -1,5 +1,5 @@
-"""Encodes and decodes the records of the newer protocol, in Kafka's layouts for `__consumer_offsets`: key versions 3 to
-8 and 16.
+"""Encodes and decodes the records of the consumer protocol, in Kafka's layouts for `__consumer_offsets`: key versions 3
+to 8 and 16.
 
 Key version 4, the partitions of subscribed topics, is obsolete: Kafka no longer writes it, and Millstream never does. A
 hash in version 3 replaces it. Lists in values are sorted, so equal state gives equal bytes.

@@ -1,4 +1,4 @@
-"""Holds the state of one group of the newer protocol, as its records describe it.
+"""Holds the state of one group of the consumer protocol, as its records describe it.
 
 Every change goes through a method that also creates the record, so replaying the records restores the same state. The
 order of records of different kinds does not matter in replay, because compaction may leave them in any order.
@@ -70,7 +70,7 @@ class GroupState:
         return self._group == _VOID and self._target == _NO_TARGET and not any(parts)
 
     def more_told(self, member_id: str, new: MemberSubscription | None) -> int:
-        """Returns by how many bytes the members' data would grow if this member sent this subscription."""
+        """Returns how many bytes a new subscription of this member would add to the metadata of all members."""
         old = self.subscriptions.get(member_id)
         if old == new:
             return 0

@@ -1,6 +1,6 @@
 """Makes iterator clients members of their group.
 
-A client is a member of a group of the newer protocol, possibly beside Kafka consumers. Assignment, session timeout,
+A client is a member of a group of the consumer protocol, possibly beside Kafka consumers. Assignment, session timeout,
 listing and description work as for other members. The partitions of its iterators in flight count as the partitions
 that the client owns. So a partition moves to another member when its iterator is committed or expires, and the client
 does not have to confirm a revocation.

@@ -8,7 +8,7 @@ Invariants:
 - The next iterator is issued only after the previous one has ended. An iterator ends when it is committed, when it
   expires, when its own client gets one of a newer generation, or when its client loses the partition.
 - The iterator's record contains the number of delivered messages, counted from the iterator's offset:
-  `0 <= handed <= messages_max`. It is dropped when the iterator ends for any reason.
+  `0 <= delivered <= messages_max`. It is dropped when the iterator ends for any reason.
 
 Guarantee: each issue is a record, and the answer is sent when that record is durable. So every issued iterator is known
 after a restart.
@@ -34,7 +34,7 @@ from millstream.model.limits import NO_LEADER_EPOCH
 
 IN_FLIGHT_MIN_MS = 1_000
 _DEFAULT_IN_FLIGHT = -1
-HANDED = -1
+DELIVERED = -1
 """The `count` of a commit that covers the delivered messages."""
 
 
@@ -122,7 +122,7 @@ def _announced(
 
 def _given_iterator(context: MachineContext, key: IssuedKey, issued: IssuedIterator, now: Now) -> GivenIterator:
     assert not issued.is_over, "an ended iterator is not returned to a client"
-    return GivenIterator(_iterator(key, issued), context.issued.left_ms(key, now), issued.handed)
+    return GivenIterator(_iterator(key, issued), context.issued.left_ms(key, now), issued.delivered)
 
 
 def _iterator(key: IssuedKey, issued: IssuedIterator) -> Iterator:
@@ -149,7 +149,7 @@ def commit(context: MachineContext, command: CommitIterator, now: Now, effects: 
 
     A client may repeat a commit whose answer was lost, and gets the same answer. A commit after the expiry is accepted
     unless the partition was issued again or belongs to another client. Raises FOREIGN_ITERATOR, INVALID_REQUEST,
-    UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION, ITERATOR_SETTLED, NOT_OWNER and NOTHING_HANDED.
+    UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC_OR_PARTITION, ITERATOR_SETTLED, NOT_OWNER and NOTHING_DELIVERED.
     """
     iterator = command.iterator
     topic = _check_named(context, command)
@@ -162,9 +162,9 @@ def commit(context: MachineContext, command: CommitIterator, now: Now, effects: 
         given = None if issued.is_over else _announced(context, key, issued, now, effects)
         return IteratorResponse(given=given, position=position)
     issued = _current(client, topic, iterator, issued)
-    if command.count == HANDED and not issued.handed:
+    if command.count == DELIVERED and not issued.delivered:
         raise MillstreamError(
-            ErrorCode.NOTHING_HANDED,
+            ErrorCode.NOTHING_DELIVERED,
             f"no messages of {iterator.topic}-{iterator.partition} were delivered since its last commit",
         )
     return _settle(context, client, key, issued, position, now, effects)
@@ -182,7 +182,7 @@ def _check_named(context: MachineContext, command: CommitIterator | DeliverItera
             f"not to client {command.client_id} in group {command.group_id}",
         )
     is_delivery = isinstance(command, DeliverIterator)
-    if not is_delivery <= count <= iterator.messages_max and (is_delivery or count != HANDED):
+    if not is_delivery <= count <= iterator.messages_max and (is_delivery or count != DELIVERED):
         raise _invalid(
             f"Count must be {is_delivery:d} to {iterator.messages_max}, the number of messages of the iterator."
         )
@@ -217,9 +217,9 @@ def _position(command: CommitIterator, issued: IssuedIterator | None) -> Offset:
     A commit of the delivered messages moves the position to the end of these messages. A repeated commit finds no
     delivered messages, and returns the position that the first attempt stored.
     """
-    if command.count != HANDED:
+    if command.count != DELIVERED:
         return Offset(command.iterator.offset + command.count if command.iterator.offset >= 0 else -1)
-    return Offset(max(issued.offset, -1) + issued.handed if issued is not None else -1)
+    return Offset(max(issued.offset, -1) + issued.delivered if issued is not None else -1)
 
 
 def _is_repeated(issued: IssuedIterator, iterator: Iterator, position: Offset) -> bool:
@@ -242,7 +242,7 @@ def _settle(
         store(context, OffsetKey(*key), CommittedOffset(position, NO_LEADER_EPOCH, "", now.wall_ms), effects)
         stored(context, key.group_id, now)
         issued = replace(issued, offset=position)
-    issued = replace(issued, handed=0)
+    issued = replace(issued, delivered=0)
     # Ended before the next step, so that this step can release a partition that must move to another client.
     context.issued.put(key, replace(issued, is_over=True), now, effects)
     client.step(now, effects)
@@ -280,7 +280,7 @@ def deliver(context: MachineContext, command: DeliverIterator, now: Now, effects
             f"the iterator of {iterator.topic}-{iterator.partition} has expired; get a new one",
         )
     client.step(now, effects)
-    issued = replace(issued, offset=iterator.offset, handed=command.count)
+    issued = replace(issued, offset=iterator.offset, delivered=command.count)
     if client.has(topic.topic_id, iterator.partition):
         issued = replace(issued, expires_ms=now.wall_ms + issued.in_flight_ms)
         context.issued.put(key, issued, now, effects)
@@ -305,7 +305,7 @@ def listed(context: MachineContext, command: ListIterators, now: Now) -> Iterato
         for key, issued in context.issued.of_group(command.group_id, command.client_id)
         if _is_held(group, key, issued)
     )
-    return IteratorList(given=tuple(each for each in given if each.left_ms or (is_own and each.handed)))
+    return IteratorList(given=tuple(each for each in given if each.left_ms or (is_own and each.delivered)))
 
 
 def _is_held(group: ConsumerGroup, key: IssuedKey, issued: IssuedIterator) -> bool:

@@ -68,14 +68,14 @@ class IssuedIterators:
 
     def put(self, key: IssuedKey, issued: IssuedIterator, now: Now, effects: GroupEffects) -> None:
         """Stores an iterator, whose time in flight starts now."""
-        assert 0 <= issued.handed <= issued.messages_max, "no more messages are delivered than the iterator has"
+        assert 0 <= issued.delivered <= issued.messages_max, "no more messages are delivered than the iterator has"
         self._put(key, issued)
         self._until_ms[key] = now.monotonic_ms + issued.in_flight_ms
         effects.records.append(issued_record(key, issued))
 
     def note(self, key: IssuedKey, issued: IssuedIterator, effects: GroupEffects) -> None:
         """Replaces a stored iterator without restarting its time in flight."""
-        assert 0 <= issued.handed <= issued.messages_max, "no more messages are delivered than the iterator has"
+        assert 0 <= issued.delivered <= issued.messages_max, "no more messages are delivered than the iterator has"
         until_ms = self._until_ms[key]
         self._put(key, issued)
         self._until_ms[key] = until_ms
@@ -103,7 +103,7 @@ class IssuedIterators:
         client_id = member_id.removeprefix(MEMBER_PREFIX)
         for place in list(self._held.get((group_id, client_id), ())) if client_id != member_id else ():
             issued = self._groups[group_id][place]
-            over = replace(issued, is_over=True, issue=issued.issue + 1, after=0, handed=0)
+            over = replace(issued, is_over=True, issue=issued.issue + 1, after=0, delivered=0)
             self.put(IssuedKey(group_id, *place), over, now, effects)
 
     # The log.

@@ -38,7 +38,7 @@ class IssuedIterator(Struct, frozen=True):
     in_flight_ms: int
     expires_ms: int
     """Wall-clock time."""
-    handed: int = 0
+    delivered: int = 0
     """Number of messages, starting at `offset`, that the client has delivered."""
     is_over: bool = False
     """True if the iterator has ended. If it ended by a commit that issued no next iterator, `offset` is the group's

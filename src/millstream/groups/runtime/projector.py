@@ -61,7 +61,7 @@ class Projector:
             end_offset = end_offsets.get(key, Offset(-1))
             if end_offset is None or offset <= end_offset:
                 continue
-            _log.warning("group tables do not match the group log and are rebuilt")
+            _log.warning("group tables rebuilt", extra={"projected_offset": offset, "end_offset": end_offset})
             await self._tables.clear()
             self._projected = {}
             return

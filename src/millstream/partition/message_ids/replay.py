@@ -1,4 +1,4 @@
-"""Rebuilds message ids from the log: made ids from batch headers, natural ids from the records."""
+"""Rebuilds message ids from the log: generated ids from batch headers, natural ids from the records."""
 
 from collections.abc import Iterable
 from contextlib import suppress

@@ -293,7 +293,7 @@ class RunIndex:
         return True
 
     def spill(self, now_ms: int, *, covered: int) -> None:
-        """Save the entries that a replay of the log up to `covered` has added. Blocking. Raises OSError."""
+        """Write the entries in memory, which cover the log up to `covered`, to a run. Blocking. Raises OSError."""
         saving = self._freeze(now_ms, end_offset=covered)
         saving.write()
         self.saved(saving)

@@ -21,7 +21,7 @@ class LiveRange:
         return bool(self.start_offset or self.low_key)
 
     def trimmed(self, start_offset: int) -> None:
-        """Set the lowest offset, where the log starts."""
+        """Raise the lowest live offset to the new start of the log."""
         assert start_offset >= self.start_offset, "a log start only increases"
         self.start_offset = start_offset
 

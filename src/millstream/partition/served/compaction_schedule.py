@@ -58,7 +58,8 @@ class CompactionSchedule:
             try:
                 await partition.replica.cleaned()
             except MillstreamError as error:
-                _log.warning("snapshot after compaction failed", extra={"partition": str(partition), "why": str(error)})
+                fields = {"topic": partition.topic, "partition": partition.number, "error": str(error)}
+                _log.warning("snapshot after compaction failed", extra=fields)
 
     async def _run(self) -> None:
         """Run rounds until `stop`. A failed round is logged, and the next round tries again."""
@@ -70,4 +71,4 @@ class CompactionSchedule:
             try:
                 await self.round()
             except Exception as error:
-                _log.warning("compaction failed, the next round tries again", extra={"why": repr(error)})
+                _log.warning("compaction failed, will be retried", extra={"error": repr(error)})

@@ -132,7 +132,8 @@ class Maintenance:
             try:
                 partition.apply_retention()
             except MillstreamError as error:
-                _log.warning("retention failed", extra={"partition": str(partition), "why": str(error)})
+                fields = {"topic": partition.topic, "partition": partition.number, "error": str(error)}
+                _log.warning("retention failed", extra=fields)
         if replica.unsaved_batches >= save_from:
             await replica.save_state()
 
@@ -149,4 +150,4 @@ class Maintenance:
         try:
             await work()
         except Exception as error:
-            _log.warning("%s failed, the next round tries again", name, extra={"why": str(error)})
+            _log.warning("%s failed, will be retried", name, extra={"error": str(error)})

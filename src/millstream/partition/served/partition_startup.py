@@ -207,7 +207,7 @@ class PartitionStartup:
         try:
             return derived_state.load(log, self._now_ms, self._limits)
         except OSError as error:
-            _log.error("log not readable", extra={"path": log.path, "why": str(error)})
+            _log.error("log not readable", extra={"path": log.path, "error": str(error)})
             return None
 
     def _check_epochs(

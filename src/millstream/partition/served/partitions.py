@@ -291,7 +291,7 @@ class Partitions(PartitionRegistry):
             self._leftovers.pop(topic.topic_id, None)
         except (MillstreamError, OSError) as error:
             self._leftovers[topic.topic_id] = topic
-            _log.warning("deleted topic not removed yet", extra={"topic": topic.name, "why": str(error)})
+            _log.warning("deleted topic not removed, will be retried", extra={"topic": topic.name, "error": str(error)})
 
     async def _alter(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str | None]], validate_only: bool
@@ -342,7 +342,10 @@ class Partitions(PartitionRegistry):
         try:
             await self._settle(topic)
         except (MillstreamError, OSError) as error:
-            _log.warning("failed growth not cleaned up yet", extra={"topic": topic.name, "why": str(error)})
+            _log.warning(
+                "added partitions not removed after an error, will be retried",
+                extra={"topic": topic.name, "error": str(error)},
+            )
 
     async def _heal(self, partition: Leadership) -> None:
         is_led = await heal(

@@ -129,7 +129,7 @@ def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
 
 
 def describe_consumer_group(group_id: str) -> ApiRequest[GroupDescription]:
-    """Request a group of the newer protocol; GROUP_ID_NOT_FOUND for other groups."""
+    """Request a group of the consumer protocol; GROUP_ID_NOT_FOUND for other groups."""
 
     def decode(answer: dict[str, Any]) -> GroupDescription | MillstreamError:
         (row,) = answer["groups"]
@@ -271,7 +271,7 @@ def delete_group(group_id: str) -> ApiRequest[None]:
 
 
 def heartbeat(beat: HeartbeatRequest) -> ApiRequest[HeartbeatResponse]:
-    """Send a heartbeat of the newer protocol, with which a member also joins and leaves."""
+    """Send a heartbeat of the consumer protocol, with which a member also joins and leaves."""
     owned = None
     if beat.owned is not None:
         rows: dict[Any, list[int]] = {}

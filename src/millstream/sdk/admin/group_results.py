@@ -66,7 +66,7 @@ class GroupLag(NamedTuple):
 
 
 class HeartbeatRequest(NamedTuple):
-    """A heartbeat of the newer protocol. None and -1 mean unchanged.
+    """A heartbeat of the consumer protocol. None and -1 mean unchanged.
 
     Epoch 0 joins the group, -1 leaves it, and -2 leaves it temporarily (static members).
     """

@@ -164,7 +164,7 @@ class AsyncConsumer(AsyncReader, Generic[V_co]):
         """Iterate over Arrow record batches; ends at `stop`.
 
         The columns are topic, partition, offset, timestamp, key, value and headers. Messages do not become Python
-        objects, and the option `values` is not applied. Needs PyArrow (`pip install millstream[arrow]`).
+        objects, and the option `values` is not applied. Needs PyArrow (`pip install 'millstream[arrow]'`).
         """
         while True:
             found = await self._next_arrow(None)
@@ -208,8 +208,8 @@ class AsyncConsumer(AsyncReader, Generic[V_co]):
         The values are bytes, also if the consumer decodes values.
 
         Reads about `max_bytes`, and at most `max_messages`. If there is no message at that offset yet, the call waits
-        for up to `timeout`. Failures are retried for as long, then raised. Raises OFFSET_OUT_OF_RANGE, which names the
-        first offset of the partition, if the messages at `offset` have been removed.
+        for up to `timeout`. Transient failures are retried until `timeout`, then raised. Raises OFFSET_OUT_OF_RANGE,
+        which names the first offset of the partition, if the messages at `offset` have been removed.
         """
         where, timeout_s = place(topic, partition), self._span_s(timeout)
         check_number("offset", offset, least=0, most=INT64_MAX)

@@ -31,7 +31,7 @@ OnConnect = Callable[[BrokerConnection, float], Awaitable[None]]
 
 
 class NoBrokerError(UnreachableError):
-    """No known broker could be reached. It is retriable if at least one of the failures is."""
+    """No known broker could be reached. The error is retriable if the failure of at least one broker is retriable."""
 
     def __init__(self, failures: Sequence[MillstreamError], origin: str = "") -> None:
         final = all(not error.code.retriable for error in failures)
@@ -185,7 +185,9 @@ class Cluster:
         address = self._metadata.address(node_id)
         if address is None:
             known = ", ".join(map(str, sorted(self._metadata.brokers)))
-            raise MillstreamError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no broker {node_id}; there are {known}")
+            raise MillstreamError(
+                ErrorCode.RESOURCE_NOT_FOUND, f"broker {node_id} does not exist; existing brokers: {known}"
+            )
         return await self.to(address, deadline)
 
     def remembered(self, name: str) -> TopicView | None:

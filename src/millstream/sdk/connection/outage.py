@@ -93,7 +93,7 @@ class OutageWatch:
             trial.tried_s = asyncio.get_running_loop().time()
 
     def reached(self, address: Address, needed: Collection[Address]) -> None:
-        """Note that this address was reached. Of the others only those of `needed` brokers are still tracked."""
+        """Record that this address was reached, and stop tracking addresses that belong to no broker in `needed`."""
         for each in [each for each in self._trials if each == address or each not in needed]:
             self._trials.pop(each)
         if not self._trials:
@@ -132,7 +132,7 @@ class OutageWatch:
         if failing and (self._warned_s is None or now_s - self._warned_s >= WARN_INTERVAL_S):
             self._warned_s = now_s
             _log.warning(
-                'brokers unreachable owner=%s addresses=%s for_s=%.0f reason="%s"',
+                'brokers unreachable owner=%s addresses=%s for_s=%.0f error="%s"',
                 self._owner,
                 ",".join(map(str, failing)),
                 now_s - self._begun_s,

@@ -42,7 +42,7 @@ class RetryingCaller:
                     if cause is not error:
                         raise cause from error
                     raise
-                _log.debug('retrying error="%s"', error)
+                _log.debug('request retried error="%s"', error)
                 self.metrics.count("retries", 1, {"error": error.code.name})
 
     async def anyone(self, request: ApiRequest[T], deadline: Deadline) -> T:

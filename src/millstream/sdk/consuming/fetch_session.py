@@ -199,12 +199,12 @@ def _found(
         for row in rows:
             where = TopicPartition(name, row.partition)
             if where not in positions:
-                raise ValueError("the answer is about other partitions")
+                raise ValueError(f"the fetch response has {where}, which was not requested")
             offset = positions[where].offset
             if row.error:
                 found[where] = fetch_refusal(row, f"reading {where} at offset {offset}")
             elif row.place is not None and row.next_offset <= offset:
-                raise ValueError("the answer leads back")
+                raise ValueError(f"the fetch response for {where} ends at {row.next_offset}, not after {offset}")
             else:
                 batches = memoryview(cast(Buffer, row.records))
                 found[where] = FetchedBatches(

@@ -18,8 +18,8 @@ class ConsumerActivity(Enum):
     IN_CALLBACK = "waiting for the caller, who is being told of a change"
     PAUSED = "all its partitions are paused"
     FETCHING = "fetching messages"
-    NO_DATA = "waiting for messages: everything there is has been handed out"
-    FINISHED = "everything up to its end has been handed out"
+    NO_DATA = "waiting for messages: all messages have been delivered"
+    FINISHED = "all messages up to the stop position have been delivered"
     CLOSED = "closed"
 
 

@@ -25,7 +25,7 @@ class TakenMessages(NamedTuple):
     offset: int
 
     def again(self) -> FetchedChunk | None:
-        """Return these messages and their successors in the chunk as a chunk of their own; None if there are none."""
+        """Return a chunk with these messages and the later ones of the open chunk; None if there are none."""
         first = bisect_left(self.messages, self.offset, 0, self.length, key=_offset)
         end = bisect_left(self.messages, self.chunk.next_offset, first, self.length, key=_offset)
         return self.chunk.rest(self.offset, self.messages[first:end]) if first < end else None
@@ -52,7 +52,7 @@ class OpenChunk(NamedTuple):
 def untaken(
     taken: Sequence[TakenMessages | TakenChunk], opened: OpenChunk, following: Sequence[FetchedChunk]
 ) -> tuple[list[FetchedChunk], dict[TopicPartition, int]]:
-    """Return the chunks to put back with those that follow them, and the offset to which each partition returns."""
+    """Return the contents of the buffer after an interrupted call: its chunks, and the position of each partition."""
     chunks, offsets = list(following), dict[TopicPartition, int]()
     parts, chunk = list(taken), opened.chunk
     if chunk is not None and all(part.chunk is not chunk for part in parts):

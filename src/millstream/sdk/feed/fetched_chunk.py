@@ -103,7 +103,7 @@ class FetchedChunk:
     def unpacked(
         self, *, piece_bytes: int, read_bytes: int, scratch: ScratchBuffer | None = None
     ) -> list["FetchedChunk"]:
-        """Return the same messages, decompressed, as chunks of about `piece_bytes`. May run in any thread.
+        """Decompress this chunk and split it into chunks of about `piece_bytes`. May run in any thread.
 
         An unread chunk is read, up to about `read_bytes`; the last of the returned chunks is then the unread rest.
         Raises CORRUPT_MESSAGE if the batches are damaged, and FileMovedError if the file does not hold them any more.

@@ -150,6 +150,6 @@ async def _back_off(
     if wait_s + ATTEMPT_MIN_S >= deadline.left_s:
         raise reasons[first.where]
     assert first.error is not None, "a feed waits after a failure"
-    _log.debug('retrying partition=%s error="%s"', first.where, first.error)
+    _log.debug('request retried topic=%s partition=%d error="%s"', *first.where, first.error)
     caller.metrics.count("retries", 1, {"error": first.error.code.name})
     await asyncio.sleep(max(0.0, wait_s))

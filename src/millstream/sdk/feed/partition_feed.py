@@ -233,7 +233,7 @@ class PartitionFeed:
         return self._lasting >= attempts_max
 
     def retry(self) -> None:
-        """Try again after the backoff: the owner has reported the error."""
+        """Retry after the backoff. The owner calls this after it has reported the error."""
         self.gives_up = False
 
     # Position and pausing.

@@ -24,7 +24,7 @@ READ, COMMIT = Api(1015, "ReadIterator", 0, 0), Api(1016, "CommitIterator", 0, 0
 DELIVER = Api(1017, "DeliverIterator", 0, 0)
 
 BEGINNING, END = -2, -1
-HANDED = -1
+DELIVERED = -1
 """The count of a commit that covers the delivered messages."""
 
 
@@ -95,7 +95,7 @@ class ListedIterator(NamedTuple):
     offset: int
     generation: int
     left_s: float
-    handed: int = 0
+    delivered: int = 0
     """The number of offsets, from the iterator's first on, that were delivered."""
     iterator: GroupIterator | None = None
 
@@ -147,7 +147,7 @@ def in_flight(group_id: str, client_id: str | None) -> ApiRequest[list[ListedIte
                 row["offset"],
                 row["generation"],
                 row["left_ms"] / 1000,
-                row["handed"],
+                row["delivered"],
                 None if row["iterator"] is None else _iterator(row),
             )
             for row in answer["given"]

@@ -218,7 +218,7 @@ class Receipts:
         if index < 0:
             index += len(self)
         if not 0 <= index < len(self):
-            raise IndexError(f"there are {len(self)} receipts")
+            raise IndexError(f"index {index} is out of range: there are {len(self)} receipts")
         number = bisect_right(self._ends, index)
         return Receipt(self._chunks[number], index - (self._ends[number - 1] if number else 0))
 

@@ -314,7 +314,7 @@ class ProducerChunk:
         return False
 
     def assign(self, batch: ProducerBatch) -> None:
-        """Assign the rows of this batch to it."""
+        """Record that the rows of this batch belong to it."""
         if self._ordered is not None:
             self._map_rows()
         self._assign(batch)
@@ -364,7 +364,7 @@ class ProducerChunk:
         return index if self._positions is None else self._positions[index]
 
     def place_of(self, index: int) -> tuple[ProducerBatch | None, int]:
-        """Return the batch of a row, None while it has none, and its position in the batch."""
+        """Return the batch of a row, or None before it is assigned to one, and the position of the row in the batch."""
         return self._batch_of(index), self._position_of(index)
 
     @property
@@ -538,10 +538,10 @@ class Receipt:
 
     @property
     def message_id(self) -> bytes:
-        """The id of the message, whatever its outcome. `put(..., message_id=receipt.message_id)` stores it once.
+        """The id of the message. A retry with `put(..., message_id=receipt.message_id)` stores the message once.
 
-        If it is read before the message is sent, the message gets an id of its own, which takes an entry in the
-        broker's index. Later it is derived from the message's position in its batch and costs nothing.
+        The id is available before and after the outcome. Reading it before the message is sent stores the id with the
+        message, which takes an entry in the broker's index. Otherwise the id is derived from the position in the batch.
         """
         return self._chunk.receipt_waiters.message_id(self._chunk, self._index)
 
@@ -802,13 +802,13 @@ def cut(
         here = ROW_BYTES
         if value is not None:
             if type(value) is not bytes:
-                raise TypeError("not bytes")
+                raise TypeError(f"a value must be bytes, not {type(value).__name__}")
             here += len(cython.cast(bytes, value))
         if keys is not None:
             key: object = keys[index]
             if key is not None:
                 if type(key) is not bytes:
-                    raise TypeError("not bytes")
+                    raise TypeError(f"a key must be bytes, not {type(key).__name__}")
                 here += len(cython.cast(bytes, key))
         if headers is not None and headers[index]:
             here += headers_size(headers[index])

@@ -1,4 +1,4 @@
-"""Stores the batches of one partition once and in order, by sequence numbers and retries.
+"""Sends the batches of one partition in order and retries them; sequence numbers let the broker store each once.
 
 Batches are sent under an identity (producer id and epoch) from the broker, with consecutive sequence numbers. The
 broker stores a sequence number once, so a batch can be sent again until its outcome is known. Without errors, several

@@ -192,7 +192,7 @@ class SubscriptionStream:
             raise next(iter(refused.values()))
 
     def _due(self) -> tuple[int, int]:
-        """Return the number of finished and of all received offsets that are not acknowledged."""
+        """Return two numbers of uncommitted offsets: those that the caller has finished, and all that were received."""
         due = sum(self._finished[where] - self._acknowledged[where] for where in self.places)
         return due, sum(end - self._acknowledged[where] for where, end in self.places.items())
 

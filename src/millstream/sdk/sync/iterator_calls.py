@@ -11,7 +11,7 @@ from millstream.sdk.client_context import ClientContext
 from millstream.sdk.iterating.call_engine import IteratorCallEngine
 from millstream.sdk.iterating.options import wanted
 from millstream.sdk.iterating.requests import (
-    HANDED,
+    DELIVERED,
     GroupIterator,
     IteratorBatch,
     IteratorCommit,
@@ -136,7 +136,7 @@ class IteratorCalls(Facade):
 
         For a batch, `count` is a number of messages (default: all). For an iterator, it is a number of offsets
         (default: those recorded by `deliver`). Raises NOT_OWNER if another client owns the partition, ITERATOR_SETTLED
-        if the iterator was committed before or issued again, and NOTHING_HANDED if no delivery was recorded.
+        if the iterator was committed before or issued again, and NOTHING_DELIVERED if no delivery was recorded.
         """
         iterator, offsets = _counted(batch, count)
         return self._do(self._engine.commit(*_names(group, client_id), iterator, offsets, self._span_s(timeout)))
@@ -155,4 +155,4 @@ def _counted(batch: IteratorBatch | GroupIterator, count: int | None) -> tuple[G
         check_number("count", count, least=0, most=INT32_MAX)
     if isinstance(batch, IteratorBatch):
         return batch.iterator, batch.places(count)
-    return batch, HANDED if count is None else count
+    return batch, DELIVERED if count is None else count

@@ -211,7 +211,7 @@ class WatchEngine:
             self._failed(watch, error)
             return
         if self._finding is None:
-            _log.info('watches lost, opening them again error="%s"', error)
+            _log.info('watches lost, will be reopened error="%s"', error)
         self._look_for(watch)
 
     def _look_for(self, watch: PartitionWatch) -> None:

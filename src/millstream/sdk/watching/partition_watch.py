@@ -30,11 +30,11 @@ class WatchSource(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """True if the broker may send nothing more until a read waits."""
+        """True if the buffer is full: the broker must not send more until a read waits."""
         ...
 
     def want(self) -> None:
-        """Let the broker send more: a read waits for it."""
+        """Allow the broker to send more, because a read waits for messages."""
         ...
 
     def end(self) -> None:

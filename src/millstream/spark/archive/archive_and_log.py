@@ -197,8 +197,15 @@ def _after_missing(
     if first <= position:
         text = f"{where}: offset {position} no longer exists: it is not archived, and the log was truncated before it"
         raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
-    text = f"{where}: offsets {position} to {min(first, end) - 1} are neither in the archive nor in the log"
+    found = min(first, end)
     if policy is DataLoss.FAIL:
+        text = f"{where}: offsets {position} to {found - 1} are neither in the archive nor in the log"
         raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
-    _log.warning("%s; continuing because of dataLoss=%s", text, policy.value)
-    return min(first, end)
+    _log.warning(
+        "offsets lost topic=%s partition=%d first_offset=%d end_offset=%d data_loss=%s",
+        *where,
+        position,
+        found,
+        policy.value,
+    )
+    return found

@@ -57,7 +57,7 @@ def make(chosen: Template, name: str, topic: str, directory: Path) -> list[Path]
     texts = {root / path.replace(_NAME, name): text for path, text in _files(chosen)}
     taken = [path for path in ([root] if chosen.is_directory else texts) if path.exists()]
     if taken:
-        raise MillstreamError(ErrorCode.DUPLICATE_RESOURCE, f"{taken[0]} exists already; nothing was written")
+        raise MillstreamError(ErrorCode.DUPLICATE_RESOURCE, f"{taken[0]} already exists; nothing was written")
     values = {_NAME: name, _TOPIC: topic, _STORAGE: (root.resolve() / "storage").as_uri()}
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)

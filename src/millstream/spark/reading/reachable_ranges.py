@@ -59,7 +59,9 @@ def still_there(
     text = f"{where}: offsets {gone[0]} to {gone[1] - 1} no longer exist"
     if policy is DataLoss.FAIL:
         raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {ADVICE}")
-    _log.warning("%s; continuing because of dataLoss=%s", text, policy.value)
+    _log.warning(
+        "offsets lost topic=%s partition=%d first_offset=%d end_offset=%d data_loss=%s", *where, *gone, policy.value
+    )
     if policy is DataLoss.SKIP:
         return end, end
     return (gone[1], end) if gone[0] == start else (start, end)
@@ -72,7 +74,7 @@ def recreated(topic: str, before: UUID, now: UUID, policy: DataLoss) -> None:
     text = f"topic {topic!r} was deleted and recreated: its id was {before} and is now {now}"
     if policy is DataLoss.FAIL:
         raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, f"{text}; {ADVICE}")
-    _log.warning("%s; continuing because of dataLoss=%s", text, policy.value)
+    _log.warning("topic recreated topic=%s old_id=%s new_id=%s data_loss=%s", topic, before, now, policy.value)
 
 
 def cut_back(where: TopicPartition, read: int, *, end: int, policy: DataLoss) -> None:
@@ -84,7 +86,9 @@ def cut_back(where: TopicPartition, read: int, *, end: int, policy: DataLoss) ->
     text = f"{where}: the log was truncated: offsets {end} to {read - 1} were read and are lost, or have other messages"
     if policy is DataLoss.FAIL:
         raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {ADVICE}")
-    _log.warning("%s; continuing because of dataLoss=%s", text, policy.value)
+    _log.warning(
+        "log truncated topic=%s partition=%d offset=%d read_to=%d data_loss=%s", *where, end, read, policy.value
+    )
 
 
 def between(

@@ -331,7 +331,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not error.code.retriable:
                 raise
             _log.warning(
-                "offset commit failed, retried after the next batch group=%r error=%s", self._options.group, error
+                'offset commit failed, retried after the next batch group=%s error="%s"', self._options.group, error
             )
         else:
             self._committed = offsets

@@ -103,7 +103,7 @@ def _fastavro() -> Any:
         import fastavro
         import fastavro.schema
     except ImportError:
-        text = 'valueFormat=avro needs fastavro: pip install "millstream[spark]"'
+        text = "valueFormat=avro needs fastavro: pip install 'millstream[spark]'"
         raise MillstreamError(ErrorCode.NOT_INSTALLED, text) from None
     return fastavro
 

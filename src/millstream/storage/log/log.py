@@ -361,7 +361,8 @@ class Log:
         """Move the log start to `new_start`. The next checkpoint removes the files of segments before it."""
         if not self.start_offset <= new_start <= self.end_offset:
             raise MillstreamError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{new_start} is not within {self.start_offset}..{self.end_offset}"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"new log start {new_start} is outside {self.start_offset}..{self.end_offset}",
             )
         if new_start == self.start_offset:
             return

@@ -95,7 +95,7 @@ class LogHealth:
         """Refuse everything from now on, because acknowledged data is damaged or gone. Return the error to raise."""
         if self.quarantined is None:
             self.quarantined = reason
-            _logger.error("partition quarantined", extra={"log": self._path, "reason": reason})
+            _logger.error("partition quarantined", extra={"path": self._path, "error": reason})
         return MillstreamError(ErrorCode.PARTITION_QUARANTINED, self.quarantined)
 
     def recovered_as_quarantined(self, reason: str) -> None:

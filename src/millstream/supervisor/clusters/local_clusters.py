@@ -170,7 +170,7 @@ class LocalClusters:
         if name not in self._clusters:
             known = ", ".join(sorted(self._clusters)) or "none"
             raise MillstreamError(
-                ErrorCode.UNKNOWN_CLUSTER, f"there is no cluster {name[:80]!r}; existing clusters: {known}"
+                ErrorCode.UNKNOWN_CLUSTER, f"cluster {name[:80]!r} does not exist; existing clusters: {known}"
             )
         return self._clusters[name]
 

@@ -73,7 +73,7 @@ class BrokerService:
     # Faults of the process
 
     def crash(self, *, power_loss: bool) -> None:
-        """End the process now, with the machine's power or alone. Do nothing if there is no process."""
+        """Kill the process, or cut the power of its machine. Do nothing if no process runs."""
         process = self._process()
         if process is not None and power_loss:
             self.machine.power_loss()

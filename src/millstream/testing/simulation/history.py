@@ -77,7 +77,7 @@ class History:
     _now: int = 0
 
     def tick(self) -> int:
-        """The sequence number of the next moment."""
+        """Advance the logical clock by one, and return it."""
         self._now += 1
         return self._now
 

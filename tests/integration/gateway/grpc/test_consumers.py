@@ -98,9 +98,9 @@ def test_an_iterator_is_read_delivered_and_committed_and_the_next_one_is_issued(
             handing = iterators_pb2.DeliverIteratorRequest(iterator=batch.iterator, count=3, group=group, client_id="a")
             assert (await one.iterators.DeliverIterator(handing)).left_ms > 0
             listed = await other.iterators.ListIterators(iterators_pb2.ListIteratorsRequest(**names))
-            assert [(row.topic, row.partition, row.handed) for row in listed.iterators] == [(topic, 0, 3)]
+            assert [(row.topic, row.partition, row.delivered) for row in listed.iterators] == [(topic, 0, 3)]
             commit = iterators_pb2.CommitIteratorRequest(
-                iterator=listed.iterators[0].iterator, handed=True, group=group, client_id="a"
+                iterator=listed.iterators[0].iterator, delivered=True, group=group, client_id="a"
             )
             done = await other.iterators.CommitIterator(commit)
             assert (done.position, done.next.offset) == (3, 3)

@@ -92,7 +92,7 @@ def test_an_unexpected_read_failure_closes_the_connection(
             await waiting
 
     serve(tmp_path, story)
-    assert "a request failed unexpectedly; its connection is closed" in caplog.messages
+    assert "request failed unexpectedly, connection closed" in caplog.messages
 
 
 def test_a_wait_without_new_records_returns_an_empty_response(tmp_path: Path) -> None:

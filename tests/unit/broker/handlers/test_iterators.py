@@ -381,4 +381,4 @@ def test_a_response_that_cannot_be_encoded_closes_the_connection_at_once(
             await Client(await broker.peer()).join()
 
     serve(tmp_path, story)
-    assert "a request failed unexpectedly; its connection is closed" in caplog.messages
+    assert "request failed unexpectedly, connection closed" in caplog.messages

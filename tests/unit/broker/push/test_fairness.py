@@ -243,4 +243,4 @@ def test_an_unexpected_failure_closes_only_its_connection(
         await reader.receive(30)
 
     serve_in_simulation(tmp_path, story)
-    assert "a request failed unexpectedly; its connection is closed" in caplog.messages
+    assert "request failed unexpectedly, connection closed" in caplog.messages

@@ -55,7 +55,7 @@ def test_init_writes_files_with_the_name_and_the_topic(template: str) -> None:
     assert any("sales" in path.read_text() for path in made)
     before = {path: path.read_text() for path in made}
     code, _, errors = run("init", "shop-one", "-t", template)
-    assert (code, "exists already; nothing was written" in errors) == (1, True)
+    assert (code, "already exists; nothing was written" in errors) == (1, True)
     assert {path: path.read_text() for path in Path().rglob("*") if path.is_file()} == before
 
 
@@ -136,7 +136,7 @@ def test_arguments_after_two_dashes_are_passed_to_the_file() -> None:
 
 
 @pytest.mark.usefixtures("without_spark")
-def test_run_with_once_makes_streams_read_only_available_data() -> None:
+def test_pipeline_run_once_uses_the_available_now_trigger() -> None:
     Path("a.py").write_text(
         "from pyspark.sql.streaming.readwriter import DataStreamWriter\n"
         "class Stream(DataStreamWriter):\n"
@@ -191,4 +191,4 @@ def test_run_without_java_names_the_package_to_install(name: str, monkeypatch: p
     Path(name).write_text("")
     code, _, errors = run("run", name)
     assert code == 8
-    assert 'pip install "millstream[spark-java]"' in errors
+    assert "pip install 'millstream[spark-java]'" in errors

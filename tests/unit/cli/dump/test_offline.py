@@ -147,10 +147,10 @@ def test_a_missing_topic_or_partition_is_an_error(data: Path, at: str, flags: tu
     path = {"data directory": data, "partition": directory, "segment": segments_of(data)[0]}[at]
     near = NAME[:-1] + "2"
     for asked, named in (
-        ((near,), f"there is no topic '{near}' in {path}; did you mean {NAME}?"),
-        (("another",), f"there is no topic 'another' in {path}"),
-        (("--partition", "0", "--partition", "9"), f"there is no partition 9 in {path}; the last is 0"),
-        ((NAME, "--partition", "9"), f"there is no partition 9 of topic '{NAME}' in {path}; the last is 0"),
+        ((near,), f"topic '{near}' does not exist in {path}; did you mean {NAME}?"),
+        (("another",), f"topic 'another' does not exist in {path}"),
+        (("--partition", "0", "--partition", "9"), f"partition 9 does not exist in {path}; the last is 0"),
+        ((NAME, "--partition", "9"), f"partition 9 of topic '{NAME}' does not exist in {path}; the last is 0"),
     ):
         code, lines, errors = dump("--offline", path, *asked, *flags)
         assert (code, lines) == (1, [])

@@ -56,7 +56,7 @@ def _restarted(driver: Driver, *members: Member) -> Driver:
 
 
 @pytest.mark.parametrize("is_cooperative", [False, True])
-def test_a_group_converts_to_the_newer_protocol_and_back_while_reading(is_cooperative: bool) -> None:
+def test_a_group_converts_to_the_consumer_protocol_and_back_while_reading(is_cooperative: bool) -> None:
     driver = _driver()
     old = [ClassicConsumer(driver, is_cooperative=is_cooperative) for _ in range(2)]
     _go_on(*old)
@@ -78,7 +78,7 @@ def test_a_group_converts_to_the_newer_protocol_and_back_while_reading(is_cooper
     _restarted(driver)
 
 
-def test_a_group_keeps_the_newer_protocol_after_its_last_classic_member_left() -> None:
+def test_a_group_keeps_the_consumer_protocol_after_its_last_classic_member_left() -> None:
     driver = _driver()
     old, new = ClassicConsumer(driver), Consumer(driver, "new")
     _go_on(old, rounds=3)
@@ -90,7 +90,7 @@ def test_a_group_keeps_the_newer_protocol_after_its_last_classic_member_left() -
 
 
 @pytest.mark.parametrize("is_cooperative", [False, True])
-def test_a_classic_member_joins_a_group_of_the_newer_protocol(is_cooperative: bool) -> None:
+def test_a_classic_member_joins_a_group_of_the_consumer_protocol(is_cooperative: bool) -> None:
     driver = _driver()
     new, old = Consumer(driver, "new"), ClassicConsumer(driver, is_cooperative=is_cooperative)
     new.join()
@@ -178,7 +178,7 @@ def test_only_a_joining_member_converts_a_group() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_classic_member_replaces_a_static_member_of_the_newer_protocol(others: int) -> None:
+def test_a_classic_member_replaces_a_static_member_of_the_consumer_protocol(others: int) -> None:
     driver = _driver()
     stays = [ClassicConsumer(driver) for _ in range(others)]
     new = Consumer(driver, "new", instance_id="i")
@@ -190,7 +190,7 @@ def test_a_classic_member_replaces_a_static_member_of_the_newer_protocol(others:
     assert {place for each in (*stays, old) for place in each.places} == {("orders", number) for number in range(6)}
 
 
-def test_a_static_classic_member_can_switch_to_the_newer_protocol() -> None:
+def test_a_static_classic_member_can_switch_to_the_consumer_protocol() -> None:
     driver = _driver()
     old = [ClassicConsumer(driver, instance_id=f"i{number}") for number in range(2)]
     _go_on(*old)

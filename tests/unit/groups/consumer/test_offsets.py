@@ -40,7 +40,7 @@ def test_commits_and_fetches_with_another_epoch_get_stale_member_epoch(epoch: in
     assert driver.offsets() == {}
 
 
-def test_members_of_the_newer_protocol_cannot_commit_with_older_versions() -> None:
+def test_members_of_the_consumer_protocol_cannot_commit_with_older_versions() -> None:
     driver, consumer = _driver()
     committed = driver.commit(("orders", 0, 7), by=_as(consumer, 1), knows_stale_epoch=False)
     assert committed.error is ErrorCode.UNSUPPORTED_VERSION

@@ -113,7 +113,7 @@ def test_a_heartbeat_reports_whether_the_assignment_of_a_client_is_complete() ->
     assert b.heartbeat().is_settled or a.heartbeat().is_settled
 
 
-def test_clients_and_consumers_of_the_newer_protocol_can_share_a_group() -> None:
+def test_clients_and_consumers_of_the_consumer_protocol_can_share_a_group() -> None:
     machine = driver()
     (a,) = machine.joined("a")
     a.get(0)

@@ -133,7 +133,7 @@ def test_a_commit_stores_the_position_and_returns_the_next_iterator() -> None:
     assert a.iterators() == [(0, 60)]
 
 
-def test_a_next_iterator_from_the_server_can_be_committed() -> None:
+def test_an_iterator_with_an_advanced_offset_can_be_committed() -> None:
     machine, a = alone()
     chained = replace(a.get(0), offset=300)
     assert a.settle(chained, 5).offset == 305

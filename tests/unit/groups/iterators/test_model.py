@@ -14,7 +14,7 @@ from builders.groups.consumers import describe
 from builders.groups.iterator_clients import IN_FLIGHT_MAX_MS, IteratorClient, IteratorDriver
 from builders.groups.topics import Topics
 from millstream.groups.commands import ListIterators
-from millstream.groups.iterators.issue import HANDED
+from millstream.groups.iterators.issue import DELIVERED
 from millstream.groups.iterators.iterator import BEGINNING, CLOCK_TOLERANCE_MS, Iterator, member_id
 from millstream.groups.responses import IteratorList, IteratorResponse
 from millstream.model.errors import ErrorCode
@@ -37,7 +37,7 @@ class Flight(NamedTuple):
     is_abandoned: bool = False
     """True if its client has left the group since, or its session timeout has passed."""
     was_overdue: bool = False
-    handed: int = 0
+    delivered: int = 0
 
 
 class Held(NamedTuple):
@@ -135,12 +135,12 @@ class Iterators(RuleBasedStateMachine):
         if flight is not None and is_its_own and flight.iterator.generation == self.generation:
             assert iterator == flight.iterator, "one per client, group, topic and partition"
             assert answer.given.left_ms == flight.until_ms - self.driver.at_ms
-            assert answer.given.handed == flight.handed
+            assert answer.given.delivered == flight.delivered
         else:
             self.issued(iterator, 30_000 if in_flight_ms == -1 else in_flight_ms)
 
     @precondition(lambda self: self.held)
-    @rule(index=_any, count=st.integers(HANDED, MESSAGES), offset=st.integers(0, 50), is_lost=st.booleans())
+    @rule(index=_any, count=st.integers(DELIVERED, MESSAGES), offset=st.integers(0, 50), is_lost=st.booleans())
     def commit(self, index: int, count: int, offset: int, is_lost: bool) -> None:
         """Commits an iterator as the server returned it: with an offset, perhaps a later one."""
         iterator = self.held[index % len(self.held)].iterator
@@ -152,8 +152,8 @@ class Iterators(RuleBasedStateMachine):
     def check_commit(self, iterator: Iterator, count: int) -> None:
         name, partition, position = iterator.client_id, iterator.partition, iterator.offset + count
         flight, owner, was_in = self.flight(partition), self.owner(partition), self.is_in(name)
-        if count == HANDED:
-            position = self.handed_to(flight)
+        if count == DELIVERED:
+            position = self.delivered_to(flight)
         answer = self.clients[name].commit(iterator, count)
         if not was_in:
             assert answer.error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -167,8 +167,8 @@ class Iterators(RuleBasedStateMachine):
             assert answer.error is ErrorCode.NOT_OWNER
         elif flight is None or flight.is_over or not self.is_same(flight.iterator, iterator):
             assert answer.error is ErrorCode.ITERATOR_SETTLED
-        elif count == HANDED and not flight.handed:
-            assert answer.error is ErrorCode.NOTHING_HANDED
+        elif count == DELIVERED and not flight.delivered:
+            assert answer.error is ErrorCode.NOTHING_DELIVERED
         else:
             self.settled(flight, iterator, position, answer)
 
@@ -177,12 +177,12 @@ class Iterators(RuleBasedStateMachine):
         flight = self.flights.get(partition)
         return None if flight is None or flight.is_abandoned else flight
 
-    def handed_to(self, flight: Flight | None) -> int:
+    def delivered_to(self, flight: Flight | None) -> int:
         """Returns the end of the deliveries; without deliveries, the position of the last commit."""
         if flight is None:
             return -1
         committed = self.positions.get(flight.iterator.partition, -1)
-        return flight.iterator.offset + flight.handed if flight.handed else committed
+        return flight.iterator.offset + flight.delivered if flight.delivered else committed
 
     @precondition(lambda self: self.held)
     @rule(index=_any, count=st.integers(1, MESSAGES), offset=st.sampled_from([0, 0, 0, 7]), also_commit=st.booleans())
@@ -192,7 +192,7 @@ class Iterators(RuleBasedStateMachine):
         iterator = replace(iterator, offset=max(iterator.offset, 0) + offset)
         self.check_hand(iterator, count)
         if also_commit:
-            self.check_commit(iterator, HANDED)
+            self.check_commit(iterator, DELIVERED)
 
     def check_hand(self, iterator: Iterator, count: int) -> None:
         name, partition = iterator.client_id, iterator.partition
@@ -207,9 +207,9 @@ class Iterators(RuleBasedStateMachine):
         elif not self.is_in_time(flight):
             assert answer.error is ErrorCode.ITERATOR_EXPIRED
         else:
-            self.handed(flight, iterator.offset, count, answer)
+            self.delivered(flight, iterator.offset, count, answer)
 
-    def handed(self, flight: Flight, offset: int, count: int, answer: IteratorResponse) -> None:
+    def delivered(self, flight: Flight, offset: int, count: int, answer: IteratorResponse) -> None:
         """Records a delivery in place of the previous one. Its time in flight restarts unless the partition must
         move."""
         iterator, until_ms = replace(flight.iterator, offset=offset), flight.until_ms
@@ -217,7 +217,7 @@ class Iterators(RuleBasedStateMachine):
             until_ms = self.driver.at_ms + flight.in_flight_ms
             iterator = replace(iterator, expires_ms=self.driver.now.wall_ms + flight.in_flight_ms)
         assert answer.given == (iterator, until_ms - self.driver.at_ms, count)
-        self.flights[iterator.partition] = flight._replace(iterator=iterator, until_ms=until_ms, handed=count)
+        self.flights[iterator.partition] = flight._replace(iterator=iterator, until_ms=until_ms, delivered=count)
         self.held = [
             each._replace(until_ms=until_ms) if self.is_same(each.iterator, iterator) else each for each in self.held
         ]
@@ -233,7 +233,7 @@ class Iterators(RuleBasedStateMachine):
         return (
             flight.iterator.client_id == iterator.client_id
             and (flight.iterator.life, done) == (iterator.life, iterator.issue)
-            and not (count == HANDED and flight.handed)
+            and not (count == DELIVERED and flight.delivered)
             and position == self.positions.get(iterator.partition)
             and (flight.is_over or flight.iterator.offset == position)
         )
@@ -243,7 +243,7 @@ class Iterators(RuleBasedStateMachine):
         assert (answer.error, answer.position) == (ErrorCode.NONE, position)
         self.positions[partition] = position
         if answer.given is None:
-            self.flights[partition] = flight._replace(is_over=True, handed=0)
+            self.flights[partition] = flight._replace(is_over=True, delivered=0)
             assert ("orders", partition) not in self.clients[iterator.client_id].owned()
         else:
             self.issued(answer.given.iterator, flight.in_flight_ms, after=iterator.issue)
@@ -349,18 +349,18 @@ class Iterators(RuleBasedStateMachine):
         assert len(told) == len(listed.given), "one for each partition"
         now_ms = self.driver.at_ms
         assert told == {
-            partition: (flight.iterator, flight.until_ms - now_ms, flight.handed)
+            partition: (flight.iterator, flight.until_ms - now_ms, flight.delivered)
             for partition, flight in self.flights.items()
             if self.in_flight(flight)
         }
 
     @invariant()
-    def what_was_handed_on_is_told_as_long_as_a_commit_of_it_counts(self) -> None:
-        told = {partition: each for client in self.clients.values() for partition, each in client.handed().items()}
+    def deliveries_are_listed_while_a_commit_of_them_is_accepted(self) -> None:
+        told = {partition: each for client in self.clients.values() for partition, each in client.delivered().items()}
         assert told == {
-            partition: (flight.iterator.offset, flight.handed)
+            partition: (flight.iterator.offset, flight.delivered)
             for partition, flight in self.flights.items()
-            if flight.handed and not flight.is_abandoned and self.owner(partition) == flight.iterator.client_id
+            if flight.delivered and not flight.is_abandoned and self.owner(partition) == flight.iterator.client_id
         }
 
     @invariant()

@@ -152,7 +152,7 @@ def test_every_kind_of_failure_is_logged_with_its_reason(
             await attempt(watch, HERE, error, duration_s)
             await asyncio.sleep(1)
         assert len(lines(caplog, logging.WARNING)) == 1
-        assert f'reason="{error.detail}"' in lines(caplog, logging.WARNING)[0]
+        assert f'error="{error.detail}"' in lines(caplog, logging.WARNING)[0]
         assert watch.health().reason == error.detail
         await attempt(watch, HERE, None, 0)
         assert len(lines(caplog, logging.INFO)) == 1

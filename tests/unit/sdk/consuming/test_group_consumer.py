@@ -525,9 +525,9 @@ def test_commits_never_pass_delivered_messages_under_network_faults(seed: int) -
 
         async def check() -> None:
             committed = await ground.committed()
-            handed = {(each.partition, each.offset) for worker in workers for each in worker.messages}
+            delivered = {(each.partition, each.offset) for worker in workers for each in worker.messages}
             for partition, end in committed.items():
-                assert {(partition, offset) for offset in range(end)} <= handed
+                assert {(partition, offset) for offset in range(end)} <= delivered
 
         for _ in range(12):
             await ground.write(random.randint(1, 5), partitions=ALL)

@@ -44,7 +44,7 @@ def test_consumer_continues_at_the_new_leader() -> None:
     play(body, nodes=2)
 
 
-def test_a_consumer_follows_a_named_leader_without_a_metadata_request() -> None:
+def test_a_leader_named_in_a_fetch_error_needs_no_metadata_request() -> None:
     async def body(scene: Scene) -> None:
         log = topic(scene)[0]
         scene.cluster.names_leaders = True

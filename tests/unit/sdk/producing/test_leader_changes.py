@@ -274,7 +274,7 @@ def test_brokers_that_name_each_other_are_not_sent_batches_in_a_busy_loop() -> N
     play(body, nodes=2)
 
 
-def test_a_producer_does_not_return_to_an_older_leader_that_outdated_metadata_names() -> None:
+def test_outdated_metadata_does_not_move_a_producer_to_an_older_leader() -> None:
     async def body(scene: Scene) -> None:
         (log,) = topic_with_epochs(scene)
         put = Put(scene)

@@ -261,7 +261,7 @@ def test_a_damaged_delivery_is_fetched_again(monkeypatch: pytest.MonkeyPatch) ->
     play(story)
 
 
-def test_empty_backlog_fetches_of_a_waiting_read_are_repeated_with_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_read_repeats_empty_backlog_fetches_with_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     fetches = 0
 
     async def blind(self: BacklogFetch, offsets: Mapping[TopicPartition, int], *_: object) -> ReadResults:

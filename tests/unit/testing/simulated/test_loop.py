@@ -237,7 +237,7 @@ def test_held_callbacks_run_in_order_with_timers_last(loop: SimulatedLoop) -> No
     loop.run_until_complete(main())
 
 
-def test_callbacks_held_by_a_pause_run_before_those_of_the_round_of_the_resume(loop: SimulatedLoop) -> None:
+def test_callbacks_held_by_a_pause_run_before_those_scheduled_at_resume(loop: SimulatedLoop) -> None:
     owner = SimulatedOwner("paused")
     context = copy_context()
     context.run(OWNER.set, owner)

@@ -349,7 +349,7 @@ class ListedIterator(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     LEFT_MS_FIELD_NUMBER: _builtins.int
-    HANDED_FIELD_NUMBER: _builtins.int
+    DELIVERED_FIELD_NUMBER: _builtins.int
     ITERATOR_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     topic: _builtins.str
@@ -358,7 +358,7 @@ class ListedIterator(_message.Message):
     generation: _builtins.int
     left_ms: _builtins.int
     """Time until the iterator expires. 0 if it has expired; the delivered part can still be committed."""
-    handed: _builtins.int
+    delivered: _builtins.int
     """Number of delivered offsets, counted from `offset`."""
     @_builtins.property
     def iterator(self) -> Global___Iterator:
@@ -373,12 +373,12 @@ class ListedIterator(_message.Message):
         offset: _builtins.int = ...,
         generation: _builtins.int = ...,
         left_ms: _builtins.int = ...,
-        handed: _builtins.int = ...,
+        delivered: _builtins.int = ...,
         iterator: Global___Iterator | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["iterator", b"iterator"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "generation", b"generation", "handed", b"handed", "iterator", b"iterator", "left_ms", b"left_ms", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "delivered", b"delivered", "generation", b"generation", "iterator", b"iterator", "left_ms", b"left_ms", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -515,14 +515,14 @@ class CommitIteratorRequest(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     ITERATOR_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
-    HANDED_FIELD_NUMBER: _builtins.int
+    DELIVERED_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
     client_id: _builtins.str
     count: _builtins.int
     """Number of processed offsets, counted from the iterator's offset. 0 extends the time in flight."""
-    handed: _builtins.bool
-    """Commit what was reported as delivered. NOTHING_HANDED (FAILED_PRECONDITION) if nothing was."""
+    delivered: _builtins.bool
+    """Commit what was reported as delivered. NOTHING_DELIVERED (FAILED_PRECONDITION) if nothing was."""
     @_builtins.property
     def iterator(self) -> Global___Iterator: ...
     def __init__(
@@ -533,13 +533,13 @@ class CommitIteratorRequest(_message.Message):
         client_id: _builtins.str = ...,
         iterator: Global___Iterator | None = ...,
         count: _builtins.int = ...,
-        handed: _builtins.bool = ...,
+        delivered: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "handed", b"handed", "iterator", b"iterator", "read", b"read"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "delivered", b"delivered", "iterator", b"iterator", "read", b"read"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "cluster", b"cluster", "count", b"count", "group", b"group", "handed", b"handed", "iterator", b"iterator", "read", b"read"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "cluster", b"cluster", "count", b"count", "delivered", b"delivered", "group", b"group", "iterator", b"iterator", "read", b"read"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_read: _TypeAlias = _typing.Literal["count", "handed"]  # noqa: Y015
+    _WhichOneofReturnType_read: _TypeAlias = _typing.Literal["count", "delivered"]  # noqa: Y015
     _WhichOneofArgType_read: _TypeAlias = _typing.Literal["read", b"read"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_read) -> _WhichOneofReturnType_read | None: ...
 

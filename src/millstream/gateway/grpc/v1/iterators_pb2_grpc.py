@@ -137,7 +137,7 @@ class IteratorServiceServicer:
 
     def DeliverIterator(self, request, context):
         """Report how much of an iterator was delivered to the application. It replaces the earlier report, and a commit with
-        `handed` covers it.
+        `delivered` covers it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -59,7 +59,7 @@ class IteratorServiceStub:
     """
     DeliverIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.DeliverIteratorRequest, _iterators_pb2.DeliverIteratorResponse]
     """Report how much of an iterator was delivered to the application. It replaces the earlier report, and a commit with
-    `handed` covers it.
+    `delivered` covers it.
     """
     CommitIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.CommitIteratorRequest, _iterators_pb2.CommitIteratorResponse]
     """Commit how much of an iterator was processed. The answer has the next iterator if the client keeps the partition.
@@ -97,7 +97,7 @@ class IteratorServiceAsyncStub(IteratorServiceStub):
     """
     DeliverIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.DeliverIteratorRequest, _iterators_pb2.DeliverIteratorResponse]  # type: ignore[assignment]
     """Report how much of an iterator was delivered to the application. It replaces the earlier report, and a commit with
-    `handed` covers it.
+    `delivered` covers it.
     """
     CommitIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.CommitIteratorRequest, _iterators_pb2.CommitIteratorResponse]  # type: ignore[assignment]
     """Commit how much of an iterator was processed. The answer has the next iterator if the client keeps the partition.
@@ -174,7 +174,7 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.DeliverIteratorResponse, _abc.Awaitable[_iterators_pb2.DeliverIteratorResponse]]:
         """Report how much of an iterator was delivered to the application. It replaces the earlier report, and a commit with
-        `handed` covers it.
+        `delivered` covers it.
         """
 
     @_abc_1.abstractmethod

@@ -88,7 +88,7 @@ class IteratorOptionsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tr
 
 
 class ListedInFlight(msgspec.Struct, kw_only=True):
-    """An iterator that a consumer has in flight. `handed` is the number of offsets delivered, counted from `offset`."""
+    """An iterator that a consumer has in flight. `delivered` counts the delivered offsets, from `offset` on."""
 
     consumer: str
     topic: str
@@ -96,7 +96,7 @@ class ListedInFlight(msgspec.Struct, kw_only=True):
     offset: int
     generation: int
     left_s: float
-    handed: int
+    delivered: int
     iterator: IteratorBody | UnsetType = UNSET
     """Present if the request named one consumer."""
 
@@ -147,11 +147,11 @@ class DeliveryReported(msgspec.Struct, kw_only=True):
 
 
 class IteratorCommitBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Commits `count` offsets of an iterator, or with `handed` what was reported as delivered."""
+    """Commits `count` offsets of an iterator, or with `delivered` what was reported as delivered."""
 
     iterator: IteratorBody
     count: Count | None = None
-    handed: bool = False
+    delivered: bool = False
 
 
 class CommittedIterator(msgspec.Struct, kw_only=True):
@@ -183,7 +183,7 @@ def shown_listed(row: ListedIterator) -> ListedInFlight:
         offset=row.offset,
         generation=row.generation,
         left_s=row.left_s,
-        handed=row.handed,
+        delivered=row.delivered,
         iterator=UNSET if row.iterator is None else shown_iterator(row.iterator),
     )
 

@@ -120,8 +120,8 @@ async def commit_iterator(request: WebRequest) -> CommittedIterator:
     """Commit the messages that were processed."""
     of: ConsumerParameters = request.parameters
     commit: IteratorCommitBody = request.body
-    if (commit.count is None) != commit.handed:
-        raise contradictory("count", "set either `count` or `handed`, not both")
+    if (commit.count is None) != commit.delivered:
+        raise contradictory("count", "set either `count` or `delivered`, not both")
     cluster = request.site.clusters.get(of.cluster)
     done = await iterators.commit(
         cluster, of.group, of.consumer, commit.iterator.given, commit.count, cluster.timeout_s
@@ -255,15 +255,15 @@ first. It reads from the leader of the partition and ignores the server address 
         answer=CommittedIterator,
         concerns="group",
         group="Iterators",
-        errors=(*_OVER, ErrorCode.NOTHING_HANDED),
+        errors=(*_OVER, ErrorCode.NOTHING_DELIVERED),
         examples=(
             Example(
                 "What was delivered",
                 "/v1/groups/billing/consumers/a/commit",
-                {"iterator": _GIVEN, "handed": True},
+                {"iterator": _GIVEN, "delivered": True},
             ),
         ),
-        details="Commits `count` offsets from the iterator's offset on, or with `handed` the reported delivery.",
+        details="Commits `count` offsets from the iterator's offset on, or with `delivered` the reported delivery.",
     ),
     WebOperation(
         "PUT",

@@ -82,7 +82,7 @@ def test_a_leaving_consumers_uncommitted_messages_go_to_others() -> None:
         await put(web, "a")
         assert values(await web.ask("GET", POLL)) == ["a"]
         in_flight = await web.ask("GET", "/v1/groups/g/iterators")
-        assert [(row["consumer"], row["handed"]) for row in in_flight.json["iterators"]] == [("a", 1)]
+        assert [(row["consumer"], row["delivered"]) for row in in_flight.json["iterators"]] == [("a", 1)]
         assert (await web.ask("DELETE", "/v1/groups/g/consumers/a")).status == 204
         assert values(await web.ask("GET", POLL.replace("consumer=a", "consumer=b"))) == ["a"]
 

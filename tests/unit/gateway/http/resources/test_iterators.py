@@ -51,13 +51,13 @@ def test_an_iterator_is_read_delivered_and_committed_and_the_next_one_is_issued(
         batch = await read(web, given)
         assert values(batch) == ["0", "1", "2", "3"]
         assert (batch["iterator"]["offset"], batch["end_offset"], batch["next"]["offset"]) == (0, 4, 4)
-        handed = await web.ask("POST", f"{CONSUMER}/deliver", {"iterator": batch["iterator"], "count": 3})
-        assert handed.json["left_s"] > 0
+        delivered = await web.ask("POST", f"{CONSUMER}/deliver", {"iterator": batch["iterator"], "count": 3})
+        assert delivered.json["left_s"] > 0
         (everybodys,) = (await web.ask("GET", "/v1/groups/billing/iterators")).json["iterators"]
         assert "iterator" not in everybodys, "only the owner gets the token"
         (own,) = (await web.ask("GET", f"{CONSUMER}/iterators")).json["iterators"]
-        assert (own["topic"], own["partition"], own["handed"]) == ("orders", 0, 3)
-        done = (await web.ask("POST", f"{CONSUMER}/commit", {"iterator": own["iterator"], "handed": True})).json
+        assert (own["topic"], own["partition"], own["delivered"]) == ("orders", 0, 3)
+        done = (await web.ask("POST", f"{CONSUMER}/commit", {"iterator": own["iterator"], "delivered": True})).json
         assert (done["position"], done["next"]["offset"]) == (3, 3)
         again = await web.ask("POST", f"{CONSUMER}/commit", {"iterator": own["iterator"], "count": 1})
         assert again.problem == (409, "ITERATOR_SETTLED", None)
