@@ -94,8 +94,8 @@ def freeze(
 ) -> FrozenState:
     """Copy the state. This is cheap and runs on the event loop; a worker may pack the copy.
 
-    With `has_ids`, the index of message ids must be saved up to `offset` before this snapshot is written. A start does
-    not search batches before `offset` for ids, unless that index is missing.
+    With `has_ids`, the index of message ids must be saved before this snapshot is written. A start reads the ids of the
+    batches from the end of that index on, also below `offset`. Without `has_ids`, it reads no ids below `offset`.
     """
     pack_producers = producers.snapshot(now_ms)
     packed_epochs = epochs.snapshot()
@@ -123,12 +123,13 @@ def load(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState:
         ids = IdIndex.load(log, limits.ids, now_ms)
         restored = _restore(log, now_ms, limits, has_ids=ids is not None)
         producers, epochs, offset, last, replayed, _ = restored or nothing(limits)._replace(offset=log.start_offset)
-        for header in log.scan.headers_from(offset):
+        begin = offset if ids is None else max(log.start_offset, min(offset, ids.covered))
+        for header in log.scan.headers_from(begin):
+            if header.attributes & ANY_IDS and header.next_offset > begin:
+                ids = IdIndex(log, limits.ids, offset) if ids is None else ids
+                replay(ids, log, header, now_ms)
             if header.next_offset > offset:
                 apply(header, producers, epochs, now_ms)
-                if header.attributes & ANY_IDS:
-                    ids = IdIndex(log, limits.ids, offset) if ids is None else ids
-                    replay(ids, log, header, now_ms)
                 last = LastBatch.of(header)
                 replayed += 1
     except MillstreamError as error:
