@@ -216,12 +216,19 @@ class Leadership(Readable):
         self.settings = settings
         self.log.configure(log_settings)
 
+    def continues_under(self, placement: Placement) -> bool:
+        """True if this leadership can continue under a changed placement that names this broker as the leader.
+
+        A new leader epoch needs a new leadership, unless this one is suspended and waits for one.
+        """
+        return self.is_suspended or placement.leader_epoch == self.leader_epoch
+
     def placement_changed(self, placement: Placement) -> None:
         """Store the placement that the catalog has for this partition. `resume` begins a new leader epoch."""
         before = self.placement
         assert placement.partition_epoch > before.partition_epoch, f"{placement} is not newer than {before}"
         assert placement.leader_epoch >= before.leader_epoch, "a leader epoch only increases"
-        assert self.is_suspended or placement.leader_epoch == self.leader_epoch, "a new epoch begins with `resume`"
+        assert self.continues_under(placement), "a new epoch begins with `resume` or with a new leadership"
         self.placement = placement
 
     def suspend(self, reason: str) -> None:
@@ -249,12 +256,12 @@ class Leadership(Readable):
     def resigned(self) -> None:
         """End the leadership: refuse requests, wake the readers and fail the waiting writers.
 
+        The replica has already been released, and may be led again under a newer leader epoch.
         The batches of these writers are in the log, but the next leader may lack them. A later flush of this log would
         not prove that they are stored.
         """
         self._close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.replica.release(self)
-        detail = f"partition {self.topic}-{self.number} got another leader after the batch was appended"
+        detail = f"partition {self.topic}-{self.number} got another leader or leader epoch after the batch was appended"
         doubt = f"{detail}; the outcome is unknown, the batch may be stored"
         self._watermark.fail(Offset(0), MillstreamError(ErrorCode.NOT_LEADER_OR_FOLLOWER, doubt))
 

@@ -7,11 +7,13 @@ from builders.batches import batch, batch_with_ids
 from builders.loops import for_each
 from builders.partitions import NODE_ID, Site, committed, move_leader
 from builders.putting import put_ids, put_numbered, stored_ids
+from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import BrokerId, LeaderEpoch
 from millstream.model.limits import NO_LEADER_EPOCH
 from millstream.partition import derived_state
 from millstream.partition.derived_state import DerivedState, LastBatch, ProducerLimits
 from millstream.partition.epochs import EpochEnd
+from millstream.partition.leadership import Leadership
 from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.keys import batch_key, id_key
 from millstream.partition.message_ids.limits import IdLimits
@@ -268,6 +270,30 @@ def test_a_replica_keeps_its_state_between_two_leaderships() -> None:
         assert second.leader_epoch == first.leader_epoch + 2
         retry = second.append(memoryview(bytearray(records)))
         assert (retry.is_duplicate, retry.base_offset, second.log.end_offset) == (True, 0, 1)
+        assert await committed(second, batch(b"w", producer_id=9, producer_epoch=0, base_sequence=1)) == 1
+        assert second.epoch_end(first.leader_epoch) == EpochEnd(first.leader_epoch, 1)
+
+    Site().run(story)
+
+
+def test_a_leader_that_is_elected_again_leads_the_same_replica_under_the_new_epoch() -> None:
+    async def story(site: Site) -> None:
+        partitions = await made(site)
+        (first,) = partitions.all()
+        records = batch(b"v", producer_id=9, producer_epoch=0, base_sequence=0)
+        waiting = first.append(memoryview(bytearray(records))).acknowledgement
+        assert waiting is not None
+        seen: list[Leadership | None] = []
+        partitions.cluster.add_listener(lambda image, delta: seen.append(partitions.get("orders", 0)))
+        await move_leader(site.catalog, partitions, ("orders", 0), BrokerId(NODE_ID))
+        (second,) = partitions.all()
+        assert seen == [second], "the image is published after the new leadership has begun"
+        assert (first.is_closed, second.is_closed, second.replica) == (True, False, first.replica)
+        assert second.leader_epoch == first.leader_epoch + 1
+        assert isinstance(waiting.error, MillstreamError)
+        assert waiting.error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        retry = second.append(memoryview(bytearray(records)))
+        assert (retry.is_duplicate, retry.base_offset) == (True, 0)
         assert await committed(second, batch(b"w", producer_id=9, producer_epoch=0, base_sequence=1)) == 1
         assert second.epoch_end(first.leader_epoch) == EpochEnd(first.leader_epoch, 1)
 
