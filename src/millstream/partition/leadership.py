@@ -35,7 +35,6 @@ from millstream.seams.workers import Workers
 from millstream.storage.cleaning.cleaner import CleaningJob
 from millstream.storage.cleaning.retention import apply_retention
 from millstream.storage.data_directory import to_the_end
-from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.store import LogStore
 from millstream.topics.settings import TopicSettings
 
@@ -212,9 +211,9 @@ class Leadership(Readable):
 
     # Transitions
 
-    def settings_changed(self, settings: TopicSettings, log_settings: LogSettings) -> None:
+    def settings_changed(self, settings: TopicSettings) -> None:
+        """Apply changed topic settings. The settings of the log belong to the replica (see `Partitions`)."""
         self.settings = settings
-        self.log.configure(log_settings)
 
     def continues_under(self, placement: Placement) -> bool:
         """True if this leadership can continue under a changed placement that names this broker as the leader.
