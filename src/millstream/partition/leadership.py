@@ -279,9 +279,13 @@ class Leadership(Readable):
         self._watermark.wake_readers()
 
     def apply_retention(self) -> None:
-        """Remove expired messages. This is cheap and runs on the event loop. Raises KAFKA_STORAGE_ERROR."""
+        """Remove expired messages below the high watermark. Raises KAFKA_STORAGE_ERROR.
+
+        This is cheap and runs on the event loop. Messages whose ids are not saved yet stay.
+        """
         ids = self.replica.ids
-        if apply_retention(self.log, self._clock.wall_ms(), None if ids is None else ids.covered):
+        limit = self.high_watermark if ids is None else min(self.high_watermark, ids.covered)
+        if apply_retention(self.log, self._clock.wall_ms(), limit=limit):
             self.replica.trimmed()
 
     def _advance(self) -> None:

@@ -449,6 +449,26 @@ def test_a_request_with_another_leader_epoch_is_refused(behind: int, code: Error
     Site().run(story)
 
 
+def test_retention_keeps_old_messages_above_the_high_watermark() -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site, retention_ms="60000")
+        await committed(partition, batch())
+        partition.replica.release(partition)  # Flushes do not raise the high watermark.
+        partition.append(memoryview(batch()))
+        assert site.store is not None
+        await site.store.checkpoint()
+        site.clock.turn(8 * 24 * 3600 * 1000)
+        partition.apply_retention()
+        assert (partition.log.flushed_offset, partition.high_watermark) == (2, 1)
+        assert partition.log.start_offset == 0, "the segment ends above the high watermark"
+        partition.replica.assume(partition)
+        partition.flushed()
+        partition.apply_retention()
+        assert partition.log.start_offset == 2
+
+    Site().run(story)
+
+
 def test_retention_removes_old_messages_and_offsets_continue() -> None:
     async def story(site: Site) -> None:
         partition = await _made(site, retention_ms="60000")
