@@ -190,6 +190,11 @@ class PartitionFeed:
         assert next_offset >= offset, f"{self.where} is at {offset}, and cannot go back to {next_offset}"
         self.position = FeedPosition(next_offset, epoch)
 
+    def served_under(self, leader_epoch: int) -> None:
+        """Note the leader epoch that a delivery of the leader names. An older one changes nothing."""
+        if leader_epoch > self.position.leader_epoch:
+            self.position = FeedPosition(self.position.offset, leader_epoch)
+
     def answered(self) -> None:
         """Reset error and backoff: the leader has answered without an error."""
         self.error = None

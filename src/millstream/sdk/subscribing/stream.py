@@ -71,8 +71,8 @@ class SubscriptionStream:
     async def open(self, cluster: Cluster, deadline: Deadline) -> None:
         """Subscribe; raises if the broker refuses or cannot be reached."""
         settings = self._settings
-        topic_ids = {where.topic: feed.topic_id for where, feed in self._feeds.items()}
-        request = requests.subscribe(self.places, settings.window, settings.group_id, settings.when_gone, topic_ids)
+        feeds = self._feeds.values()
+        request = requests.subscribe(feeds, settings.window, settings.group_id, settings.when_gone)
         try:
             self._connection = await self._held.enter_async_context(cluster.polling(self._address, deadline))
             timeout_s = cluster.timeout_s(deadline)
@@ -129,9 +129,10 @@ class SubscriptionStream:
         if row.position > self.places[where]:
             self._pass_over(where, row.position)
         self.places[where] = row.next_offset
+        feed = self._feeds[where]
+        feed.served_under(row.leader_epoch)
         if row.records:
             assert isinstance(row.records, memoryview), "a delivery's records are a view of its frame"
-            feed = self._feeds[where]
             self._owner.arrived(
                 FetchedChunk(
                     feed,

@@ -144,6 +144,7 @@ class PartitionWatch:
                     high_watermark=row.high_watermark,
                 )
                 self._cache.put(self._recent, RecentChunk(chunk, now_s))
+        self.feed.served_under(row.leader_epoch)
         self.feed.advance(row.next_offset)
         self.log_start_offset = row.log_start_offset
         self.high_watermark = max(row.high_watermark, row.next_offset)

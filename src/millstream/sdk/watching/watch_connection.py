@@ -139,7 +139,7 @@ class WatchSubscription:
         self._uncommitted_bytes = 0
 
     async def open(self, connection: BrokerConnection, timeout_s: float) -> None:
-        request = requests.subscribe({self.watch.where: END}, WINDOW, None, BEGINNING)
+        request = requests.subscribe([self.watch.feed], WINDOW, None, BEGINNING, start=END)
         try:
             self._id, answer = await connection.stand(request, timeout_s, self.deliver)
         except MillstreamError as error:
