@@ -28,8 +28,8 @@ def subscribe(
     """Build a standing Subscribe request: the broker sends deliveries after its response.
 
     An error of the whole subscription is a field of the response or of a later delivery, not an exception. The request
-    names the leader epoch and the topic id of each feed, so the broker refuses an outdated leader and another topic of
-    the same name. `start` replaces the offsets of the feeds.
+    names the leader epoch and the topic id of each feed, so that an outdated leader, or another topic of the same name,
+    is refused. `start` replaces the offsets of the feeds.
     """
     topics: dict[str, dict[str, Any]] = {}
     for feed in feeds:
@@ -39,7 +39,7 @@ def subscribe(
             "offset": offset if start is None else start,
             "leader_epoch": leader_epoch,
         }
-        topic = {"name": feed.where.topic, "topic_id": feed.topic_id, "partitions": []}
+        topic = {"name": feed.where.topic, "topic_id": feed.named_topic_id, "partitions": []}
         topics.setdefault(feed.where.topic, topic)["partitions"].append(row)
     fields = {
         "group_id": group_id,

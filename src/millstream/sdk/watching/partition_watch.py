@@ -130,6 +130,7 @@ class PartitionWatch:
         if row.position != self.position:
             self._cache.clear(self._recent)
             self.feed.seek(row.position)
+            self.feed.bind()
             self.is_live = True
         if row.records:
             assert isinstance(row.records, memoryview), "a delivery's records are a view of its frame"
