@@ -101,7 +101,7 @@ class Leadership(Readable):
                 log.write_buffered()
             first = self.replica.producers.check(
                 producer_id,
-                header.producer_epoch,
+                epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,
                 last_sequence=header.last_sequence,
             )

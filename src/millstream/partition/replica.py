@@ -20,7 +20,7 @@ from functools import partial
 from typing import Protocol
 
 from millstream.model.errors import MillstreamError
-from millstream.model.ids import Offset
+from millstream.model.ids import LeaderEpoch, Offset, ProducerId
 from millstream.model.names import PartitionKey
 from millstream.partition import derived_state
 from millstream.partition.message_ids.index import IdIndex
@@ -123,7 +123,7 @@ class Replica:
             self.ids.leave()
             self.ids = None
 
-    def begin_epoch(self, leader_epoch: int) -> None:
+    def begin_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """Begin a leader epoch at the log end."""
         assert self.epochs.latest <= leader_epoch, "a leader epoch only increases"
         self.epochs.begin(leader_epoch, start_offset=self.log.end_offset)
@@ -152,7 +152,7 @@ class Replica:
                 if header.attributes & MADE_IDS and self._ids_end is None:
                     self.know((batch_entry(header),), header.base_offset)
             if header.attributes & OWN_IDS and self._role is None and self._ids_end is None:
-                self._ids_end = Offset(header.base_offset)
+                self._ids_end = header.base_offset
                 self._index(header.base_offset)
 
     def flushed(self) -> None:
@@ -170,14 +170,14 @@ class Replica:
 
     # Derived state
 
-    def know(self, ids: Iterable[Entry], base_offset: int) -> None:
+    def know(self, ids: Iterable[Entry], base_offset: Offset) -> None:
         """Add the message ids of a batch that was written at `base_offset`."""
         index = self._index(base_offset)
         index.add(ids, self._now_ms())
         if index.is_full:
             self._save_soon(self)
 
-    def _index(self, base_offset: int) -> IdIndex:
+    def _index(self, base_offset: Offset) -> IdIndex:
         """Return the index of message ids. Create it if the first batch with ids is at `base_offset`."""
         if self.ids is None:
             self.ids = IdIndex(self.log, self._budget.id_limits, base_offset)
@@ -190,7 +190,7 @@ class Replica:
 
     # Queries
 
-    def knows_producer(self, producer_id: int) -> bool:
+    def knows_producer(self, producer_id: ProducerId) -> bool:
         return self.log.has_buffered(producer_id) or self.producers.epoch_of(producer_id) is not None
 
     @property
@@ -225,7 +225,8 @@ class Replica:
         last = self._last
         if not log.end_offset:
             return
-        found = await self.workers.run(lambda: next(log.scan.headers_from(log.end_offset - 1), None))
+        last_offset = Offset(log.end_offset - 1)
+        found = await self.workers.run(lambda: next(log.scan.headers_from(last_offset), None))
         if found is not None and self._last is last:
             self._last = found
         self.unsaved_batches += 1

@@ -8,11 +8,10 @@ from builders.loops import for_each
 from builders.partitions import NODE_ID, Site, committed, move_leader
 from builders.putting import put_ids, put_numbered, stored_ids
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.ids import BrokerId, LeaderEpoch
+from millstream.model.ids import BrokerId, LeaderEpoch, Offset, ProducerId
 from millstream.model.limits import NO_LEADER_EPOCH
 from millstream.partition import derived_state
-from millstream.partition.derived_state import DerivedState, LastBatch, ProducerLimits
-from millstream.partition.epochs import EpochEnd
+from millstream.partition.derived_state import NO_BATCH, DerivedState, ProducerLimits
 from millstream.partition.leadership import Leadership
 from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.keys import batch_key, id_key
@@ -56,8 +55,7 @@ def append(replica: Replica, epoch: int, records: bytearray, *, ids: int = 0) ->
 
 def packed(state: DerivedState | Replica, offset: int) -> bytes:
     """Return the state that is derived from the log below `offset`."""
-    last = LastBatch(0, 0, 0)
-    return derived_state.freeze(state.producers, state.epochs, offset, last, 0).pack()
+    return derived_state.freeze(state.producers, state.epochs, Offset(offset), NO_BATCH, 0).pack()
 
 
 def values_of(index: IdIndex | None, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -83,7 +81,7 @@ async def append_some(replica: Replica, random: Random) -> list[bytes]:
             sequence = sequences[producer_id]
             records = batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
             append(replica, epoch, records, ids=MADE_IDS)
-            keys.append(batch_key(producer_id, 0, sequence))
+            keys.append(batch_key(ProducerId(producer_id), epoch=0, base_sequence=sequence))
             sequences[producer_id] += 1
         if random.random() < 0.2:
             await random.choice([replica.index_ids, replica.save_ids, replica.save_state])()
@@ -212,7 +210,7 @@ def test_state_of_a_replica_that_is_not_led_is_saved() -> None:
         partitions = await site.restart()
         (replica,) = partitions.replicas()
         assert replica.unsaved_batches == 0, "the stop wrote a snapshot"
-        assert (replica.epochs.latest, replica.producers.epoch_of(9)) == (1, -1)
+        assert (replica.epochs.latest, replica.producers.epoch_of(ProducerId(9))) == (1, -1)
 
     Site().run(story)
 
@@ -262,7 +260,7 @@ def test_a_replica_keeps_its_state_between_two_leaderships() -> None:
         await committed(first, records)
         await move_leader(site.catalog, partitions, ("orders", 0), OTHER)
         (replica,) = partitions.replicas()
-        assert (partitions.all(), replica.is_current, replica.producers.epoch_of(9)) == ([], True, 0)
+        assert (partitions.all(), replica.is_current, replica.producers.epoch_of(ProducerId(9))) == ([], True, 0)
         await move_leader(site.catalog, partitions, ("orders", 0), BrokerId(NODE_ID))
         (second,) = partitions.all()
         assert second is not first
@@ -271,7 +269,7 @@ def test_a_replica_keeps_its_state_between_two_leaderships() -> None:
         retry = second.append(memoryview(bytearray(records)))
         assert (retry.is_duplicate, retry.base_offset, second.log.end_offset) == (True, 0, 1)
         assert await committed(second, batch(b"w", producer_id=9, producer_epoch=0, base_sequence=1)) == 1
-        assert second.epoch_end(first.leader_epoch) == EpochEnd(first.leader_epoch, 1)
+        assert second.epoch_end(first.leader_epoch) == (first.leader_epoch, 1)
 
     Site().run(story)
 
@@ -295,7 +293,7 @@ def test_a_leader_that_is_elected_again_leads_the_same_replica_under_the_new_epo
         retry = second.append(memoryview(bytearray(records)))
         assert (retry.is_duplicate, retry.base_offset) == (True, 0)
         assert await committed(second, batch(b"w", producer_id=9, producer_epoch=0, base_sequence=1)) == 1
-        assert second.epoch_end(first.leader_epoch) == EpochEnd(first.leader_epoch, 1)
+        assert second.epoch_end(first.leader_epoch) == (first.leader_epoch, 1)
 
     Site().run(story)
 
@@ -311,7 +309,7 @@ def test_an_outdated_replica_is_led_again_after_its_state_was_rebuilt() -> None:
         (second,) = partitions.all()
         assert second.is_suspended
         await partitions.upkeep()
-        assert (second.is_suspended, second.replica.producers.epoch_of(9)) == (False, 0)
+        assert (second.is_suspended, second.replica.producers.epoch_of(ProducerId(9))) == (False, 0)
 
     Site().run(story)
 
