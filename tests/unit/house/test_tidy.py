@@ -131,6 +131,12 @@ def test_an_invariant_that_is_not_asserted_is_found() -> None:
     assert tidy.unasserted_invariants(stated) == ["src/package/module0.py"]
 
 
+@pytest.mark.parametrize("narrowing", ["isinstance(a, int)", "a is not None"])
+def test_an_assertion_that_only_narrows_a_type_states_no_invariant(narrowing: str) -> None:
+    found = _modules(f'"""Counts. Invariant: a > 0."""\na = 1\nassert {narrowing}\n')
+    assert tidy.unasserted_invariants(found) == ["src/package/module0.py"]
+
+
 @pytest.mark.parametrize("arguments", ["a: int, b: int", "self, a: str, b: int, c: int = 0", "a: int, b: int, /"])
 def test_two_positional_integers_side_by_side_are_found(arguments: str) -> None:
     assert tidy.adjacent_integers(_modules(f"def f({arguments}): ...\n")) == ["src/package/module0.py:1 f"]
