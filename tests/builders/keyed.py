@@ -38,7 +38,7 @@ def append_pairs(
         base_sequence=sequence,
     )
     offset = log.end_offset
-    stamp(batch, 0, offset, leader_epoch)
+    stamp(batch, base_offset=offset, leader_epoch=leader_epoch)
     log.append_run(memoryview(batch), [header for _, header in each_batch(batch)])
     return offset
 

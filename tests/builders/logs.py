@@ -136,7 +136,7 @@ def append(log: Log, values: Sequence[bytes], *, batches: int = 1, timestamp: in
     per_batch = max(1, len(values) // batches)
     for first in range(0, len(values), per_batch):
         batch = bytearray(encode_batch(values[first : first + per_batch], timestamps=timestamp))
-        stamp(batch, 0, offset, 0)
+        stamp(batch, base_offset=offset, leader_epoch=0)
         headers += [header for _, header in each_batch(batch)]
         offset += len(values[first : first + per_batch])
         whole += batch

@@ -131,6 +131,7 @@ class EncodedTopics:
         while self._kept_bytes + size > KEPT_BYTES_MAX:
             self._evict()
         self._kept_bytes += size
+        assert self._kept_bytes <= KEPT_BYTES_MAX, "the cache stays within its maximum size"
         self._topics.setdefault(form, {})[name] = encoded
         if pieces:
             self._pieces[form, name] = pieces

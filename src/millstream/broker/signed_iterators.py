@@ -18,11 +18,13 @@ from millstream.broker.group_requests import GroupCoordination
 from millstream.groups.iterators.iterator import Iterator
 from millstream.groups.iterators.served_iterators import ServedIterators
 from millstream.groups.responses import GivenIterator
+from millstream.model.authorization import Access
 from millstream.model.broker_endpoint import BrokerEndpoint
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import TopicId
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.messages import read_versioned, write_versioned
+from millstream.wire.schema_readers import Fields
 
 SECRET = "iterators"
 """The name of the key in the catalog."""
@@ -59,6 +61,14 @@ class IteratorSigner:
 
     def _digest(self, body: bytes) -> bytes:
         return hmac.digest(self._key, body, _DIGEST)
+
+
+def open_allowed(signer: IteratorSigner, fields: Fields, access: Access) -> Iterator:
+    """Return the iterator of a request of its client. Raises INVALID_ITERATOR, or the error of a missing right."""
+    iterator = signer.open(bytes(fields["iterator"]))
+    access.check_group(fields["group_id"])
+    access.check_topic(iterator.topic)
+    return iterator
 
 
 class IteratorServing(Struct, frozen=True):

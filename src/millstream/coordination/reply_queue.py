@@ -68,6 +68,7 @@ class ReplyQueue(Generic[Command, Answer, Notice]):
     def durable(self, end_offset: Offset) -> None:
         """Records that the log is durable up to this offset, and sends the held entries that depend on nothing after
         it."""
+        assert self._durable_offset <= end_offset <= self._appended_offset, "only appended records become durable"
         self._durable_offset = end_offset
         held = self._held
         while held and held[0].rests_on_offset <= end_offset:

@@ -172,19 +172,19 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         SIZE,
         Meta(
-            ge=-1,
-            description="Space reserved in each data directory for deletions on a full disk (-1: 2 % of the volume, at "
-            "most 16 MiB).",
+            ge=0,
+            description="Space reserved in each data directory for deletions on a full disk. Up to 16MiB, it is at most "
+            "2 % of the volume.",
         ),
-    ] = -1
+    ] = 16 * 2**20
     disk_low_bytes: Annotated[
         int,
         SIZE,
         Meta(
-            ge=-1,
-            description="Free space below which /health reports degraded (-1: 5 % of the volume, at most 1 GiB).",
+            ge=0,
+            description="Free space below which /health reports degraded. Up to 1GiB, it is at most 5 % of the volume.",
         ),
-    ] = -1
+    ] = 2**30
     node_id: Annotated[int, Meta(ge=0, le=2**31 - 1, description="Id of this broker.")] = 1
     log_level: Annotated[LogLevel, Meta(description="Lowest severity that is logged.")] = "info"
     log_format: Annotated[LogFormat, Meta(description="Log lines for people, or one JSON object per line.")] = "console"

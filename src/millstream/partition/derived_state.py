@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import LeaderEpoch, Offset
 from millstream.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
 from millstream.partition.epochs import Epochs
 from millstream.partition.message_ids.index import IdIndex
@@ -53,8 +54,8 @@ class Budgets:
 class LastBatch(NamedTuple):
     """The fields that distinguish a batch from any other batch at the same offset."""
 
-    base_offset: int
-    leader_epoch: int
+    base_offset: Offset
+    leader_epoch: LeaderEpoch
     crc: int
 
     @classmethod
@@ -62,7 +63,7 @@ class LastBatch(NamedTuple):
         return cls(batch.base_offset, batch.leader_epoch, batch.crc)
 
 
-NO_BATCH = LastBatch(-1, NO_LEADER_EPOCH, 0)
+NO_BATCH = LastBatch(Offset(-1), NO_LEADER_EPOCH, 0)
 
 
 class DerivedState(NamedTuple):
@@ -70,7 +71,7 @@ class DerivedState(NamedTuple):
 
     producers: Producers
     epochs: Epochs
-    offset: int
+    offset: Offset
     last: LastBatch
     replayed: int
     ids: IdIndex | None = None
@@ -79,23 +80,23 @@ class DerivedState(NamedTuple):
 
 def nothing(limits: ProducerLimits) -> DerivedState:
     """Return the state of an empty log."""
-    return DerivedState(Producers(window_ms=limits.window_ms, most=limits.most), Epochs(), 0, NO_BATCH, 0)
+    return DerivedState(Producers(window_ms=limits.window_ms, most=limits.most), Epochs(), Offset(0), NO_BATCH, 0)
 
 
 class FrozenState(NamedTuple):
     """A copy of the state at `offset`, to be packed and written."""
 
-    offset: int
+    offset: Offset
     pack: Callable[[], bytes]
 
 
 def freeze(
-    producers: Producers, epochs: Epochs, offset: int, last: LastBatch, now_ms: int, *, has_ids: bool = False
+    producers: Producers, epochs: Epochs, offset: Offset, last: LastBatch, now_ms: int, *, has_ids: bool = False
 ) -> FrozenState:
     """Copy the state. This is cheap and runs on the event loop; a worker may pack the copy.
 
-    With `has_ids`, the index of message ids must be saved up to `offset` before this snapshot is written. A start does
-    not search batches before `offset` for ids, unless that index is missing.
+    With `has_ids`, the index of message ids must be saved before this snapshot is written. A start reads the ids of the
+    batches from the end of that index on, also below `offset`. Without `has_ids`, it reads no ids below `offset`.
     """
     pack_producers = producers.snapshot(now_ms)
     packed_epochs = epochs.snapshot()
@@ -123,12 +124,13 @@ def load(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState:
         ids = IdIndex.load(log, limits.ids, now_ms)
         restored = _restore(log, now_ms, limits, has_ids=ids is not None)
         producers, epochs, offset, last, replayed, _ = restored or nothing(limits)._replace(offset=log.start_offset)
-        for header in log.scan.headers_from(offset):
+        begin = offset if ids is None else max(log.start_offset, Offset(min(offset, ids.covered)))
+        for header in log.scan.headers_from(begin):
+            if header.attributes & ANY_IDS and header.next_offset > begin:
+                ids = IdIndex(log, limits.ids, offset) if ids is None else ids
+                replay(ids, log, header, now_ms)
             if header.next_offset > offset:
                 apply(header, producers, epochs, now_ms)
-                if header.attributes & ANY_IDS:
-                    ids = IdIndex(log, limits.ids, offset) if ids is None else ids
-                    replay(ids, log, header, now_ms)
                 last = LastBatch.of(header)
                 replayed += 1
     except MillstreamError as error:
@@ -147,7 +149,7 @@ def apply(header: BatchHeader, producers: Producers, epochs: Epochs, now_ms: int
         batch = StoredBatch(
             header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, timestamp
         )
-        producers.record(header.producer_id, header.producer_epoch, batch, now_ms)
+        producers.record(header.producer_id, batch, epoch=header.producer_epoch, now_ms=now_ms)
 
 
 def _restore(log: Log, now_ms: int, limits: ProducerLimits, *, has_ids: bool) -> DerivedState | None:
@@ -157,7 +159,7 @@ def _restore(log: Log, now_ms: int, limits: ProducerLimits, *, has_ids: bool) ->
     # look out of order. An unknown producer is accepted; a half-known one is not.
     if found is None or not log.start_offset <= found[0] <= log.end_offset:
         return None
-    offset, packed = found
+    offset, packed = Offset(found[0]), found[1]
     state = nothing(limits)
     try:
         # If the snapshot expects an index of ids that is missing, it is not used: all ids are read from the log.
@@ -175,9 +177,9 @@ def _restore(log: Log, now_ms: int, limits: ProducerLimits, *, has_ids: bool) ->
     return state._replace(offset=offset, last=last)
 
 
-def _is_valid(log: Log, offset: int, last: LastBatch) -> bool:
+def _is_valid(log: Log, offset: Offset, last: LastBatch) -> bool:
     """True if the log still has the batch that ended at `offset` when the snapshot was taken."""
     if offset == log.start_offset:
         return True  # Retention has removed the batch. It removes only durable batches, so the log had this one.
-    header = next(log.scan.headers_from(offset - 1), None)
+    header = next(log.scan.headers_from(Offset(offset - 1)), None)
     return header is not None and header.next_offset == offset and LastBatch.of(header) == last

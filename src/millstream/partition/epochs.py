@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from millstream.model.ids import LeaderEpoch, Offset
 from millstream.model.limits import NO_LEADER_EPOCH
 from millstream.partition.snapshot_encoding import SnapshotError, seal, unseal
 
-NO_OFFSET = -1
+NO_OFFSET = Offset(-1)
 
 _KIND = b"EPOC"
 _VERSION = 1
@@ -26,25 +27,25 @@ _ENTRY = struct.Struct(">iq")
 class EpochEnd(NamedTuple):
     """The end of an epoch: the epoch that was found, and the offset after its last message."""
 
-    epoch: int
-    end_offset: int
+    epoch: LeaderEpoch
+    end_offset: Offset
 
 
 class Epochs:
     __slots__ = ("_epochs", "_starts")
 
     def __init__(self) -> None:
-        self._epochs: list[int] = []
-        self._starts: list[int] = []
+        self._epochs: list[LeaderEpoch] = []
+        self._starts: list[Offset] = []
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+    def __iter__(self) -> Iterator[tuple[LeaderEpoch, Offset]]:
         return iter(zip(self._epochs, self._starts, strict=True))
 
     @property
-    def latest(self) -> int:
+    def latest(self) -> LeaderEpoch:
         return self._epochs[-1] if self._epochs else NO_LEADER_EPOCH
 
-    def begin(self, epoch: int, *, start_offset: int) -> None:
+    def begin(self, epoch: LeaderEpoch, *, start_offset: Offset) -> None:
         """Begin an epoch at `start_offset`. Entries of earlier epochs at or after that offset are removed.
 
         An epoch that is not newer than the latest one is ignored.
@@ -56,25 +57,25 @@ class Epochs:
         self._epochs.append(epoch)
         self._starts.append(start_offset)
 
-    def cut(self, end_offset: int) -> None:
+    def cut(self, end_offset: Offset) -> None:
         """Remove the epochs that began at or after `end_offset`, because the log was truncated there."""
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
 
-    def trim(self, start_offset: int) -> None:
+    def trim(self, start_offset: Offset) -> None:
         """Remove the epochs without messages at or after `start_offset`, the new log start."""
         gone = bisect_right(self._starts, start_offset) - 1
         if gone >= 0:
             del self._epochs[:gone], self._starts[:gone]
             self._starts[0] = start_offset
 
-    def at(self, offset: int) -> int:
+    def at(self, offset: Offset) -> LeaderEpoch:
         """Return the epoch that wrote `offset`, or -1 if the offset is before the first known epoch."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else NO_LEADER_EPOCH
 
-    def end_of(self, epoch: int, *, log_end: int) -> EpochEnd:
+    def end_of(self, epoch: LeaderEpoch, *, log_end: Offset) -> EpochEnd:
         """Return the end of the largest epoch that is not above `epoch`, as in Kafka's OffsetForLeaderEpoch.
 
         If `epoch` is older than all known epochs, its end is the start of the first known one. If `epoch` is newer than

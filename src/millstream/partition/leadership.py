@@ -35,7 +35,6 @@ from millstream.seams.workers import Workers
 from millstream.storage.cleaning.cleaner import CleaningJob
 from millstream.storage.cleaning.retention import apply_retention
 from millstream.storage.data_directory import to_the_end
-from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.store import LogStore
 from millstream.topics.settings import TopicSettings
 
@@ -102,7 +101,7 @@ class Leadership(Readable):
                 log.write_buffered()
             first = self.replica.producers.check(
                 producer_id,
-                header.producer_epoch,
+                epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,
                 last_sequence=header.last_sequence,
             )
@@ -212,16 +211,23 @@ class Leadership(Readable):
 
     # Transitions
 
-    def settings_changed(self, settings: TopicSettings, log_settings: LogSettings) -> None:
+    def settings_changed(self, settings: TopicSettings) -> None:
+        """Apply changed topic settings. The settings of the log belong to the replica (see `Partitions`)."""
         self.settings = settings
-        self.log.configure(log_settings)
+
+    def continues_under(self, placement: Placement) -> bool:
+        """True if this leadership can continue under a changed placement that names this broker as the leader.
+
+        A new leader epoch needs a new leadership, unless this one is suspended and waits for one.
+        """
+        return self.is_suspended or placement.leader_epoch == self.leader_epoch
 
     def placement_changed(self, placement: Placement) -> None:
         """Store the placement that the catalog has for this partition. `resume` begins a new leader epoch."""
         before = self.placement
         assert placement.partition_epoch > before.partition_epoch, f"{placement} is not newer than {before}"
         assert placement.leader_epoch >= before.leader_epoch, "a leader epoch only increases"
-        assert self.is_suspended or placement.leader_epoch == self.leader_epoch, "a new epoch begins with `resume`"
+        assert self.continues_under(placement), "a new epoch begins with `resume` or with a new leadership"
         self.placement = placement
 
     def suspend(self, reason: str) -> None:
@@ -249,12 +255,12 @@ class Leadership(Readable):
     def resigned(self) -> None:
         """End the leadership: refuse requests, wake the readers and fail the waiting writers.
 
+        The replica has already been released, and may be led again under a newer leader epoch.
         The batches of these writers are in the log, but the next leader may lack them. A later flush of this log would
         not prove that they are stored.
         """
         self._close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.replica.release(self)
-        detail = f"partition {self.topic}-{self.number} got another leader after the batch was appended"
+        detail = f"partition {self.topic}-{self.number} got another leader or leader epoch after the batch was appended"
         doubt = f"{detail}; the outcome is unknown, the batch may be stored"
         self._watermark.fail(Offset(0), MillstreamError(ErrorCode.NOT_LEADER_OR_FOLLOWER, doubt))
 
@@ -273,9 +279,13 @@ class Leadership(Readable):
         self._watermark.wake_readers()
 
     def apply_retention(self) -> None:
-        """Remove expired messages. This is cheap and runs on the event loop. Raises KAFKA_STORAGE_ERROR."""
+        """Remove expired messages below the high watermark. Raises KAFKA_STORAGE_ERROR.
+
+        This is cheap and runs on the event loop. Messages whose ids are not saved yet stay.
+        """
         ids = self.replica.ids
-        if apply_retention(self.log, self._clock.wall_ms(), None if ids is None else ids.covered):
+        limit = self.high_watermark if ids is None else min(self.high_watermark, ids.covered)
+        if apply_retention(self.log, self._clock.wall_ms(), limit=limit):
             self.replica.trimmed()
 
     def _advance(self) -> None:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from millstream.model.ids import LeaderEpoch, Offset
 from millstream.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 LATEST = -1
@@ -15,9 +16,9 @@ LATEST_TIERED = -5
 class FoundOffset(NamedTuple):
     """The message that a lookup has found. All fields are -1 if there is none."""
 
-    offset: int
+    offset: Offset
     timestamp: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
 
 
-NOT_FOUND = FoundOffset(-1, NO_TIMESTAMP, NO_LEADER_EPOCH)
+NOT_FOUND = FoundOffset(Offset(-1), NO_TIMESTAMP, NO_LEADER_EPOCH)

@@ -9,6 +9,7 @@ it decodes.
 import struct
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import ProducerId
 from millstream.model.limits import NO_TIMESTAMP
 from millstream.records.checksum import crc32c
 from millstream.records.header import (
@@ -132,13 +133,13 @@ def mark_ids(records: memoryview, header: BatchHeader, ids: int) -> BatchHeader:
     return read_header(records)
 
 
-def read_producer(records: memoryview) -> tuple[int, int, int]:
+def read_producer(records: memoryview) -> tuple[ProducerId, int, int]:
     """Return the producer id, epoch and first sequence number from the header of a batch."""
     producer_id, epoch, base_sequence = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
-    return producer_id, epoch, base_sequence
+    return ProducerId(producer_id), epoch, base_sequence
 
 
-def stamp_producer(records: memoryview, producer_id: int, *, epoch: int, base_sequence: int) -> None:
+def stamp_producer(records: memoryview, producer_id: ProducerId, *, epoch: int, base_sequence: int) -> None:
     """Set the producer fields of a batch in place and recompute its checksum."""
     _pack_producer(records, _PRODUCER_POSITION, producer_id, epoch, base_sequence)
     _pack_crc(records, _CRC_POSITION, crc32c(records[CRC_START:]))

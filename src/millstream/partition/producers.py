@@ -25,6 +25,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import ProducerId
 from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
 from millstream.partition.snapshot_encoding import SnapshotError, seal, unseal
 from millstream.records.header import BatchHeader
@@ -67,7 +68,7 @@ class _Producer(NamedTuple):
 class ActiveProducer(NamedTuple):
     """A known producer, its last stored sequence number and the time since then."""
 
-    producer_id: int
+    producer_id: ProducerId
     epoch: int
     last_sequence: int
     silent_ms: int
@@ -92,9 +93,9 @@ class _ProducerTable:
         self._window_ms = window_ms
         self._most = most
         self._budget = budget or ProducerBudget()
-        self.known: dict[int, _Producer] = {}
+        self.known: dict[ProducerId, _Producer] = {}
 
-    def put(self, producer_id: int, producer: _Producer) -> None:
+    def put(self, producer_id: ProducerId, producer: _Producer) -> None:
         if self.known.pop(producer_id, None) is None:
             self._budget.known += 1
         self.known[producer_id] = producer
@@ -117,7 +118,7 @@ class _ProducerTable:
         self._budget = budget
         budget.known += len(self.known)
 
-    def replace(self, known: dict[int, _Producer]) -> None:
+    def replace(self, known: dict[ProducerId, _Producer]) -> None:
         self._budget.known += len(known) - len(self.known)
         self.known = known
 
@@ -147,7 +148,9 @@ class Producers:
     def __len__(self) -> int:
         return len(self._ordinary.known) + len(self._self_named.known)
 
-    def check(self, producer_id: int, epoch: int, *, base_sequence: int, last_sequence: int) -> StoredBatch | None:
+    def check(
+        self, producer_id: ProducerId, *, epoch: int, base_sequence: int, last_sequence: int
+    ) -> StoredBatch | None:
         """Return None if the batch may be appended, or the first copy if it was stored before.
 
         Raises INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER if the batch must not be appended.
@@ -172,12 +175,12 @@ class Producers:
             )
         return None
 
-    def epoch_of(self, producer_id: int) -> int | None:
+    def epoch_of(self, producer_id: ProducerId) -> int | None:
         """Return the newest epoch of a producer, or None if the producer is unknown."""
         producer = self._table(producer_id).known.get(producer_id)
         return None if producer is None else producer.epoch
 
-    def record(self, producer_id: int, epoch: int, batch: StoredBatch, now_ms: int) -> None:
+    def record(self, producer_id: ProducerId, batch: StoredBatch, *, epoch: int, now_ms: int) -> None:
         """Record a batch that has been written to the log."""
         table = self._table(producer_id)
         producer = table.known.get(producer_id)
@@ -227,21 +230,21 @@ class Producers:
         self._ordinary.replace(known)
         self._self_named.replace(self_named)
 
-    def _table(self, producer_id: int) -> _ProducerTable:
+    def _table(self, producer_id: ProducerId) -> _ProducerTable:
         return self._self_named if producer_id >= FIRST_SELF_NAMED_PRODUCER else self._ordinary
 
-    def _all(self) -> dict[int, _Producer]:
+    def _all(self) -> dict[ProducerId, _Producer]:
         return self._ordinary.known | self._self_named.known
 
 
-def _must_begin_with_0(producer_id: int, *, epoch: int, base_sequence: int) -> MillstreamError:
+def _must_begin_with_0(producer_id: ProducerId, *, epoch: int, base_sequence: int) -> MillstreamError:
     return MillstreamError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"producer {producer_id} began epoch {epoch} with sequence {base_sequence}; expected 0",
     )
 
 
-def _check_new_epoch(producer_id: int, *, known_epoch: int, epoch: int, base_sequence: int) -> None:
+def _check_new_epoch(producer_id: ProducerId, *, known_epoch: int, epoch: int, base_sequence: int) -> None:
     if epoch < known_epoch:
         raise MillstreamError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -251,7 +254,7 @@ def _check_new_epoch(producer_id: int, *, known_epoch: int, epoch: int, base_seq
         raise _must_begin_with_0(producer_id, epoch=epoch, base_sequence=base_sequence)
 
 
-def _pack(known: dict[int, _Producer], now_ms: int) -> bytes:
+def _pack(known: dict[ProducerId, _Producer], now_ms: int) -> bytes:
     """Pack the producers: for each its id, epoch, milliseconds of silence, batch count and the batches' fields."""
     parts = [_COUNT.pack(len(known))]
     for producer_id, (epoch, seen_ms, batches) in known.items():
@@ -260,9 +263,9 @@ def _pack(known: dict[int, _Producer], now_ms: int) -> bytes:
     return seal(_KIND, _VERSION, b"".join(parts))
 
 
-def _unpack(sealed: bytes, now_ms: int) -> dict[int, _Producer]:
+def _unpack(sealed: bytes, now_ms: int) -> dict[ProducerId, _Producer]:
     payload = unseal(_KIND, _VERSION, sealed)
-    known: dict[int, _Producer] = {}
+    known: dict[ProducerId, _Producer] = {}
     try:
         (count,) = _COUNT.unpack_from(payload)
         position = _COUNT.size

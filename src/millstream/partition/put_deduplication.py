@@ -20,6 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset, ProducerId
 from millstream.model.limits import NO_PRODUCER_ID
 from millstream.model.message_id import EPOCH_MAX, MadeId, MessageId, parse_message_id
 from millstream.partition.append_result import AppendResult
@@ -93,7 +94,7 @@ def put(partition: Leadership, records: memoryview, acks: int) -> AppendResult:
     return partition.append(records, acks, ids=MADE_IDS)
 
 
-def _producer(records: memoryview) -> tuple[int, int, int]:
+def _producer(records: memoryview) -> tuple[ProducerId, int, int]:
     """Return producer id, epoch and sequence number. A batch that is too short has none and is refused later."""
     return read_producer(records) if len(records) >= HEADER_BYTES else (NO_PRODUCER_ID, _NO_NUMBER, _NO_NUMBER)
 
@@ -103,10 +104,10 @@ def _needs_search(partition: Leadership, records: memoryview) -> bool:
 
     That is so if the producer is unknown but the ids may be stored.
     """
-    index, producer = partition.replica.ids, _producer(records)
-    if index is None or producer[0] < 0 or partition.replica.knows_producer(producer[0]):
+    index, (producer_id, epoch, base_sequence) = partition.replica.ids, _producer(records)
+    if index is None or producer_id < 0 or partition.replica.knows_producer(producer_id):
         return False
-    key = batch_key(*producer)
+    key = batch_key(producer_id, epoch=epoch, base_sequence=base_sequence)
     return index.recent(key) is not None or index.may_be_stored(key)
 
 
@@ -126,7 +127,7 @@ def _open(
     taken = open_produced(records, settings, now_ms, ids=kind) if wants_opened(settings) else records
     keys = id_keys(parsed)
     if ids is None:
-        keys = [batch_key(header.producer_id, header.producer_epoch, header.base_sequence)]
+        keys = [batch_key(header.producer_id, epoch=header.producer_epoch, base_sequence=header.base_sequence)]
     return _find(IdLookup(taken, parsed, keys, {}, None, view))
 
 
@@ -230,7 +231,7 @@ def _append_with_ids(partition: Leadership, lookup: IdLookup, acks: int) -> Appe
     if not appended.is_duplicate:
         partition.log.write_buffered()
         offsets = range(appended.base_offset, appended.base_offset + len(lookup.ids))
-        partition.replica.know(id_entries(lookup.keys, offsets), appended.base_offset)
+        partition.replica.know(id_entries(lookup.keys, offsets), Offset(appended.base_offset))
     return appended
 
 
@@ -289,9 +290,10 @@ def _check_view(index: IdIndex, lookup: IdLookup) -> None:
 
 def _fence(partition: Leadership, records: memoryview, made: MadeId) -> None:
     """Give a retry with a generated id a higher producer epoch, which fences the first attempt."""
-    epoch = partition.replica.producers.epoch_of(made.producer_id)
+    producer_id = ProducerId(made.producer_id)
+    epoch = partition.replica.producers.epoch_of(producer_id)
     if epoch is not None and epoch > made.epoch:
         # The attempt is already fenced.
         stamp_producer(records, NO_PRODUCER_ID, epoch=_NO_NUMBER, base_sequence=_NO_NUMBER)
     else:
-        stamp_producer(records, made.producer_id, epoch=made.epoch + 1, base_sequence=0)
+        stamp_producer(records, producer_id, epoch=made.epoch + 1, base_sequence=0)

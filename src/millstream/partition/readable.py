@@ -91,14 +91,14 @@ class Readable:
         log = self.log
         if timestamp_ms == MAX_TIMESTAMP:
             timestamp, offset = await self.workers.run(log.scan.max_timestamp)
-            found: tuple[int, int] | None = (offset, timestamp)
+            found: tuple[Offset, int] | None = (offset, timestamp)
         else:
             found = await self.workers.run(lambda: log.scan.offset_for_time(timestamp_ms))
         if found is None or not 0 <= found[0] < self.high_watermark:
             return NOT_FOUND
         return FoundOffset(*found, self.replica.epochs.at(found[0]))
 
-    def epoch_end(self, epoch: int) -> EpochEnd:
+    def epoch_end(self, epoch: LeaderEpoch) -> EpochEnd:
         """Return the end of leader epoch `epoch`, or (-1, -1) if the epoch is unknown."""
         return self.replica.epochs.end_of(epoch, log_end=self.log.end_offset)
 

@@ -1,10 +1,15 @@
 """Holds one replica of a partition: its log and the state that is derived from the log.
 
-Invariant: while `is_current`, leader epochs, producers and message ids reflect every batch in the log and no other. A
-batch that is only buffered is not counted yet. The state can be rebuilt from the log (see `derived_state`).
+Invariant: while `is_current`, leader epochs and producers reflect every batch in the log and no other. While
+`is_complete`, message ids do too. A batch that is only buffered is not counted yet. The state can be rebuilt from the
+log (see `derived_state`).
 
 A replica listens to its log and forwards the events to its role. The role is a leadership if this broker leads the
 partition. A replica also maintains its derived state while it has no role.
+
+The leader adds natural message ids itself (see `put_deduplication`). A follower receives whole batches, so it reads
+these ids from its log in the background (`index_ids`). A replica that has not read all of them does not lead before its
+state is rebuilt.
 """
 
 import asyncio
@@ -15,20 +20,24 @@ from functools import partial
 from typing import Protocol
 
 from millstream.model.errors import MillstreamError
-from millstream.model.ids import Offset
+from millstream.model.ids import LeaderEpoch, Offset, ProducerId
 from millstream.model.names import PartitionKey
 from millstream.partition import derived_state
 from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.keys import batch_entry
+from millstream.partition.message_ids.replay import entries_from
 from millstream.partition.runs.layout import Entry
 from millstream.partition.runs.merging import write_merged
-from millstream.records.header import MADE_IDS, BatchHeader
+from millstream.records.header import MADE_IDS, OWN_IDS, BatchHeader
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
 from millstream.storage.cleaning.cleaner import CleaningJob
 from millstream.storage.log.log import Log
 
 _log = logging.getLogger(__name__)
+
+_IDS_AT_ONCE = 4_096
+"""Number of message ids that one job of a worker reads from the log."""
 
 
 class ReplicaRole(Protocol):
@@ -92,6 +101,8 @@ class Replica:
             self.ids.join(self._budget.ids)
         self.unsaved_batches = derived.replayed
         """Number of batches that the last snapshot does not include."""
+        self._ids_end: Offset | None = None
+        """The offset from which batches must be read for their message ids. None if `ids` has all of them."""
         self._last: derived_state.LastBatch | BatchHeader = derived.last
 
     def outdated(self) -> None:
@@ -112,7 +123,7 @@ class Replica:
             self.ids.leave()
             self.ids = None
 
-    def begin_epoch(self, leader_epoch: int) -> None:
+    def begin_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """Begin a leader epoch at the log end."""
         assert self.epochs.latest <= leader_epoch, "a leader epoch only increases"
         self.epochs.begin(leader_epoch, start_offset=self.log.end_offset)
@@ -138,8 +149,11 @@ class Replica:
         for header in headers:
             if header.producer_id >= 0 or header.leader_epoch != self.epochs.latest:
                 derived_state.apply(header, self.producers, self.epochs, self._now_ms())
-                if header.attributes & MADE_IDS:
+                if header.attributes & MADE_IDS and self._ids_end is None:
                     self.know((batch_entry(header),), header.base_offset)
+            if header.attributes & OWN_IDS and self._role is None and self._ids_end is None:
+                self._ids_end = header.base_offset
+                self._index(header.base_offset)
 
     def flushed(self) -> None:
         if self._role is not None:
@@ -156,14 +170,19 @@ class Replica:
 
     # Derived state
 
-    def know(self, ids: Iterable[Entry], base_offset: int) -> None:
+    def know(self, ids: Iterable[Entry], base_offset: Offset) -> None:
         """Add the message ids of a batch that was written at `base_offset`."""
+        index = self._index(base_offset)
+        index.add(ids, self._now_ms())
+        if index.is_full:
+            self._save_soon(self)
+
+    def _index(self, base_offset: Offset) -> IdIndex:
+        """Return the index of message ids. Create it if the first batch with ids is at `base_offset`."""
         if self.ids is None:
             self.ids = IdIndex(self.log, self._budget.id_limits, base_offset)
             self.ids.join(self._budget.ids)
-        self.ids.add(ids, self._now_ms())
-        if self.ids.is_full:
-            self._save_soon(self)
+        return self.ids
 
     def trimmed(self) -> None:
         """Drop leader epochs before the log start, which has moved."""
@@ -171,8 +190,13 @@ class Replica:
 
     # Queries
 
-    def knows_producer(self, producer_id: int) -> bool:
+    def knows_producer(self, producer_id: ProducerId) -> bool:
         return self.log.has_buffered(producer_id) or self.producers.epoch_of(producer_id) is not None
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the derived state is current and `ids` has the message ids of every written batch."""
+        return self.is_current and self._ids_end is None
 
     @property
     def wants_saving(self) -> bool:
@@ -201,7 +225,8 @@ class Replica:
         last = self._last
         if not log.end_offset:
             return
-        found = await self.workers.run(lambda: next(log.scan.headers_from(log.end_offset - 1), None))
+        last_offset = Offset(log.end_offset - 1)
+        found = await self.workers.run(lambda: next(log.scan.headers_from(last_offset), None))
         if found is not None and self._last is last:
             self._last = found
         self.unsaved_batches += 1
@@ -226,6 +251,23 @@ class Replica:
             if await self._save(partial(derived_state.save, self.log, frozen)):
                 self.unsaved_batches = max(0, self.unsaved_batches - unsaved)
 
+    async def index_ids(self) -> None:
+        """Read the message ids of written batches that `ids` lacks.
+
+        Batches that are written meanwhile may be left for the next call. Raises OSError and the errors of a log read.
+        """
+        async with self.saving:
+            target, ids = self.log.written_offset, self.ids
+            while (begin := self._ids_end) is not None and begin < target and ids is not None:
+                read = partial(entries_from, self.log, begin, entries_max=_IDS_AT_ONCE)
+                entries, end = await self.workers.run(read)
+                if not self.is_current:
+                    return
+                ids.add(entries, self._now_ms())
+                self._ids_end = end if end < self.log.written_offset else None
+                if ids.is_full and not await self._save(lambda: None):
+                    return
+
     async def save_ids(self) -> None:
         """Write the message ids. A failure is harmless, as in `save_state`."""
         async with self.saving:
@@ -237,7 +279,7 @@ class Replica:
     async def _save(self, save_more: Callable[[], None]) -> bool:
         """Write the message ids, then call `save_more`. True if both succeeded."""
         ids = self.ids
-        saving = ids.freeze(self._now_ms()) if ids is not None else None
+        saving = ids.freeze(self._now_ms(), end_offset=self._ids_end) if ids is not None else None
 
         def write() -> None:
             if saving is not None:

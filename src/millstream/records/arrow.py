@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from millstream.model.limits import MESSAGE_BYTES_MAX
+from millstream.model.ids import LeaderEpoch, Offset, ProducerId
+from millstream.model.limits import MESSAGE_BYTES_MAX, NO_LEADER_EPOCH
 from millstream.records.batch import DECODED_BYTES_MAX, batch_attributes, check_times, seal, take_special
 from millstream.records.header import (
     HEADER_BYTES,
@@ -199,7 +200,7 @@ def encode_table(
     while row < len(rows):
         sequence = base_sequence if base_sequence < 0 else (base_sequence + row) & SEQUENCE_MASK
         header = rows.header(attributes, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence)
-        header = header._replace(base_offset=base_offset + row, leader_epoch=leader_epoch)
+        header = header._replace(base_offset=Offset(base_offset + row), leader_epoch=LeaderEpoch(leader_epoch))
         batch, count = rows.encode(row, end=len(rows), header=header, batch_bytes=batch_bytes, level=level)
         batches.append(batch)
         row += count
@@ -228,7 +229,21 @@ class TableRows:
     @staticmethod
     def header(attributes: int, *, producer_id: int, producer_epoch: int, base_sequence: int) -> BatchHeader:
         """Create a batch header without the fields that depend on the rows."""
-        return BatchHeader(0, 0, -1, MAGIC, 0, attributes, 0, 0, 0, producer_id, producer_epoch, base_sequence, 0)
+        return BatchHeader(
+            base_offset=Offset(0),
+            batch_length=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            magic=MAGIC,
+            crc=0,
+            attributes=attributes,
+            last_offset_delta=0,
+            base_timestamp=0,
+            max_timestamp=0,
+            producer_id=ProducerId(producer_id),
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            record_count=0,
+        )
 
     def encode(
         self,

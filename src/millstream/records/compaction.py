@@ -5,6 +5,8 @@ batch without records covers offsets that are removed completely. All readers co
 batch. The remaining records are copied byte by byte.
 """
 
+from millstream.model.ids import LeaderEpoch, Offset
+from millstream.model.limits import NO_PRODUCER_ID
 from millstream.records.batch import seal
 from millstream.records.header import COMPRESSION_MASK, DELETE_HORIZON, HEADER_BYTES, MAGIC, BatchHeader, Bytes
 from millstream.records.record_keys import SLOT_BYTES, OffsetMap, filter_records, inspect_records
@@ -55,16 +57,16 @@ def filler(*, base_offset: int, next_offset: int, leader_epoch: int) -> bytearra
     """Encode a batch without records for the offsets before `next_offset`, at most `OFFSETS_MAX` of them."""
     assert 0 < next_offset - base_offset <= OFFSETS_MAX, "the number of offsets fits into one batch"
     header = BatchHeader(
-        base_offset=base_offset,
+        base_offset=Offset(base_offset),
         batch_length=0,
-        leader_epoch=leader_epoch,
+        leader_epoch=LeaderEpoch(leader_epoch),
         magic=MAGIC,
         crc=0,
         attributes=0,
         last_offset_delta=next_offset - base_offset - 1,
         base_timestamp=_NO_TIME,
         max_timestamp=_NO_TIME,
-        producer_id=-1,
+        producer_id=NO_PRODUCER_ID,
         producer_epoch=-1,
         base_sequence=-1,
         record_count=0,

@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import LeaderEpoch, Offset, ProducerId
 from millstream.records.checksum import crc32c
 
 HEADER_BYTES = 61
@@ -81,16 +82,16 @@ class CorruptBatch(MillstreamError):  # noqa: N818 - the name says what the batc
 class BatchHeader(NamedTuple):
     """The header of a record batch, field by field."""
 
-    base_offset: int
+    base_offset: Offset
     batch_length: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     magic: int
     crc: int
     attributes: int
     last_offset_delta: int
     base_timestamp: int
     max_timestamp: int
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     base_sequence: int
     record_count: int
@@ -189,7 +190,7 @@ def check(buffer: Bytes, position: int, header: BatchHeader, *, verify_crc: bool
         raise CorruptBatch(f"the batch's CRC-32C is {crc:08x}, its header says {expected_crc:08x}")
 
 
-def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+def stamp(buffer: bytearray | memoryview, position: int = 0, *, base_offset: int, leader_epoch: int) -> None:
     """Write offset and leader epoch into the batch at `position`, in place. The checksum does not cover them."""
     _pack_offset(buffer, position, base_offset)
     _pack_epoch(buffer, position + LENGTH_END, leader_epoch)

@@ -124,7 +124,7 @@ def placed(
 ) -> BatchHeader:
     """Write offset and leader epoch into the batch in `records` that has this header. Return the new header."""
     if not cython.compiled:
-        stamp(records, 0, base_offset, leader_epoch)
+        stamp(records, base_offset=base_offset, leader_epoch=leader_epoch)
         return _new(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
     assert len(records) >= HEADER_BYTES, "it was found to be a batch before"
     assert isinstance(header, BatchHeader), "its fields are taken without asking"

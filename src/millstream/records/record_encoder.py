@@ -52,7 +52,12 @@ def _varint_size(value: cython.longlong) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(check=False)
 def _put_varint(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
-    """Write a number, and return the position after it. The caller guarantees that there is space."""
+    """Write a number, and return the position after it. The caller guarantees that there is space.
+
+    The codec has varints of its own. Those of `wire` are unsigned and return bytes; here a varint is a zigzag number,
+    and C code writes it in place. A loop over columns keeps the position in a local variable and calls this function;
+    `varint` of the writer keeps the position for calls from several functions.
+    """
     zigzag: cython.ulonglong = (value << 1) ^ (value >> 63)
     while zigzag >= 0x80:
         out[position] = (zigzag & 0x7F) | 0x80

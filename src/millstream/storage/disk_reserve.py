@@ -17,10 +17,9 @@ from millstream.seams.disk import Disk, Space
 from millstream.seams.workers import Workers
 
 FILE_NAME = "reserve"
-AUTOMATIC = -1
-RESERVE_BYTES_MAX = 16 * 2**20
+RESERVE_BYTES = 16 * 2**20
 _RESERVE_DIVISOR = 50
-LOW_BYTES_MAX = 2**30
+LOW_BYTES = 2**30
 _LOW_DIVISOR = 20
 _MEASURED_EVERY_S = 10.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -30,10 +29,18 @@ _logger = logging.getLogger(__name__)
 
 
 class DiskLimits(NamedTuple):
-    """The configured sizes. AUTOMATIC derives a size from the volume; without `reserve_bytes` there is no reserve."""
+    """The configured sizes. On a small volume, sizes up to the default are limited to a share of the volume."""
 
-    reserve_bytes: int = AUTOMATIC
-    low_bytes: int = AUTOMATIC
+    reserve_bytes: int = RESERVE_BYTES
+    low_bytes: int = LOW_BYTES
+
+    def reserve_of(self, space: Space) -> int:
+        if self.reserve_bytes > RESERVE_BYTES:
+            return self.reserve_bytes
+        return min(self.reserve_bytes, space.total_bytes // _RESERVE_DIVISOR)
+
+    def low_of(self, space: Space) -> int:
+        return self.low_bytes if self.low_bytes > LOW_BYTES else min(self.low_bytes, space.total_bytes // _LOW_DIVISOR)
 
 
 NO_DISK_LIMITS = DiskLimits(reserve_bytes=0, low_bytes=0)
@@ -61,16 +68,7 @@ class DiskReserve:
     @property
     def is_low(self) -> bool:
         """True if the volume had less free space than configured when it was last measured."""
-        if self.space is None:
-            return False
-        low = self._limits.low_bytes
-        if low == AUTOMATIC:
-            low = min(LOW_BYTES_MAX, self.space.total_bytes // _LOW_DIVISOR)
-        return self.space.free_bytes < low
-
-    def reserve_bytes(self, space: Space) -> int:
-        size_bytes = self._limits.reserve_bytes
-        return min(RESERVE_BYTES_MAX, space.total_bytes // _RESERVE_DIVISOR) if size_bytes == AUTOMATIC else size_bytes
+        return self.space is not None and self.space.free_bytes < self._limits.low_of(self.space)
 
     def is_due(self, now_s: float) -> bool:
         """Return True if the last measurement is old; then the caller measures."""
@@ -87,7 +85,7 @@ class DiskReserve:
         """
         try:
             space = self.space = self._disk.space(self.directory)
-            size_bytes = self.reserve_bytes(space)
+            size_bytes = self._limits.reserve_of(space)
             if not self._disk.exists(self.path):
                 self._try_restore(space, size_bytes)
             elif space.free_bytes < size_bytes:
@@ -98,7 +96,7 @@ class DiskReserve:
     def measure(self) -> None:
         """Measure the free space, and restore a released reserve if possible (blocking). Raise OSError."""
         space = self.space = self._disk.space(self.directory)
-        if self.is_released and self._try_restore(space, self.reserve_bytes(space)):
+        if self.is_released and self._try_restore(space, self._limits.reserve_of(space)):
             _logger.info("disk reserve restored", extra={"path": self.path, "free_bytes": space.free_bytes})
 
     async def make_room(self, workers: Workers) -> bool:
@@ -116,7 +114,7 @@ class DiskReserve:
 
     def _try_restore(self, space: Space, size_bytes: int) -> bool:
         """Allocate the file if as much space remains free for new writes. Return True if it exists then."""
-        self.is_released = 0 < size_bytes and space.free_bytes < 2 * size_bytes
+        self.is_released = size_bytes > 0 and space.free_bytes < 2 * size_bytes
         if not self.is_released and size_bytes:
             file = self._disk.open(self.path, create=True)
             try:

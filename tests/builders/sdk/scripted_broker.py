@@ -138,7 +138,7 @@ class PartitionLog:
             del kept[:-5]
         stored = bytearray(data)
         offset = self.end
-        stamp(stored, 0, offset, 0)
+        stamp(stored, base_offset=offset, leader_epoch=0)
         self.batches.append(bytes(stored))
         self.changed.set()
         self.changed = asyncio.Event()

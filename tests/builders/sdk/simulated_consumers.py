@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import pytest
+
+from builders.partitions import move_leader
 from builders.sdk.message_values import value_of, values_of
 from builders.sdk.writing_client import WritingClient
 from builders.simulated_node import HOST, SimulatedMachine, simulate
@@ -13,6 +16,8 @@ from millstream.node.settings import BrokerSettings
 from millstream.records.message import Message
 from millstream.sdk.aio.client import AsyncClient
 from millstream.sdk.aio.consumer import AsyncConsumer
+from millstream.sdk.feed.feed_set import FeedSet
+from millstream.sdk.feed.partition_feed import PartitionFeed
 
 SETTINGS = BrokerSettings(data=("/data",), host=HOST)
 TOPIC = "orders"
@@ -45,6 +50,12 @@ class Ground:
         await self.node.stop()
         await asyncio.sleep(pause_s)
         self.node = await self.machine.start()
+
+    async def elect_again(self, partition: int = 0) -> None:
+        """Elect the broker again as the leader of a partition, under the next leader epoch."""
+        partitions = self.node._partitions
+        assert partitions is not None
+        await move_leader(partitions._catalog, partitions, (TOPIC, partition), partitions.cluster.node_id)
 
     async def committed(self) -> dict[int, int]:
         found = await self.client.groups.offsets(GROUP)
@@ -92,6 +103,19 @@ def values(messages: Sequence[Message]) -> list[bytes]:
 
 def place(partition: int = 0) -> TopicPartition:
     return TopicPartition(TOPIC, partition)
+
+
+def elect_after_lookup(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elect the broker again after the next lookup of leaders, so that the found leader epoch is outdated."""
+    find = FeedSet.find_leaders
+
+    async def find_then_elect(feeds: FeedSet) -> list[PartitionFeed]:
+        failed = await find(feeds)
+        monkeypatch.undo()
+        await ground.elect_again()
+        return failed
+
+    monkeypatch.setattr(FeedSet, "find_leaders", find_then_elect)
 
 
 class Worker:

@@ -13,6 +13,7 @@ from builders.served import LONG_S, ServedBroker, produce, serve
 from millstream.broker.dispatch.request import BrokerRequest, Work
 from millstream.broker.handlers.produce import ProduceHandler
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import Offset
 from millstream.partition.appender import Appender
 from millstream.partition.opened_batches import BatchOpener
 from millstream.partition.pending_appends import AppendDeadlines
@@ -30,7 +31,7 @@ async def stored(broker: ServedBroker) -> tuple[list[BatchHeader], list[Record]]
     """Return the headers and the records of the topic's only partition."""
     partition = broker.partitions.get("events", 0)
     assert partition is not None
-    return list(partition.log.scan.headers_from(0)), await read_all(partition)
+    return list(partition.log.scan.headers_from(Offset(0))), await read_all(partition)
 
 
 @for_each("version", [3, 7, 8, 9, 13])

@@ -138,6 +138,20 @@ def test_a_partition_led_elsewhere_refuses_commands_until_it_is_led_here_again()
     run_toys(story)
 
 
+def test_a_shard_loads_again_when_its_broker_is_elected_again() -> None:
+    async def story(site: ToySite) -> None:
+        await site.put("a")
+        (before,) = [shard for shard in site.toys.shards if shard.partition.number == site.number()]
+        await site.move_back(site.number())
+        await site.loaded()
+        (after,) = [shard for shard in site.toys.shards if shard.partition.number == site.number()]
+        assert after is not before
+        assert await site.get() == "a"
+        assert await site.put("b") is OK
+
+    run_toys(story)
+
+
 def test_a_shard_refuses_commands_when_the_leadership_ends_without_a_new_placement() -> None:
     async def story(site: ToySite) -> None:
         await site.put("a")

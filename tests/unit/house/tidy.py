@@ -168,13 +168,23 @@ def _own_attributes(tree: ast.Module) -> set[str]:
 
 
 def unasserted_invariants(found: Sequence[Module]) -> list[str]:
-    """The modules whose docstrings state an invariant and that assert nothing."""
+    """The modules whose docstrings state an invariant and that assert nothing.
+
+    An assertion that only narrows a type does not count.
+    """
     return [
         module.path
         for module in found
         if any(re.search(r"\bInvariants?\b", each) for each in _docstrings(module.tree))
-        and not any(isinstance(node, ast.Assert) for node in ast.walk(module.tree))
+        and not any(isinstance(node, ast.Assert) and not _only_narrows(node.test) for node in ast.walk(module.tree))
     ]
+
+
+def _only_narrows(test: ast.expr) -> bool:
+    """True for `isinstance(...)` and `... is not None`, which a type checker needs."""
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot):
+        return isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+    return isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance"
 
 
 def _docstrings(tree: ast.Module) -> Iterator[str]:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from builders.batches import batch
-from builders.partitions import Site, committed, definition, read_all
+from builders.partitions import NODE_ID, Site, committed, definition, move_leader, read_all
 from builders.watched_catalog import watched_site
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import BrokerId
 from millstream.partition.leadership import Leadership
 from millstream.partition.served.partitions import Partitions
 
@@ -21,6 +22,20 @@ def _get(partitions: Partitions, number: int = 0) -> Leadership:
 
 def _set(**settings: str) -> Callable[[Mapping[str, str]], Mapping[str, str | None]]:
     return lambda _: {name.replace("_", "."): value for name, value in settings.items()}
+
+
+def test_changed_settings_apply_to_the_logs_of_replicas_that_are_not_led() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders", 2, {"retention.ms": "5000"})
+        await move_leader(site.catalog, partitions, ("orders", 1), BrokerId(2))
+        await partitions.alter("orders", _set(retention_ms="7000"))
+        assert [replica.log.settings.retention_ms for replica in partitions.replicas()] == [7000, 7000]
+        await move_leader(site.catalog, partitions, ("orders", 1), BrokerId(NODE_ID))
+        back = _get(partitions, 1)
+        assert (back.settings.retention_ms, back.log.settings.retention_ms) == (7000, 7000)
+
+    Site().run(story)
 
 
 def test_changed_settings_apply_at_once_and_after_a_restart() -> None:

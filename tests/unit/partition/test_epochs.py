@@ -4,45 +4,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.partition.epochs import EpochEnd, Epochs
+from millstream.model.ids import LeaderEpoch, Offset
+from millstream.model.limits import NO_LEADER_EPOCH
+from millstream.partition.epochs import NO_OFFSET, EpochEnd, Epochs
 from millstream.partition.snapshot_encoding import SnapshotError
+
+NOTHING = EpochEnd(NO_LEADER_EPOCH, NO_OFFSET)
 
 
 def _history(*entries: tuple[int, int]) -> Epochs:
     epochs = Epochs()
     for epoch, start in entries:
-        epochs.begin(epoch, start_offset=start)
+        epochs.begin(LeaderEpoch(epoch), start_offset=Offset(start))
     return epochs
 
 
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        (-1, EpochEnd(-1, -1)),
-        (0, EpochEnd(0, 10)),
-        (1, EpochEnd(1, 20)),
-        (2, EpochEnd(2, 35)),
-        (3, EpochEnd(2, 35)),
-        (4, EpochEnd(2, 35)),
-        (5, EpochEnd(5, 50)),
-        (6, EpochEnd(-1, -1)),
+        (-1, (-1, -1)),
+        (0, (0, 10)),
+        (1, (1, 20)),
+        (2, (2, 35)),
+        (3, (2, 35)),
+        (4, (2, 35)),
+        (5, (5, 50)),
+        (6, (-1, -1)),
     ],
 )
-def test_an_epoch_ends_where_the_next_one_began(asked: int, answer: EpochEnd) -> None:
-    assert _history((1, 10), (2, 20), (5, 35)).end_of(asked, log_end=50) == answer
+def test_an_epoch_ends_where_the_next_one_began(asked: int, answer: tuple[int, int]) -> None:
+    assert _history((1, 10), (2, 20), (5, 35)).end_of(LeaderEpoch(asked), log_end=Offset(50)) == answer
 
 
 def test_an_empty_history_knows_no_epoch() -> None:
     epochs = Epochs()
     assert epochs.latest == -1
-    assert epochs.end_of(0, log_end=0) == EpochEnd(-1, -1)
-    assert epochs.end_of(-1, log_end=0) == EpochEnd(-1, -1)
-    assert epochs.at(5) == -1
+    assert epochs.end_of(LeaderEpoch(0), log_end=Offset(0)) == NOTHING
+    assert epochs.end_of(NO_LEADER_EPOCH, log_end=Offset(0)) == NOTHING
+    assert epochs.at(Offset(5)) == -1
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(9, -1), (10, 1), (19, 1), (20, 2), (34, 2), (35, 5), (1000, 5)])
 def test_every_offset_has_the_epoch_that_wrote_it(offset: int, epoch: int) -> None:
-    assert _history((1, 10), (2, 20), (5, 35)).at(offset) == epoch
+    assert _history((1, 10), (2, 20), (5, 35)).at(Offset(offset)) == epoch
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ def test_every_offset_has_the_epoch_that_wrote_it(offset: int, epoch: int) -> No
 def test_an_epoch_that_began_before_is_ignored(begun: tuple[int, int], expected: list[tuple[int, int]]) -> None:
     epochs = _history((1, 0))
     epoch, start_offset = begun
-    epochs.begin(epoch, start_offset=start_offset)
+    epochs.begin(LeaderEpoch(epoch), start_offset=Offset(start_offset))
     assert list(epochs) == expected
 
 
@@ -67,7 +71,7 @@ def test_an_epoch_that_began_before_is_ignored(begun: tuple[int, int], expected:
 )
 def test_a_truncation_removes_later_epochs(end: int, expected: list[tuple[int, int]]) -> None:
     epochs = _history((1, 10), (2, 20), (5, 35))
-    epochs.cut(end)
+    epochs.cut(Offset(end))
     assert list(epochs) == expected
 
 
@@ -82,7 +86,7 @@ def test_a_truncation_removes_later_epochs(end: int, expected: list[tuple[int, i
 )
 def test_a_later_log_start_removes_earlier_epochs(start: int, expected: list[tuple[int, int]]) -> None:
     epochs = _history((1, 10), (2, 20), (5, 35))
-    epochs.trim(start)
+    epochs.trim(Offset(start))
     assert list(epochs) == expected
 
 
@@ -90,7 +94,7 @@ def test_a_later_log_start_removes_earlier_epochs(start: int, expected: list[tup
 def test_a_snapshot_restores_the_same_history(begun: list[tuple[int, int]]) -> None:
     epochs = Epochs()
     for epoch, start in begun:
-        epochs.begin(epoch, start_offset=start)
+        epochs.begin(LeaderEpoch(epoch), start_offset=Offset(start))
     restored = Epochs()
     restored.restore(epochs.snapshot())
     assert list(restored) == list(epochs)

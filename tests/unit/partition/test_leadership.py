@@ -10,9 +10,9 @@ from builders.batches import SOME_TIME_MS, batch, damaged, numbered_batch
 from builders.loops import for_each
 from builders.partitions import Site, committed, read_all
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.ids import Offset
-from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
-from millstream.partition.epochs import EpochEnd
+from millstream.model.ids import LeaderEpoch, Offset
+from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER, NO_LEADER_EPOCH
+from millstream.partition.epochs import NO_OFFSET
 from millstream.partition.leadership import Leadership
 from millstream.partition.served.partitions import Partitions
 from millstream.records.batch import encode_batch
@@ -422,10 +422,10 @@ def test_every_start_begins_an_epoch_with_a_known_end_offset() -> None:
         await committed(partition, numbered_batch(2))
         for _ in range(2):
             latest = partition.leader_epoch
-            assert partition.epoch_end(first) == EpochEnd(first, 3)
-            assert partition.epoch_end(first + 1) == EpochEnd(first, 3), "nothing was written in between"
-            assert partition.epoch_end(latest) == EpochEnd(latest, 5)
-            assert partition.epoch_end(latest + 1) == EpochEnd(-1, -1)
+            assert partition.epoch_end(first) == (first, 3)
+            assert partition.epoch_end(LeaderEpoch(first + 1)) == (first, 3), "nothing was written in between"
+            assert partition.epoch_end(latest) == (latest, 5)
+            assert partition.epoch_end(LeaderEpoch(latest + 1)) == (NO_LEADER_EPOCH, NO_OFFSET)
             partition = _first(await site.restart(killed=True))
 
     Site().run(story)
@@ -445,6 +445,26 @@ def test_a_request_with_another_leader_epoch_is_refused(behind: int, code: Error
         with pytest.raises(MillstreamError) as error:
             partition.check_leader_epoch(partition.leader_epoch - behind)
         assert error.value.code is code
+
+    Site().run(story)
+
+
+def test_retention_keeps_old_messages_above_the_high_watermark() -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site, retention_ms="60000")
+        await committed(partition, batch())
+        partition.replica.release(partition)  # Flushes do not raise the high watermark.
+        partition.append(memoryview(batch()))
+        assert site.store is not None
+        await site.store.checkpoint()
+        site.clock.turn(8 * 24 * 3600 * 1000)
+        partition.apply_retention()
+        assert (partition.log.flushed_offset, partition.high_watermark) == (2, 1)
+        assert partition.log.start_offset == 0, "the segment ends above the high watermark"
+        partition.replica.assume(partition)
+        partition.flushed()
+        partition.apply_retention()
+        assert partition.log.start_offset == 2
 
     Site().run(story)
 

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import ProducerId
 from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
 from millstream.partition.producers import (
     BATCHES_KEPT,
@@ -28,13 +29,15 @@ class Writer:
     def append(self, producer_id: int, epoch: int, base_sequence: int, count: int = 1) -> int:
         """Return the offset of the batch, which may be new or stored before."""
         last_sequence = (base_sequence + count - 1) & SEQUENCE_MAX
-        first = self.producers.check(producer_id, epoch, base_sequence=base_sequence, last_sequence=last_sequence)
+        first = self.producers.check(
+            ProducerId(producer_id), epoch=epoch, base_sequence=base_sequence, last_sequence=last_sequence
+        )
         if first is not None:
             return first.base_offset
         base_offset = self.end_offset
         self.end_offset += count
         batch = StoredBatch(base_sequence, last_sequence, base_offset, self.end_offset - 1, 0)
-        self.producers.record(producer_id, epoch, batch, self.now_ms)
+        self.producers.record(ProducerId(producer_id), batch, epoch=epoch, now_ms=self.now_ms)
         return base_offset
 
     def refused(self, producer_id: int, epoch: int, base_sequence: int, count: int = 1) -> ErrorCode:
@@ -129,8 +132,8 @@ def test_a_newer_epoch_begins_at_sequence_zero() -> None:
 
 def test_checking_a_batch_does_not_change_the_producer_state() -> None:
     producers = Producers()
-    assert producers.check(7, 0, base_sequence=0, last_sequence=0) is None
-    assert producers.check(7, 0, base_sequence=5, last_sequence=5) is None
+    assert producers.check(ProducerId(7), epoch=0, base_sequence=0, last_sequence=0) is None
+    assert producers.check(ProducerId(7), epoch=0, base_sequence=5, last_sequence=5) is None
     assert len(producers) == 0
 
 

@@ -1,18 +1,26 @@
 """Tests a replica without a leadership: its derived state follows the log."""
 
+from collections.abc import Sequence
 from random import Random
 
-from builders.batches import batch
+from builders.batches import batch, batch_with_ids
 from builders.loops import for_each
 from builders.partitions import NODE_ID, Site, committed, move_leader
-from millstream.model.ids import BrokerId, LeaderEpoch
+from builders.putting import put_ids, put_numbered, stored_ids
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import BrokerId, LeaderEpoch, Offset, ProducerId
 from millstream.model.limits import NO_LEADER_EPOCH
 from millstream.partition import derived_state
-from millstream.partition.derived_state import DerivedState, LastBatch, ProducerLimits
-from millstream.partition.epochs import EpochEnd
+from millstream.partition.derived_state import NO_BATCH, DerivedState, ProducerLimits
+from millstream.partition.leadership import Leadership
+from millstream.partition.message_ids.index import IdIndex
+from millstream.partition.message_ids.keys import batch_key, id_key
+from millstream.partition.message_ids.limits import IdLimits
+from millstream.partition.produce_rules import mark_ids
 from millstream.partition.replica import Replica
+from millstream.partition.runs.run import find_newest
 from millstream.partition.served.partitions import Partitions
-from millstream.records.header import read_header
+from millstream.records.header import MADE_IDS, OWN_IDS, read_header
 from millstream.records.produced_batch import placed
 
 OTHER = BrokerId(2)
@@ -36,39 +44,138 @@ async def made(site: Site, partitions: int = 1) -> Partitions:
     return served
 
 
-def append(replica: Replica, epoch: int, records: bytearray) -> None:
-    """Append like a follower, with offset and epoch from the leader."""
+def append(replica: Replica, epoch: int, records: bytearray, *, ids: int = 0) -> None:
+    """Append like a follower, with offset, epoch and kind of message ids from the leader."""
     log = replica.log
+    if ids:
+        mark_ids(memoryview(records), read_header(records), ids)
     log.append(memoryview(records), placed(memoryview(records), read_header(records), log.end_offset, epoch))
     log.write_buffered()
 
 
 def packed(state: DerivedState | Replica, offset: int) -> bytes:
     """Return the state that is derived from the log below `offset`."""
-    last = LastBatch(0, 0, 0)
-    return derived_state.freeze(state.producers, state.epochs, offset, last, 0).pack()
+    return derived_state.freeze(state.producers, state.epochs, Offset(offset), NO_BATCH, 0).pack()
 
 
-@for_each("seed", range(20))
+def values_of(index: IdIndex | None, keys: Sequence[bytes]) -> list[bytes | None]:
+    """Return the value of each key, from memory or from the runs."""
+    if index is None:
+        return [None] * len(keys)
+    stored = find_newest(index.runs, keys)
+    return [index.recent(key) or stored.get(key) for key in keys]
+
+
+async def append_some(replica: Replica, random: Random) -> list[bytes]:
+    """Append batches with and without producers and message ids, like a follower. Return the keys of the ids."""
+    epoch, sequences, keys = 0, {9: 0, 10: 0}, []
+    for number in range(40):
+        epoch += random.choice([0, 0, 0, 1, 3])
+        producer_id = random.choice([-2, -1, 9, 10])
+        if producer_id == -2:
+            append(replica, epoch, batch_with_ids(b"own-%d" % number), ids=OWN_IDS)
+            keys.append(id_key(b"own-%d" % number))
+        elif producer_id == -1:
+            append(replica, epoch, batch(b"v"))
+        else:
+            sequence = sequences[producer_id]
+            records = batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+            append(replica, epoch, records, ids=MADE_IDS)
+            keys.append(batch_key(ProducerId(producer_id), epoch=0, base_sequence=sequence))
+            sequences[producer_id] += 1
+        if random.random() < 0.2:
+            await random.choice([replica.index_ids, replica.save_ids, replica.save_state])()
+    assert replica.epochs.latest == epoch
+    return keys
+
+
+@for_each("seed", range(40))
 def test_a_replica_without_a_role_derives_the_same_state_as_a_replay(seed: int) -> None:
     random = Random(seed)
 
     async def story(site: Site) -> None:
         await made(site)
         replica = await follow(site)
-        epoch, sequences = 0, {9: 0, 10: 0}
-        for _ in range(40):
-            epoch += random.choice([0, 0, 0, 1, 3])
-            producer_id = random.choice([-1, 9, 10])
-            if producer_id < 0:
-                append(replica, epoch, batch(b"v"))
-                continue
-            append(replica, epoch, batch(b"v", producer_id=producer_id, base_sequence=sequences[producer_id]))
-            sequences[producer_id] += 1
-        assert replica.epochs.latest == epoch
+        keys = await append_some(replica, random)
         again = derived_state.load(replica.log, int(site.clock.monotonic_s() * 1000), ProducerLimits())
+        await replica.index_ids()
+        assert replica.is_complete
         assert packed(replica, 40) == packed(again, 40)
         assert again.offset == replica.log.end_offset == 40
+        values = values_of(replica.ids, keys)
+        assert None not in values
+        assert values_of(again.ids, keys) == values
+
+    Site().run(story)
+
+
+def test_a_message_id_copied_from_a_leader_is_stored_once_after_a_failover() -> None:
+    async def story(site: Site) -> None:
+        partitions = await made(site)
+        replica = await follow(site)
+        append(replica, 1, batch_with_ids(b"mine"), ids=OWN_IDS)
+        assert site.partitions is not None
+        partitions = site.partitions
+        await move_leader(site.catalog, partitions, ("orders", 0), BrokerId(NODE_ID))
+        (partition,) = partitions.all()
+        assert partition.is_suspended
+        await partitions.upkeep()
+        assert await put_ids(partition, b"mine", b"other") == [0, 1]
+        assert await stored_ids(partition) == {b"mine": 1, b"other": 1}
+
+    Site().run(story)
+
+
+def test_message_ids_of_a_follower_are_indexed_by_maintenance() -> None:
+    async def story(site: Site) -> None:
+        await made(site)
+        replica = await follow(site)
+        append(replica, 1, batch_with_ids(b"mine"), ids=OWN_IDS)
+        before = replica.is_complete
+        partitions = site.partitions
+        assert partitions is not None
+        await partitions.upkeep()
+        assert (before, replica.is_complete) == (False, True)
+        await move_leader(site.catalog, partitions, ("orders", 0), BrokerId(NODE_ID))
+        (partition,) = partitions.all()
+        assert not partition.is_suspended
+        assert await put_ids(partition, b"mine") == [0]
+
+    Site().run(story)
+
+
+def test_message_ids_that_a_follower_has_not_indexed_survive_a_restart() -> None:
+    async def story(site: Site) -> None:
+        await made(site)
+        replica = await follow(site)
+        append(replica, 1, batch_with_ids(b"mine"), ids=OWN_IDS)
+        records = batch(b"v", producer_id=9, producer_epoch=0, base_sequence=0)
+        append(replica, 1, records, ids=MADE_IDS)
+        await replica.save_state()
+        assert replica.unsaved_batches == 0
+        partitions = await site.restart()
+        await move_leader(site.catalog, partitions, ("orders", 0), BrokerId(NODE_ID))
+        (partition,) = partitions.all()
+        assert await put_ids(partition, b"mine") == [0]
+        assert await put_numbered(partition, 9, 0, b"v") == 1
+
+    Site().run(story)
+
+
+def test_a_follower_with_more_ids_than_memory_may_hold_saves_them() -> None:
+    limits = ProducerLimits(ids=IdLimits(in_memory_each=4, in_memory=4))
+
+    async def story(site: Site) -> None:
+        await made(site)
+        await follow(site)
+        partitions = await site.restart(limits=limits)
+        (replica,) = partitions.replicas()
+        for number in range(50):
+            append(replica, 1, batch_with_ids(b"own-%d" % number), ids=OWN_IDS)
+        await replica.index_ids()
+        index = replica.ids
+        assert index is not None
+        assert (len(index), index.covered, replica.is_complete) == (50, 50, True)
 
     Site().run(story)
 
@@ -103,7 +210,7 @@ def test_state_of_a_replica_that_is_not_led_is_saved() -> None:
         partitions = await site.restart()
         (replica,) = partitions.replicas()
         assert replica.unsaved_batches == 0, "the stop wrote a snapshot"
-        assert (replica.epochs.latest, replica.producers.epoch_of(9)) == (1, -1)
+        assert (replica.epochs.latest, replica.producers.epoch_of(ProducerId(9))) == (1, -1)
 
     Site().run(story)
 
@@ -153,7 +260,7 @@ def test_a_replica_keeps_its_state_between_two_leaderships() -> None:
         await committed(first, records)
         await move_leader(site.catalog, partitions, ("orders", 0), OTHER)
         (replica,) = partitions.replicas()
-        assert (partitions.all(), replica.is_current, replica.producers.epoch_of(9)) == ([], True, 0)
+        assert (partitions.all(), replica.is_current, replica.producers.epoch_of(ProducerId(9))) == ([], True, 0)
         await move_leader(site.catalog, partitions, ("orders", 0), BrokerId(NODE_ID))
         (second,) = partitions.all()
         assert second is not first
@@ -162,7 +269,31 @@ def test_a_replica_keeps_its_state_between_two_leaderships() -> None:
         retry = second.append(memoryview(bytearray(records)))
         assert (retry.is_duplicate, retry.base_offset, second.log.end_offset) == (True, 0, 1)
         assert await committed(second, batch(b"w", producer_id=9, producer_epoch=0, base_sequence=1)) == 1
-        assert second.epoch_end(first.leader_epoch) == EpochEnd(first.leader_epoch, 1)
+        assert second.epoch_end(first.leader_epoch) == (first.leader_epoch, 1)
+
+    Site().run(story)
+
+
+def test_a_leader_that_is_elected_again_leads_the_same_replica_under_the_new_epoch() -> None:
+    async def story(site: Site) -> None:
+        partitions = await made(site)
+        (first,) = partitions.all()
+        records = batch(b"v", producer_id=9, producer_epoch=0, base_sequence=0)
+        waiting = first.append(memoryview(bytearray(records))).acknowledgement
+        assert waiting is not None
+        seen: list[Leadership | None] = []
+        partitions.cluster.add_listener(lambda image, delta: seen.append(partitions.get("orders", 0)))
+        await move_leader(site.catalog, partitions, ("orders", 0), BrokerId(NODE_ID))
+        (second,) = partitions.all()
+        assert seen == [second], "the image is published after the new leadership has begun"
+        assert (first.is_closed, second.is_closed, second.replica) == (True, False, first.replica)
+        assert second.leader_epoch == first.leader_epoch + 1
+        assert isinstance(waiting.error, MillstreamError)
+        assert waiting.error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        retry = second.append(memoryview(bytearray(records)))
+        assert (retry.is_duplicate, retry.base_offset) == (True, 0)
+        assert await committed(second, batch(b"w", producer_id=9, producer_epoch=0, base_sequence=1)) == 1
+        assert second.epoch_end(first.leader_epoch) == (first.leader_epoch, 1)
 
     Site().run(story)
 
@@ -178,7 +309,7 @@ def test_an_outdated_replica_is_led_again_after_its_state_was_rebuilt() -> None:
         (second,) = partitions.all()
         assert second.is_suspended
         await partitions.upkeep()
-        assert (second.is_suspended, second.replica.producers.epoch_of(9)) == (False, 0)
+        assert (second.is_suspended, second.replica.producers.epoch_of(ProducerId(9))) == (False, 0)
 
     Site().run(story)
 

@@ -6,6 +6,7 @@ import pytest
 
 from builders.batches import batch, damaged, numbered_batch
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import LeaderEpoch, Offset, ProducerId
 from millstream.records.batch import decode_batch, encode_batch
 from millstream.records.header import (
     HEADER_BYTES,
@@ -19,16 +20,16 @@ from millstream.records.header import (
 )
 
 SIMPLE = BatchHeader(
-    base_offset=10,
+    base_offset=Offset(10),
     batch_length=100,
-    leader_epoch=3,
+    leader_epoch=LeaderEpoch(3),
     magic=2,
     crc=0,
     attributes=0,
     last_offset_delta=4,
     base_timestamp=1000,
     max_timestamp=2000,
-    producer_id=7,
+    producer_id=ProducerId(7),
     producer_epoch=1,
     base_sequence=20,
     record_count=5,
@@ -162,7 +163,7 @@ def test_a_batch_with_fewer_records_than_offsets_is_valid() -> None:
 
 def test_stamping_sets_offset_and_epoch_and_keeps_the_checksum_valid() -> None:
     buffer = bytearray(b"before") + batch(b"value") + b"after"
-    stamp(buffer, 6, 2**40, 17)
+    stamp(buffer, 6, base_offset=2**40, leader_epoch=17)
     header = read_header(buffer, 6)
     check(buffer, 6, header)
     assert (header.base_offset, header.leader_epoch) == (2**40, 17)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from builders.record_lists import RecordList, bounded, record_lists
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import LeaderEpoch, Offset, ProducerId
 from millstream.records import arrow, batch
 from millstream.records.arrow import decode_to_arrow
 from millstream.records.batch import batch_attributes, decode_batch, decode_batches, encode_batch, seal
@@ -46,16 +47,16 @@ def record(
 def sealed(body: bytes, record_count: int, *, compression: str = "none", base_timestamp: int = 0) -> bytearray:
     """Make a batch of any bytes, with a valid checksum."""
     header = BatchHeader(
-        base_offset=0,
+        base_offset=Offset(0),
         batch_length=0,
-        leader_epoch=0,
+        leader_epoch=LeaderEpoch(0),
         magic=MAGIC,
         crc=0,
         attributes=batch_attributes(compression),
         last_offset_delta=max(record_count - 1, 0),
         base_timestamp=base_timestamp,
         max_timestamp=0,
-        producer_id=-1,
+        producer_id=ProducerId(-1),
         producer_epoch=-1,
         base_sequence=-1,
         record_count=record_count,

@@ -100,7 +100,7 @@ def test_compiled_and_plain_agree_and_usual_batches_pass_each_rule(
 def test_stamping_returns_the_new_header_of_the_batch(codec: Codec, base_offset: int, leader_epoch: int) -> None:
     records, expected = numbered_batch(3), numbered_batch(3)
     header = codec.produced_batch.placed(memoryview(records), read_header(records), base_offset, leader_epoch)
-    stamp(expected, 0, base_offset, leader_epoch)
+    stamp(expected, base_offset=base_offset, leader_epoch=leader_epoch)
     assert records == expected
     assert isinstance(header, BatchHeader)
     assert header == read_header(records)

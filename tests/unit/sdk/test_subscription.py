@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from builders.loops import for_each
-from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, play
+from builders.sdk.simulated_consumers import GROUP, LONG_S, TOPIC, Ground, elect_after_lookup, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages
@@ -31,6 +31,10 @@ async def read(subscription: AsyncSubscription, count: int) -> list[Message]:
             if len(messages) == count:
                 break
     return messages
+
+
+def streams_of(subscription: AsyncSubscription) -> StreamSet:
+    return subscription._engine._streams
 
 
 def values(messages: Sequence[Message], partition: int = 0) -> list[Any]:
@@ -155,6 +159,38 @@ def test_a_subscription_continues_after_a_broker_restart() -> None:
             assert values(messages) == ground.written[0]
 
     play(story)
+
+
+def test_a_subscription_continues_under_a_new_leader_epoch() -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        async with ground.client.subscription(TOPIC, start="beginning") as subscription:
+            messages = await read(subscription, 5)
+            for _ in range(3):
+                await ground.elect_again()
+                await ground.write(10)
+                messages += await read(subscription, 10)
+            messages += await read(subscription, 5)
+            assert values(messages) == ground.written[0]
+            (feed,) = streams_of(subscription).feeds
+            assert feed.position.leader_epoch == 3
+
+    play(story)
+
+
+def test_a_subscription_with_an_outdated_leader_epoch_looks_up_the_leader(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "millstream.sdk.subscription")
+
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        elect_after_lookup(ground, monkeypatch)
+        async with ground.client.subscription(TOPIC, start=3) as subscription:
+            assert values(await read(subscription, 7)) == ground.written[0][3:]
+
+    play(story)
+    assert "FENCED_LEADER_EPOCH" in caplog.text
 
 
 def test_a_subscription_continues_after_the_broker_was_unreachable() -> None:

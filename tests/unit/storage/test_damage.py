@@ -57,7 +57,7 @@ def look_for_a_time(log: Log) -> object:
 
 
 def walk_headers(log: Log) -> object:
-    return list(log.scan.headers_from(0))
+    return list(log.scan.headers_from(Offset(0)))
 
 
 async def filled(disk: SimulatedDisk) -> tuple[LogStore, Log]:

@@ -8,13 +8,14 @@ import pytest
 from builders.logs import SMALL, append, append_durably, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError, StorageError
 from millstream.model.ids import Offset
-from millstream.storage.disk_reserve import AUTOMATIC, RESERVE_BYTES_MAX, DiskLimits, DiskReserve
+from millstream.seams.disk import Space
+from millstream.storage.disk_reserve import RESERVE_BYTES, DiskLimits
 from millstream.storage.log.log import Log
 from millstream.storage.store import LogStore
 from millstream.testing.simulated.disk import SimulatedDisk
 
 CAPACITY = 200_000
-LIMITS = DiskLimits(reserve_bytes=16_000, low_bytes=60_000)
+LIMITS = DiskLimits(reserve_bytes=4_000, low_bytes=10_000)
 RESERVE = "/data/reserve"
 
 
@@ -27,7 +28,7 @@ async def opened(disk: SimulatedDisk) -> tuple[LogStore, Log]:
 
 async def fill(store: LogStore, log: Log) -> int:
     """Append until the disk is full, and return the number of acknowledged batches."""
-    count = log.end_offset
+    count = int(log.end_offset)
     while True:
         try:
             await append_durably(store, log, [(b"%d " % count).ljust(900, b".")])
@@ -132,12 +133,12 @@ def test_a_deletion_succeeds_on_a_full_disk() -> None:
 
 def test_a_disk_without_room_for_the_reserve_refuses_writes_until_there_is_some() -> None:
     async def check() -> None:
-        disk = SimulatedDisk(Random(1))
+        disk = small_disk()
         store, log = await opened(disk)
         await append_durably(store, log, [b"one"])
         await store.close()
         disk.remove(RESERVE)
-        disk.capacity_bytes = 2 * LIMITS.reserve_bytes - 1
+        disk.capacity_bytes -= disk.space("/data").free_bytes - 10
         store, log = await opened(disk)
         assert "the disk is full" in refusal(log)
         disk.capacity_bytes = CAPACITY
@@ -152,21 +153,25 @@ def test_little_free_space_is_reported_before_the_disk_is_full() -> None:
         disk = small_disk()
         store, log = await opened(disk)
         (reserve,) = store.reserves
-        assert not reserve.is_low
-        while disk.space("/data").free_bytes > LIMITS.low_bytes - 20_000:
+        assert (reserve.is_low, reserve.is_released) == (False, False)
+        while disk.space("/data").free_bytes > LIMITS.low_bytes - 2_000:
             await append_durably(store, log, [b"." * 900])
         reserve.measure()
-        assert reserve.is_low
-        assert not reserve.is_released
+        assert (reserve.is_low, reserve.is_released) == (True, False)
 
     run(check())
 
 
-@pytest.mark.parametrize(("total", "expected"), [(50 * 2**30, RESERVE_BYTES_MAX), (24 * 2**20, 24 * 2**20 // 50)])
-def test_the_default_size_follows_the_size_of_the_volume(total: int, expected: int) -> None:
-    disk = SimulatedDisk()
-    disk.capacity_bytes = total
-    disk.make_directory("/data")
-    reserve = DiskReserve(disk, "/data", DiskLimits())
-    assert DiskLimits().reserve_bytes == AUTOMATIC
-    assert reserve.reserve_bytes(disk.space("/data")) == expected
+@pytest.mark.parametrize(
+    ("configured", "total", "expected"),
+    [
+        (RESERVE_BYTES, 50 * 2**30, RESERVE_BYTES),
+        (RESERVE_BYTES, 24 * 2**20, 24 * 2**20 // 50),
+        (2 * RESERVE_BYTES, 24 * 2**20, 2 * RESERVE_BYTES),
+        (0, 50 * 2**30, 0),
+    ],
+)
+def test_the_size_of_the_reserve_follows_the_volume_up_to_the_default(
+    configured: int, total: int, expected: int
+) -> None:
+    assert DiskLimits(reserve_bytes=configured).reserve_of(Space(total, total)) == expected

@@ -134,7 +134,7 @@ async def read_again_and_again(place: Place, log: Log, random: Random, is_over: 
                 assert header.base_offset <= offset < header.next_offset
                 assert number == 0 or header.base_offset == offset
                 offset = header.next_offset
-        headers = await place.workers.run(lambda: list(log.scan.headers_from(0)))
+        headers = await place.workers.run(lambda: list(log.scan.headers_from(Offset(0))))
         assert [header.base_offset for header in headers[1:]] == [header.next_offset for header in headers[:-1]]
         await asyncio.sleep(0)
 

@@ -17,7 +17,7 @@ from millstream.testing.simulated.disk import SimulatedDisk
 
 def put(log: Log, times: list[int], compression: str) -> None:
     batch = bytearray(encode_batch([b"v"] * len(times), timestamps=times, compression=compression))
-    stamp(batch, 0, log.end_offset, 0)
+    stamp(batch, base_offset=log.end_offset, leader_epoch=0)
     log.append_run(memoryview(batch), [header for _, header in each_batch(batch)])
 
 
@@ -126,7 +126,7 @@ def test_a_time_in_an_undecodable_batch_is_found_at_its_first_offset(make: Calla
         log = await store.create(key(0), SMALL)
         put(log, [10, 20], "none")
         batch = make([30, 40, 50])
-        stamp(batch, 0, log.end_offset, 0)
+        stamp(batch, base_offset=log.end_offset, leader_epoch=0)
         log.append_run(memoryview(batch), [header for _, header in each_batch(batch)])
         assert log.scan.offset_for_time(20) == (1, 20)
         assert log.scan.offset_for_time(45) == (2, 50)

@@ -120,6 +120,7 @@ class DeferredResponse:
         """Complete the response. None means that the request gets no response."""
         if self.is_done:
             return
+        assert self.answer is None, "a response is set once, when the request is finished"
         self.answer = answer
         self.is_done = True
         when_done = self._when_done
@@ -130,8 +131,9 @@ class DeferredResponse:
 
     def fail(self, error: Exception) -> None:
         """Report that there will be no response. The connection closes, since later responses cannot overtake it."""
-        self.error = error
-        self.finish(None)
+        if not self.is_done:
+            self.error = error
+            self.finish(None)
 
     def on_hurry(self, hurry: Callable[[], None]) -> None:
         """Set the `hurry` of the constructor later, when it is known only after the work has started."""

@@ -4,7 +4,7 @@ from functools import partial
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import answer_later
-from millstream.broker.signed_iterators import IteratorHandler, error_fields, given_fields
+from millstream.broker.signed_iterators import IteratorHandler, error_fields, given_fields, open_allowed
 from millstream.groups.commands import CommitIterator
 from millstream.groups.responses import IteratorResponse
 from millstream.model.errors import MillstreamError
@@ -18,9 +18,7 @@ class CommitIteratorHandler(IteratorHandler):
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         try:
-            iterator = self._signer.open(bytes(fields["iterator"]))
-            request.access.check_group(fields["group_id"])
-            request.access.check_topic(iterator.topic)
+            iterator = open_allowed(self._signer, fields, request.access)
         except MillstreamError as error:
             return write_response(API, version, error_fields(error.code, error.detail))
         command = CommitIterator(fields["group_id"], fields["client_id"], iterator, fields["count"])

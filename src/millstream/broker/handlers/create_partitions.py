@@ -6,6 +6,7 @@ from typing import Protocol
 
 from millstream.broker.dispatch.capabilities import ClusterNode, ImageSource, bad_assignment
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.listed_topics import check_listed
 from millstream.broker.response_rows import encode_rows
 from millstream.catalog.catalog import Topic
 from millstream.model.authorization import Access
@@ -14,8 +15,6 @@ from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
 
 API = "CreatePartitions"
-TOPICS_MAX = 1_000
-"""Maximum number of topics in one request."""
 
 
 class TopicGrowth(ImageSource, Protocol):
@@ -37,15 +36,7 @@ class CreatePartitionsHandler:
         for name, wanted in {topic["name"]: topic for topic in fields["topics"]}.items():
             row = {"name": name, "error_message": None}
             try:
-                access.check_topic(name)
-                if times[name] > 1:
-                    raise MillstreamError(
-                        ErrorCode.INVALID_REQUEST, f"the request names topic {name!r} {times[name]} times"
-                    )
-                if len(times) > TOPICS_MAX:
-                    raise MillstreamError(
-                        ErrorCode.POLICY_VIOLATION, f"the request names more than {TOPICS_MAX} topics"
-                    )
+                check_listed(name, times, access)
                 await self._grow(wanted, fields["validate_only"])
             except MillstreamError as error:
                 row |= {"error_code": error.code.number, "error_message": error.detail}

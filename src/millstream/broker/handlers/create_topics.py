@@ -6,14 +6,13 @@ from typing import Any
 from millstream.broker.config_entries import ConfigEntry, topic_settings
 from millstream.broker.dispatch.capabilities import ClusterNode, TopicCreation, bad_assignment
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.broker.listed_topics import check_listed
 from millstream.broker.response_rows import Group, encode_groups
 from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request, write_response
 
 API = "CreateTopics"
-TOPICS_MAX = 1_000
-"""Maximum number of topics in one request."""
 
 _SETTINGS_FROM = 5
 
@@ -35,15 +34,7 @@ class CreateTopicsHandler:
         rows: list[Group] = []
         for name, wanted in {topic["name"]: topic for topic in fields["topics"]}.items():
             try:
-                access.check_topic(name)
-                if times[name] > 1:
-                    raise MillstreamError(
-                        ErrorCode.INVALID_REQUEST, f"the request names topic {name!r} {times[name]} times"
-                    )
-                if len(times) > TOPICS_MAX:
-                    raise MillstreamError(
-                        ErrorCode.POLICY_VIOLATION, f"the request names more than {TOPICS_MAX} topics"
-                    )
+                check_listed(name, times, access)
                 rows.append(await self._create(wanted, fields["validate_only"]))
             except MillstreamError as error:
                 rows.append(({"name": name, "error_code": error.code.number, "error_message": error.detail}, ()))

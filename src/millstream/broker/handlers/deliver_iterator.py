@@ -5,7 +5,7 @@ A later commit can then commit exactly these messages.
 
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later
-from millstream.broker.signed_iterators import IteratorSigner, error_fields
+from millstream.broker.signed_iterators import IteratorSigner, error_fields, open_allowed
 from millstream.groups.commands import DeliverIterator
 from millstream.groups.responses import IteratorResponse
 from millstream.model.errors import MillstreamError
@@ -23,9 +23,7 @@ class DeliverIteratorHandler:
         version = request.version
         fields = read_request(API, version, request.frame, request.body)
         try:
-            iterator = self._signer.open(bytes(fields["iterator"]))
-            request.access.check_group(fields["group_id"])
-            request.access.check_topic(iterator.topic)
+            iterator = open_allowed(self._signer, fields, request.access)
         except MillstreamError as error:
             return write_response(API, version, error_fields(error.code, error.detail))
         command = DeliverIterator(fields["group_id"], fields["client_id"], iterator, fields["count"])

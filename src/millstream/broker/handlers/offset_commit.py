@@ -51,7 +51,8 @@ class _Answer:
         for wanted in fields["topics"]:
             topic, unusable = None, ErrorCode.NONE
             try:
-                access.check_group(fields["group_id"])
+                if access.is_limited:
+                    access.check_group(fields["group_id"])
                 topic = find_topic(image, wanted["topic_id"] if version >= _IDS_FROM else wanted["name"], access)
             except MillstreamError as problem:
                 unusable = problem.code

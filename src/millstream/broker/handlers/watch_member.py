@@ -86,7 +86,8 @@ class _MemberWatch:
         if self._is_over:
             return
         self._is_over = True
-        self._channel.open_requests.pop(self._correlation_id, None)
+        removed = self._channel.open_requests.pop(self._correlation_id, None)
+        assert removed is self, "a watch is among the open requests until it is over"
         if self._cancel is not None:
             self._cancel()
 

@@ -124,8 +124,12 @@ class SubscriptionFlow:
 
     def sent(self, partition: PartitionFlow, next_offset: Offset, size_bytes: int) -> None:
         """Count an admitted portion as outstanding. It ends before `next_offset`."""
+        assert not self._needed, "nothing is admitted while the gate is closed"
+        is_first, window = not self.messages, self.window
         self.messages += next_offset - partition.position
         self.size_bytes += size_bytes
+        is_within = self.messages <= window.messages and self.size_bytes <= window.size_bytes
+        assert is_first or is_within, "only a first portion may exceed the window"
         partition.add(next_offset, size_bytes, mark_bytes=self.window.size_bytes // MARKS)
 
     def committed(self, partition: PartitionFlow, offset: int) -> None:
@@ -135,6 +139,7 @@ class SubscriptionFlow:
         self.messages -= freed.messages
         self.size_bytes -= freed.size_bytes
         self._needed = max(0, self._needed - freed.messages)
+        assert self.messages > 0 or not self._needed, "if nothing is outstanding, the gate is open"
 
     def _close(self) -> None:
         self._needed = -(-self.messages * self.window.share_percent // 100)

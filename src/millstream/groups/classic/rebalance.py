@@ -15,7 +15,7 @@ A member that joins, leaves or changes its protocols starts the next PreparingRe
 they rejoin.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 
 from millstream.coordination.effects import LogRecord, Now
@@ -37,6 +37,15 @@ class ClassicState(Enum):
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
+
+
+_NEXT_STATES: Mapping[ClassicState, Collection[ClassicState]] = {
+    ClassicState.EMPTY: (ClassicState.PREPARING,),
+    ClassicState.PREPARING: (ClassicState.COMPLETING, ClassicState.EMPTY),
+    ClassicState.COMPLETING: (ClassicState.STABLE, ClassicState.PREPARING),
+    ClassicState.STABLE: (ClassicState.PREPARING,),
+}
+"""The transitions in the diagram above."""
 
 
 class Rebalance:
@@ -269,6 +278,7 @@ class Rebalance:
     # The log.
 
     def _enter(self, state: ClassicState, now: Now) -> None:
+        assert state in _NEXT_STATES[self.state], f"no transition leads from {self.state.value} to {state.value}"
         self.state = state
         self.since_ms = now.wall_ms
 

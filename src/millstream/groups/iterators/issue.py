@@ -281,6 +281,7 @@ def deliver(context: MachineContext, command: DeliverIterator, now: Now, effects
         )
     client.step(now, effects)
     issued = replace(issued, offset=iterator.offset, delivered=command.count)
+    assert 0 <= issued.delivered <= issued.messages_max, "an iterator delivers no more messages than it has"
     if client.has(topic.topic_id, iterator.partition):
         issued = replace(issued, expires_ms=now.wall_ms + issued.in_flight_ms)
         context.issued.put(key, issued, now, effects)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from millstream.model.ids import ProducerId
 from millstream.model.message_id import MadeId, MessageId
 from millstream.partition.runs.layout import Entry, RunLayout
 from millstream.records.header import BatchHeader
@@ -51,7 +52,7 @@ class IndexedMessage(NamedTuple):
         return cls(*_VALUE.unpack(value))
 
 
-def batch_key(producer_id: int, epoch: int, base_sequence: int) -> bytes:
+def batch_key(producer_id: ProducerId, *, epoch: int, base_sequence: int) -> bytes:
     """Return the key of a batch whose records have made ids."""
     return blake2b(_BATCH.pack(producer_id, epoch, base_sequence), digest_size=_KEY_BYTES).digest()
 
@@ -64,12 +65,12 @@ def id_key(message_id: MessageId) -> bytes:
 
 def made_key(made: MadeId) -> bytes:
     """Return the key of the batch that a made id names."""
-    return batch_key(made.producer_id, made.epoch, made.base_sequence)
+    return batch_key(ProducerId(made.producer_id), epoch=made.epoch, base_sequence=made.base_sequence)
 
 
 def batch_entry(header: BatchHeader) -> Entry:
     """Return the entry of a stored batch whose records have made ids."""
-    key = batch_key(header.producer_id, header.producer_epoch, header.base_sequence)
+    key = batch_key(header.producer_id, epoch=header.producer_epoch, base_sequence=header.base_sequence)
     return key, _VALUE.pack(header.base_offset, header.last_offset_delta + 1)
 
 

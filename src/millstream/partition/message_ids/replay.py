@@ -10,7 +10,7 @@ from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.keys import batch_entry, id_entries, id_keys
 from millstream.partition.runs.layout import Entry
 from millstream.records.batch import decode_batch
-from millstream.records.header import OWN_IDS, BatchHeader
+from millstream.records.header import ANY_IDS, OWN_IDS, BatchHeader
 from millstream.records.record import Record
 from millstream.storage.log.log import Log
 
@@ -28,6 +28,22 @@ def replay(index: IdIndex, log: Log, header: BatchHeader, now_ms: int) -> None:
     index.add(_entries(log, header), now_ms)
     if index.is_full:
         index.spill(now_ms, covered=header.next_offset)
+
+
+def entries_from(log: Log, offset: Offset, *, entries_max: int) -> tuple[list[Entry], Offset]:
+    """Return the entries of the batches from `offset` on, and the offset where they end.
+
+    Stops after the batch that reaches `entries_max`. Blocking. Raises OSError and the errors of a log read.
+    """
+    entries: list[Entry] = []
+    end = max(offset, log.start_offset)
+    for header in log.scan.headers_from(end):
+        if header.attributes & ANY_IDS:
+            entries += _entries(log, header)
+        end = Offset(header.next_offset)
+        if len(entries) >= entries_max:
+            break
+    return entries, end
 
 
 def _entries(log: Log, header: BatchHeader) -> Iterable[Entry]:

@@ -178,12 +178,12 @@ class RunIndex:
 
     # Saving: the caller ensures that only one save, merge or load runs at a time
 
-    def freeze(self, now_ms: int) -> RunSave:
-        """Return a save of the current entries.
+    def freeze(self, now_ms: int, *, end_offset: int | None = None) -> RunSave:
+        """Return a save of the current entries: those of all batches below `end_offset`, by default the log end.
 
-        All batches of the log must be written before. The caller then calls `saved` or `failed`.
+        These batches must be written before. The caller then calls `saved` or `failed`.
         """
-        return self._freeze(now_ms, end_offset=self._log.end_offset)
+        return self._freeze(now_ms, end_offset=self._log.end_offset if end_offset is None else end_offset)
 
     def _freeze(self, now_ms: int, *, end_offset: int) -> RunSave:
         assert not self._saving, "one save at a time"

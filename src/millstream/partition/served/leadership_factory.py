@@ -48,7 +48,7 @@ class LeadershipFactory:
     def lead(self, replica: Replica, placement: Placement, settings: TopicSettings) -> Leadership:
         """Begin to lead a partition.
 
-        If its derived state could not be loaded, the partition is suspended until the state is loaded.
+        If its derived state is not complete, the partition is suspended until the state is loaded.
         """
         leadership = Leadership(
             replica,
@@ -59,6 +59,6 @@ class LeadershipFactory:
             workers=self._workers,
             heal_soon=self._maintenance.heal_soon,
         )
-        if not replica.is_current:
-            leadership.suspend("could not be read at the start")
+        if not replica.is_complete:
+            leadership.suspend("has producers or message ids that were not read from the log yet")
         return leadership

@@ -125,6 +125,8 @@ class Maintenance:
         await self._try("finishing interrupted changes", self._kept.finish_changes)
 
     async def _maintain(self, replica: Replica, partition: Leadership | None, save_from: int) -> None:
+        if not replica.is_complete:
+            await self._try("indexing message ids", replica.index_ids)
         if replica.wants_saving:
             self.save_soon(replica)
         replica.expire()

@@ -87,17 +87,19 @@ class PartitionRegistry:
         if before is None or placement.partition_epoch <= before.partition_epoch:
             return
         is_led = placement.leader == self.cluster.node_id
-        if partition is None:
+        if partition is not None and is_led and partition.continues_under(placement):
+            partition.placement_changed(placement)
+            ended = None
+        else:
+            ended = partition
+            if ended is not None:
+                self._remove(ended)
             for replica in self.replicas_of(placement.key.topic_id, (placement.key.partition,)) if is_led else ():
                 self._lead(lead(replica, placement))
-        elif is_led:
-            partition.placement_changed(placement)
-        else:
-            self._remove(partition)
         if known is not None and placement.partition_epoch > known.partition_epoch:
             self.cluster.publish(self.image.placements_changed([placement]))
-        if partition is not None and not is_led:
-            partition.resigned()  # The responses to the waiting writers find the new leader in the image.
+        if ended is not None:
+            ended.resigned()  # The responses to the waiting writers find the new leader in the image.
 
     def _resign(self, partition: Leadership) -> None:
         """End the leadership of a partition. Its replica stays."""
@@ -105,6 +107,8 @@ class PartitionRegistry:
         partition.resigned()
 
     def _remove(self, partition: Leadership) -> None:
+        """Remove a leadership. Its replica can then assume another role."""
+        partition.replica.release(partition)
         del self._by_name[partition.topic][partition.number]
 
     def _take_out(self, topic: Topic) -> Sequence[Leadership]:

@@ -303,8 +303,10 @@ class Partitions(PartitionRegistry):
             return altered
         await uncertain_commits.change_settings(self._catalog, topic.topic_id, altered.settings)
         settings = self._settings_of(altered)
+        for replica in self.replicas_of(topic.topic_id, range(topic.partitions)):
+            replica.log.configure(log_settings(settings))
         for partition in self.of(name):
-            partition.settings_changed(settings, log_settings(settings))
+            partition.settings_changed(settings)
         self.cluster.publish(self.image.topic_altered(topic.topic_id, altered.settings))
         return altered
 

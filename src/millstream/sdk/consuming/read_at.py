@@ -1,14 +1,13 @@
 """Reads messages from an offset that the caller gives, once and without a consumer."""
 
-from bisect import bisect_left
 from functools import partial
-from operator import attrgetter
 
 from millstream.model.names import TopicPartition
-from millstream.records.batch import decode_messages
 from millstream.records.message import Message
 from millstream.sdk.arguments import INT64_MAX, check_number
 from millstream.sdk.connection.retrying_caller import RetryingCaller
+from millstream.sdk.feed.fetched_chunk import FetchedChunk
+from millstream.sdk.feed.partition_feed import PartitionFeed
 from millstream.sdk.fetching import get
 from millstream.sdk.responses import FetchedBatches
 
@@ -41,5 +40,5 @@ async def get_messages(
 
 
 def _messages_of(where: TopicPartition, answer: FetchedBatches, offset: int) -> list[Message]:
-    messages = decode_messages(answer.batches, *where)
-    return messages[bisect_left(messages, offset, key=attrgetter("offset")) :]
+    feed = PartitionFeed(where, offset)
+    return FetchedChunk(feed, offset, next_offset=INT64_MAX, stored=answer.batches).open()

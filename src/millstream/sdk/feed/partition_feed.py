@@ -20,7 +20,8 @@ Invariants:
   doubles with every consecutive failure, up to BACKOFF_MAX_S; an answer without an error resets it.
 - The leader epoch of a topic never decreases. Metadata of a broker that lags behind names an older leader; the feed
   does not follow it, and backs off with LEADER_NOT_AVAILABLE. Metadata without topic ids or epochs is always followed.
-- A topic with another id than the feed's is another topic: the feed accepts no leader from it.
+- A topic with another id than the feed's is another topic: the feed accepts no leader from it. A feed without a topic
+  id can be bound to the topic that the metadata names, once the leader has confirmed that id.
 """
 
 from enum import Enum
@@ -182,6 +183,16 @@ class PartitionFeed:
         self.position = FeedPosition(self.position.offset, leader.epoch)
         self.is_missing = False
 
+    @property
+    def named_topic_id(self) -> TopicId:
+        """The topic id in the metadata that named the leader; before that, the feed's own."""
+        return self._epoch_topic_id
+
+    def bind(self) -> None:
+        """Read only the topic that the metadata names: the leader has accepted a request with its id."""
+        assert self.topic_id in (NO_TOPIC_ID, self._epoch_topic_id), "a feed is bound to one topic"
+        self.topic_id = self._epoch_topic_id
+
     # Outcome of a fetch.
 
     def advance(self, next_offset: int) -> None:
@@ -189,6 +200,11 @@ class PartitionFeed:
         offset, epoch = self.position
         assert next_offset >= offset, f"{self.where} is at {offset}, and cannot go back to {next_offset}"
         self.position = FeedPosition(next_offset, epoch)
+
+    def served_under(self, leader_epoch: int) -> None:
+        """Note the leader epoch that a delivery of the leader names. An older one changes nothing."""
+        if leader_epoch > self.position.leader_epoch:
+            self.position = FeedPosition(self.position.offset, leader_epoch)
 
     def answered(self) -> None:
         """Reset error and backoff: the leader has answered without an error."""

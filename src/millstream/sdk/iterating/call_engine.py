@@ -1,5 +1,8 @@
 """Makes single iterator calls for any group and client id, and keeps no state between two calls.
 
+An iterator is a token that contains position and topic id. The broker compares the id with its topic, so an iterator of
+a deleted topic reads nothing of a new topic with the same name, and the feeds here need no topic id.
+
 All calls to a broker share one connection. A read that waits for messages uses a connection of its own, so that it does
 not delay the others.
 """

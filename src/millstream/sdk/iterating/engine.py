@@ -162,6 +162,7 @@ class IteratorEngine:
                     for where in [where for where, reader in self._readers.items() if reader.done()]:
                         self._take(where, self._readers.pop(where))
                     if self._ready:
+                        assert self._delivered is None, "the delivered batch is committed before the next one"
                         self._delivered = self._ready.popleft()
                         return self._delivered
                     self._news.clear()
@@ -201,6 +202,7 @@ class IteratorEngine:
 
     def _read_what_is_owned(self) -> None:
         busy = {_where(batch) for batch in (*self._ready, *filter(None, [self._delivered]))}
+        assert self._readers.keys().isdisjoint(busy), "a partition has a reader or a fetched batch"
         for where in self._joined.owned:
             if where.topic in self._settings.topics and where not in self._readers and where not in busy:
                 reader = asyncio.get_running_loop().create_task(self._reader_while_there(where))

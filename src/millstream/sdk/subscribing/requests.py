@@ -1,16 +1,17 @@
 """Builds the requests of subscriptions, and decodes their answers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.ids import TopicId
-from millstream.model.names import NO_TOPIC_ID, TopicPartition
+from millstream.model.names import TopicPartition
+from millstream.sdk.feed.partition_feed import PartitionFeed
+from millstream.sdk.requests import naming_leader
 from millstream.sdk.responses import refusal
 from millstream.sdk.subscribing.options import SubscriptionWindow
 from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.messages import read_response, write_request
-from millstream.wire.subscribe import Delivered, parse_delivery
+from millstream.wire.subscribe import Delivered, Delivery, parse_delivery
 
 SUBSCRIBE = Api(1020, "Subscribe", 0, 0)
 COMMIT = Api(1021, "SubscriptionCommit", 0, 0)
@@ -18,31 +19,48 @@ UNSUBSCRIBE = Api(1022, "Unsubscribe", 0, 0)
 
 
 def subscribe(
-    places: Mapping[TopicPartition, int],
+    feeds: Iterable[PartitionFeed],
     window: SubscriptionWindow,
     group_id: str | None,
     when_gone: int,
-    topic_ids: Mapping[str, TopicId] | None = None,
+    *,
+    start: int | None = None,
 ) -> ApiRequest[Delivered]:
     """Build a standing Subscribe request: the broker sends deliveries after its response.
 
-    An error of the whole subscription is a field of the response or of a later delivery, not an exception. With
-    `topic_ids` the broker refuses a topic of the same name with another id.
+    An error of the whole subscription is a field of the response or of a later delivery, not an exception. The request
+    names the leader epoch and the topic id of each feed, so that an outdated leader, or another topic of the same name,
+    is refused. `start` replaces the offsets of the feeds.
     """
-    ids = topic_ids or {}
+    topics: dict[str, dict[str, Any]] = {}
+    for feed in feeds:
+        offset, leader_epoch = feed.position
+        row = {
+            "partition": feed.where.partition,
+            "offset": offset if start is None else start,
+            "leader_epoch": leader_epoch,
+        }
+        topic = {"name": feed.where.topic, "topic_id": feed.named_topic_id, "partitions": []}
+        topics.setdefault(feed.where.topic, topic)["partitions"].append(row)
     fields = {
         "group_id": group_id,
         "window_messages": window.messages,
         "window_bytes": window.size_bytes,
         "share_percent": window.share_percent,
         "otherwise": when_gone,
-        "topics": [topic | {"topic_id": ids.get(topic["name"], NO_TOPIC_ID)} for topic in _by_topic(places)],
+        "topics": list(topics.values()),
     }
 
     def decode(_version: int, frame: memoryview, start: int) -> Delivered:
         return parse_delivery(frame, start)
 
     return ApiRequest(SUBSCRIBE, lambda version: [write_request(SUBSCRIBE.name, version, fields)], decode, stands=True)
+
+
+def row_refusal(row: Delivery) -> MillstreamError:
+    """Return the error of a partition in a delivery, with the current leader if the delivery names it."""
+    error = refusal(row.error, str(TopicPartition(row.topic, row.partition)), row.message)
+    return naming_leader(error, row.current_leader)
 
 
 def commit(

@@ -3,8 +3,8 @@
 A stream ends once, for any reason, and reports that to its owner. Messages that were received and not delivered are
 then requested again by another stream. So a client never holds more than its window.
 
-Invariants, for the offsets of each partition: acknowledged <= finished <= delivered <= received. Finished messages are
-committed once they are the share of the unacknowledged messages that the broker waits for.
+Invariants, for the offsets of each partition: acknowledged <= finished <= received. None of them decreases. Finished
+messages are committed once they are the share of the unacknowledged messages that the broker waits for.
 """
 
 import asyncio
@@ -71,8 +71,8 @@ class SubscriptionStream:
     async def open(self, cluster: Cluster, deadline: Deadline) -> None:
         """Subscribe; raises if the broker refuses or cannot be reached."""
         settings = self._settings
-        topic_ids = {where.topic: feed.topic_id for where, feed in self._feeds.items()}
-        request = requests.subscribe(self.places, settings.window, settings.group_id, settings.when_gone, topic_ids)
+        feeds = self._feeds.values()
+        request = requests.subscribe(feeds, settings.window, settings.group_id, settings.when_gone)
         try:
             self._connection = await self._held.enter_async_context(cluster.polling(self._address, deadline))
             timeout_s = cluster.timeout_s(deadline)
@@ -124,14 +124,17 @@ class SubscriptionStream:
             return
         if row.error:
             self.release(where)
-            self._owner.refused(self, where, refusal(row.error, str(where), row.message))
+            self._owner.refused(self, where, requests.row_refusal(row))
             return
+        if row.next_offset < self.places[where]:
+            return  # The response to Subscribe, which the task handles after the first delivery.
         if row.position > self.places[where]:
             self._pass_over(where, row.position)
         self.places[where] = row.next_offset
+        feed = self._feeds[where]
+        feed.served_under(row.leader_epoch)
         if row.records:
             assert isinstance(row.records, memoryview), "a delivery's records are a view of its frame"
-            feed = self._feeds[where]
             self._owner.arrived(
                 FetchedChunk(
                     feed,
@@ -148,6 +151,7 @@ class SubscriptionStream:
             self._finished[where] = position
         if self._acknowledged[where] == self.places[where]:
             self._acknowledged[where] = position
+        assert self._acknowledged[where] <= self._finished[where] <= position, f"offsets of {where} are out of order"
 
     # Commits.
 
@@ -155,6 +159,7 @@ class SubscriptionStream:
         """Mark everything before `offset` as finished; start a commit if one is due, or if `now` is set."""
         if where in self._finished:
             self._finished[where] = max(self._finished[where], offset)
+            assert self._finished[where] <= self.places.get(where, offset), f"{where}: unread messages were finished"
         self.settle(now=now)
 
     def settle(self, *, now: bool = False) -> None:
@@ -188,6 +193,9 @@ class SubscriptionStream:
             if where not in refused and where in self._acknowledged:
                 self._acknowledged[where] = max(self._acknowledged[where], offset)
                 self._finished[where] = max(self._finished[where], offset)
+                assert self._acknowledged[where] <= self._finished[where], (
+                    f"{where}: unfinished messages were committed"
+                )
         if refused:
             raise next(iter(refused.values()))
 

@@ -81,6 +81,7 @@ class StreamSet:
         self.feeds.look()
         await self.feeds.find_leaders()
         covered = {where for stream in self._streams for where in stream.places}
+        assert len(covered) == sum(len(stream.places) for stream in self._streams), "a feed belongs to one stream"
         by_leader: dict[Address, list[PartitionFeed]] = {}
         for feed in self.feeds:
             if feed.leader is not None and feed.where not in covered and self.feeds.is_ready(feed):

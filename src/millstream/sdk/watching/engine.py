@@ -7,6 +7,9 @@
 
 So a waiting read is one future and one heap entry, and costs the brokers nothing.
 
+A watch reads the topic that its first subscription has named by id. If that topic is deleted and created again, the
+waiting reads raise, and later reads get a watch of the new topic.
+
 Invariant: each watch in `_watches` has a connection, or it is in `_unopened`, where the one finder task opens it when
 its feed is due. Guarantee: a read that waits for a watch is woken when the watch fails.
 """
@@ -205,6 +208,9 @@ class WatchEngine:
         _log.debug('watch lost topic=%s partition=%d error="%s"', *watch.where, error)
         if self._loop.time() - watch.opened_s >= _STABLE_S:
             self._feeds.answered([watch.where], ())
+        if error.code is ErrorCode.UNKNOWN_TOPIC_ID and watch.feed.topic_id == NO_TOPIC_ID:
+            text = f"{watch.where}: the cached metadata is older than the topic"
+            error = MillstreamError(ErrorCode.LEADER_NOT_AVAILABLE, text)
         watch.lose()
         self._feeds.failed([watch.feed], error)
         if watch.feed.gives_up:

@@ -130,6 +130,7 @@ class PartitionWatch:
         if row.position != self.position:
             self._cache.clear(self._recent)
             self.feed.seek(row.position)
+            self.feed.bind()
             self.is_live = True
         if row.records:
             assert isinstance(row.records, memoryview), "a delivery's records are a view of its frame"
@@ -144,6 +145,7 @@ class PartitionWatch:
                     high_watermark=row.high_watermark,
                 )
                 self._cache.put(self._recent, RecentChunk(chunk, now_s))
+        self.feed.served_under(row.leader_epoch)
         self.feed.advance(row.next_offset)
         self.log_start_offset = row.log_start_offset
         self.high_watermark = max(row.high_watermark, row.next_offset)

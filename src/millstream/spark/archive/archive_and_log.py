@@ -155,6 +155,7 @@ def _read_range(
     while position < wanted.end:
         try:
             for part, piece in _parts(wanted._replace(start=position), _stored(topic_archive, wanted, position)):
+                assert part.start == position, "each offset comes from one source, in order"
                 if piece is not None:
                     yield from read_piece(topic_archive, piece, part.start, end=part.end, names=names)
                 else:

@@ -22,19 +22,19 @@ class RetentionBounds(Protocol):
     def retention_bytes(self) -> int: ...
 
 
-def apply_retention(log: "Log", now_ms: int, needed_from: int | None = None) -> int:
-    """Roll an old segment, and remove expired ones below `needed_from`. Return the number of removed segments.
+def apply_retention(log: "Log", now_ms: int, *, limit: int) -> int:
+    """Roll an old segment, and remove expired ones below `limit`. Return the number of removed segments.
 
-    It is cheap, because it reads no file. Raises KAFKA_STORAGE_ERROR.
+    Every message below `limit` is acknowledged. This is cheap, because it reads no file. Raises KAFKA_STORAGE_ERROR.
     """
     health = log.health
     if health.broken is not None or health.quarantined is not None or not log.segments or log.cleaning.lock.locked():
         return 0
+    assert limit <= log.acknowledged_offset, "retention removes acknowledged messages only"
     log.roll_if_old()
     log.drop_trimmed()
     if not log.settings.delete:
         return 0
-    limit = log.acknowledged_offset if needed_from is None else min(log.acknowledged_offset, needed_from)
     count, new_start = expired_segments(log.segments, log.settings, now_ms=now_ms, limit=limit)
     if count:
         log.trim(max(new_start, log.start_offset))

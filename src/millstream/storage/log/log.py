@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.ids import Offset
+from millstream.model.ids import Offset, ProducerId
 from millstream.model.names import PartitionKey
 from millstream.records.header import BatchHeader
 from millstream.seams.clock import Clock
@@ -173,7 +173,7 @@ class Log:
             self._listener.failed(self.end_offset, error)
             raise
 
-    def has_buffered(self, producer_id: int) -> bool:
+    def has_buffered(self, producer_id: ProducerId) -> bool:
         """Return True if a batch of this producer is in the write buffer."""
         return producer_id in self._buffer.producer_ids
 

@@ -206,7 +206,7 @@ class LogReader:
         memory, which never happens with `cold`. Both offsets must be in the log.
         """
         try:
-            begin, following = self.find_in(self.segment_of(limit), limit, cold)
+            begin, following = self.find_in(self.segment_of(limit), Offset(limit), cold)
         except NotCached:
             return None
         except (OSError, MillstreamError) as error:
@@ -238,14 +238,14 @@ class LogReader:
         segments = self._log.segments
         return segments[max(bisect_right(segments, offset, key=_base_of) - 1, 0)]
 
-    def find(self, offset: int, cold: bool) -> tuple[Segment, int]:
+    def find(self, offset: Offset, cold: bool) -> tuple[Segment, int]:
         """The segment and position of the batch that contains `offset`; at a segment's end, the position of the end."""
         segment = self.segment_of(offset)
         if segment.end.offset == offset:
             return segment, segment.end.position
         return segment, self.find_in(segment, offset, cold)[0].position
 
-    def find_in(self, segment: Segment, offset: int, cold: bool) -> tuple[BatchPosition, BatchPosition]:
+    def find_in(self, segment: Segment, offset: Offset, cold: bool) -> tuple[BatchPosition, BatchPosition]:
         """The begin and the end of the batch that contains `offset`, which must be in the segment."""
         for _ in range(2):
             entry = segment.index.last_at_offset(offset)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millstream.model.errors import MillstreamError
+from millstream.model.ids import Offset
 from millstream.records.batch import decode_batch
 from millstream.records.header import HEADER_BYTES, LENGTH_END, BatchHeader, CorruptBatch
 from millstream.records.record import Record
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 OPENED_BYTES_MAX = 16 * 1024 * 1024
 """Batches whose uncompressed size is larger are not decoded to find a timestamp."""
 
+_NO_TIMESTAMP = -1, Offset(-1)
+"""The result of `max_timestamp` if no record has a timestamp."""
+
 
 class LogScan:
     """Finds headers and times in one log. Raises PARTITION_QUARANTINED, KAFKA_STORAGE_ERROR."""
@@ -31,28 +35,28 @@ class LogScan:
     def __init__(self, log: "Log") -> None:
         self._log = log
 
-    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
+    def headers_from(self, offset: Offset) -> Iterator[BatchHeader]:
         """Yield the header of each batch, beginning with the one that contains `offset`."""
         try:
             yield from self._headers_from(offset)
         except (OSError, MillstreamError) as error:
             raise read_failed(self._log, error) from error
 
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+    def offset_for_time(self, timestamp_ms: int) -> tuple[Offset, int] | None:
         """Return (offset, timestamp) of the first record at or after the time, or None."""
         try:
             return self._offset_for_time(timestamp_ms)
         except (OSError, MillstreamError) as error:
             raise read_failed(self._log, error) from error
 
-    def max_timestamp(self) -> tuple[int, int]:
+    def max_timestamp(self) -> tuple[int, Offset]:
         """Return (timestamp, offset) of the record with the largest timestamp, or (-1, -1) if there is none."""
         try:
             return self._max_timestamp()
         except (OSError, MillstreamError) as error:
             raise read_failed(self._log, error) from error
 
-    def _headers_from(self, offset: int) -> Iterator[BatchHeader]:
+    def _headers_from(self, offset: Offset) -> Iterator[BatchHeader]:
         log = self._log
         if log.health.quarantined is not None:
             log.health.check()
@@ -68,7 +72,7 @@ class LogScan:
                     return
                 yield header
 
-    def _locate(self, offset: int) -> tuple[list[Segment], tuple[Segment, int]]:
+    def _locate(self, offset: Offset) -> tuple[list[Segment], tuple[Segment, int]]:
         """The current segments, and the segment and position of `offset` among them."""
         while True:
             segments = self._log.segments
@@ -78,7 +82,7 @@ class LogScan:
             if found[0] in segments:
                 return segments, found
 
-    def _offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+    def _offset_for_time(self, timestamp_ms: int) -> tuple[Offset, int] | None:
         log = self._log
         if log.health.quarantined is not None:
             log.health.check()
@@ -95,7 +99,7 @@ class LogScan:
                 return found
         return None
 
-    def _first_at_time(self, segment: Segment, timestamp_ms: int) -> tuple[int, int] | None:
+    def _first_at_time(self, segment: Segment, timestamp_ms: int) -> tuple[Offset, int] | None:
         entry = segment.index.last_before_time(timestamp_ms)
         assert entry is not None, "a loaded index answers"
         log_start = self._log.start_offset
@@ -107,7 +111,7 @@ class LogScan:
                 return max(header.base_offset, log_start), header.max_timestamp
             for record in records:
                 if record.timestamp >= timestamp_ms and record.offset >= log_start:
-                    return record.offset, record.timestamp
+                    return Offset(record.offset), record.timestamp
         return None
 
     def _records(self, segment: Segment, *, position: int, size: int) -> list[Record] | None:
@@ -122,26 +126,26 @@ class LogScan:
         except CorruptBatch:
             return None
 
-    def _max_timestamp(self) -> tuple[int, int]:
+    def _max_timestamp(self) -> tuple[int, Offset]:
         log = self._log
         if log.health.quarantined is not None:
             log.health.check()
         best = max(log.segments, key=lambda segment: segment.max_timestamp, default=None)
         if best is None or best.max_timestamp == NO_TIME:
-            return -1, -1
+            return _NO_TIMESTAMP
         time = best.max_timestamp
-        offset: int = best.max_timestamp_offset
+        offset = best.max_timestamp_offset
         if offset < log.start_offset:  # The record is below the log start: search the remaining ones.
             headers = (header for header in self._headers_from(log.start_offset) if header.record_count)
             left = ((header.max_timestamp, -header.last_offset) for header in headers)
-            time, offset = max(left, default=(-1, 1))
-            offset = -offset
+            time, negative = max(left, default=(-1, 1))
+            offset = Offset(-negative)
             if time == NO_TIME:
-                return -1, -1
+                return _NO_TIMESTAMP
         segment, position = self._log.reader.find(offset, cold=True)
         head = self._log.reader.bytes_at(segment, size=HEADER_BYTES, position=position, cold=True)
         size = start_of(head)[1] + LENGTH_END
         for record in self._records(segment, position=position, size=size) or ():
             if record.timestamp == time and record.offset >= log.start_offset:
-                return record.timestamp, record.offset
+                return record.timestamp, Offset(record.offset)
         return time, offset

@@ -170,7 +170,7 @@ class Segment:
         index = self.index
         for header in headers:
             if position >= index.due:
-                index.add(offset, position=position, time_before=max_timestamp)
+                index.add(Offset(offset), position=position, time_before=max_timestamp)
             position += header.batch_length + LENGTH_END
             offset += header.last_offset_delta + 1
             if header.max_timestamp > max_timestamp:

@@ -60,7 +60,7 @@ class SparseIndex:
         self._head: IndexEntries | None = no_entries() if start == 0 else None
         self._tail = no_entries()
 
-    def add(self, offset: int, *, position: int, time_before: int) -> None:
+    def add(self, offset: Offset, *, position: int, time_before: int) -> None:
         """Add an entry for the batch at `position`, which is at or after `due`."""
         offsets, positions, times = self._tail
         assert position >= self.due, "entries are added in order"
@@ -81,7 +81,7 @@ class SparseIndex:
         assert not head.positions or head.positions[-1] < self.start, "the head ends where the tail begins"
         self._head = head
 
-    def last_at_offset(self, offset: int) -> BatchPosition | None:
+    def last_at_offset(self, offset: Offset) -> BatchPosition | None:
         """The last entry at or before `offset`; None if the entries before `start` must be loaded first."""
         return self._last(0, value=offset)
 

@@ -7,6 +7,7 @@ before a round flushes it. If that write fails, or the log is fenced, they are l
 
 from msgspec import Struct
 
+from millstream.model.ids import ProducerId
 from millstream.records.header import BatchHeader
 
 BUFFERED_BYTES_MAX = 64 * 1024
@@ -27,7 +28,7 @@ class WriteBuffer:
 
     def __init__(self) -> None:
         self.size_bytes = 0
-        self.producer_ids: set[int] = set()
+        self.producer_ids: set[ProducerId] = set()
         """The producers of the buffered batches."""
         self._parts: list[bytes] = []
         self._headers: list[BatchHeader] = []

@@ -182,6 +182,7 @@ class LocalClusters:
         try:
             yield
         finally:
+            assert name in self._busy, "at most one change per cluster name runs at a time"
             del self._busy[name]
 
 

@@ -8,7 +8,6 @@ broker must store each once and in order, whatever was lost in transit.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
@@ -17,7 +16,7 @@ from millstream.sdk.responses import Produced, ProducerIdentity
 from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulation.history import RecordedWrite
 from millstream.testing.simulation.plan import ProducerPlan
-from millstream.testing.simulation.workload import PUT_TIMEOUT_S, HistoryRecorder, ValueSource
+from millstream.testing.simulation.workload import PUT_TIMEOUT_S, HistoryRecorder, ValueSource, WorkloadParts
 
 WINDOW = 5
 _PAUSE_S = 0.1
@@ -33,21 +32,12 @@ class _Batch:
 class PipelinedProducer:
     """Sends its batches to several partitions, each independently."""
 
-    def __init__(
-        self,
-        plan: ProducerPlan,
-        client: WireClient,
-        partitions: Sequence[TopicPartition],
-        book: HistoryRecorder,
-        random: Random,
-    ) -> None:
+    def __init__(self, plan: ProducerPlan, parts: WorkloadParts) -> None:
         self._plan = plan
-        self._client = client
-        self._partitions = random.sample(list(partitions), min(plan.lanes, len(partitions)))
-        self._book = book
-        self._random = random
+        self._client, partitions, self._book, self._random = parts
+        self._partitions = self._random.sample(list(partitions), min(plan.lanes, len(partitions)))
         self._left = plan.batches
-        self._values = ValueSource(plan, random)
+        self._values = ValueSource(plan, parts.random)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

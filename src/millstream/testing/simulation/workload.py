@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
@@ -65,24 +66,23 @@ class ValueSource:
         return f"<{self._plan.name}/{partition}/{self._made}>".encode() + self._random.randbytes(filler_bytes)
 
 
+class WorkloadParts(NamedTuple):
+    """The parts of a simulation that a producer or a reader uses."""
+
+    client: WireClient
+    partitions: Sequence[TopicPartition]
+    book: HistoryRecorder
+    random: Random
+
+
 class SimulatedProducer:
     """Writes unique values. Each batch is put once, however often the SDK sends it."""
 
-    def __init__(
-        self,
-        plan: ProducerPlan,
-        client: WireClient,
-        partitions: Sequence[TopicPartition],
-        book: HistoryRecorder,
-        random: Random,
-    ) -> None:
+    def __init__(self, plan: ProducerPlan, parts: WorkloadParts) -> None:
         self._plan = plan
-        self._client = client
-        self._partitions = partitions
-        self._book = book
-        self._random = random
+        self._client, self._partitions, self._book, self._random = parts
         self._left = plan.batches
-        self._values = ValueSource(plan, random)
+        self._values = ValueSource(plan, parts.random)
 
     async def run(self) -> None:
         """Write all batches, with the planned number in flight."""
@@ -121,19 +121,9 @@ class SimulatedProducer:
 class SimulatedReader:
     """Reads every partition from its start, and sometimes starts again."""
 
-    def __init__(
-        self,
-        plan: ReaderPlan,
-        client: WireClient,
-        partitions: Sequence[TopicPartition],
-        book: HistoryRecorder,
-        random: Random,
-    ) -> None:
+    def __init__(self, plan: ReaderPlan, parts: WorkloadParts) -> None:
         self._plan = plan
-        self._client = client
-        self._partitions = partitions
-        self._book = book
-        self._random = random
+        self._client, self._partitions, self._book, self._random = parts
 
     async def run(self) -> None:
         """Read until cancelled."""

@@ -31,6 +31,7 @@ from millstream.testing.simulation.workload import (
     HistoryRecorder,
     SimulatedProducer,
     SimulatedReader,
+    WorkloadParts,
     create_topics,
     read_whole,
 )
@@ -157,17 +158,19 @@ class World:
         seeds = parse_bootstrap(f"{BROKER_HOST}:{KAFKA_PORT}")
         return Cluster(seeds, self._network.host(name), ConnectionSettings())
 
+    def _parts(self, name: str) -> WorkloadParts:
+        random = branch(self._random, name)
+        return WorkloadParts(self._client(name), self.partitions, self._book, random)
+
     def _start_producer(self, number: int) -> asyncio.Task[None]:
         plan = self.plan.producers[number]
-        random = branch(self._random, plan.name)
         make = PipelinedProducer if plan.pipelined else SimulatedProducer
-        producer = make(plan, self._client(plan.name), self.partitions, self._book, random)
+        producer = make(plan, self._parts(plan.name))
         return self.loop.create_task(producer.run(), name=plan.name)
 
     def _start_reader(self, number: int) -> asyncio.Task[None]:
         plan = self.plan.readers[number]
-        random = branch(self._random, plan.name)
-        reader = SimulatedReader(plan, self._client(plan.name), self.partitions, self._book, random)
+        reader = SimulatedReader(plan, self._parts(plan.name))
         return self.loop.create_task(reader.run(), name=plan.name)
 
     def _start_group(self) -> list[asyncio.Task[None]]:

@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from builders.loops import for_each
 from builders.served import ServedBroker, produce, serve, topic_ref
 from millstream.catalog.catalog import Topic
+from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode
 from millstream.model.ids import TopicId
 from millstream.model.names import NO_TOPIC_ID
@@ -215,5 +218,18 @@ def test_clients_cannot_write_alter_or_delete_the_internal_topic(version: int, t
         altering = {"resources": [{"resource_type": 2, "resource_name": topic.name, "configs": [change]}]}
         (row,) = (await peer.ask("IncrementalAlterConfigs", 1, altering))["responses"]
         assert row["error_code"] == ErrorCode.POLICY_VIOLATION.number
+
+    serve(tmp_path, story)
+
+
+def test_a_commit_with_full_access_checks_no_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(broker: ServedBroker) -> None:
+        topic = await broker.topic("events")
+        peer = await broker.peer()
+        checked: list[str] = []
+        monkeypatch.setattr(Access, "check_topic", lambda *_, **__: checked.append("topic"))
+        monkeypatch.setattr(Access, "check_group", lambda *_: checked.append("group"))
+        answer = await peer.ask("OffsetCommit", 10, committing(10, {0: 1}, topic))
+        assert (errors(answer), checked) == ([[0]], [])
 
     serve(tmp_path, story)

@@ -15,6 +15,7 @@ from millstream.broker.dispatch.request import BrokerRequest, Work
 from millstream.broker.handlers.list_offsets import TIMES_AT_ONCE_MAX, ListOffsetsHandler
 from millstream.catalog.cluster_image import ClusterImage
 from millstream.model.errors import ErrorCode
+from millstream.model.ids import LeaderEpoch, Offset
 from millstream.model.limits import PARTITIONS_PER_TOPIC_MAX
 from millstream.partition.leadership import Leadership
 from millstream.partition.offset_lookup import FoundOffset
@@ -154,13 +155,13 @@ class SlowTimes:
 
     async def offset_for_time(self, timestamp_ms: int) -> FoundOffset:
         if timestamp_ms == LATEST:
-            return FoundOffset(3, -1, 0)
+            return FoundOffset(Offset(3), -1, LeaderEpoch(0))
         self.asked.append(timestamp_ms)
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         await self.go_on.wait()
         self.under_way -= 1
-        return FoundOffset(1, timestamp_ms, 0)
+        return FoundOffset(Offset(1), timestamp_ms, LeaderEpoch(0))
 
 
 def start(handler: ListOffsetsHandler, *times: int) -> tuple[asyncio.Task[Any], Work]:

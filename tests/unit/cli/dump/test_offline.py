@@ -50,7 +50,7 @@ def dump(*arguments: str | Path) -> tuple[int, list[str], str]:
 
 def stamped(data: bytes | bytearray, offset: int) -> bytearray:
     whole = bytearray(data)
-    stamp(whole, 0, offset, 0)
+    stamp(whole, base_offset=offset, leader_epoch=0)
     return whole
 
 
@@ -277,8 +277,8 @@ def test_an_index_that_contradicts_its_segment_is_reported(data: Path, tmp_path:
         path.write_bytes(written)
     else:
         index = SparseIndex(Offset(base if damage == "lying" else base + 1), start=0, interval_bytes=1)
-        index.add(base, position=0, time_before=-1)
-        index.add(base + 5, position=17, time_before=1_000)
+        index.add(Offset(base), position=0, time_before=-1)
+        index.add(Offset(base + 5), position=17, time_before=1_000)
         encoded = index.encode(10**9)
         assert encoded
         path.write_bytes(encoded)

@@ -35,7 +35,7 @@ async def fill(scene: Scene) -> None:
 
 def control_batch(offset: int) -> bytes:
     batch = encode_batch([b"\0\0\0\0\0\0"], keys=[b"\0\0\0\1"], timestamps=0, control=True, transactional=True)
-    stamp(batch, 0, offset, 0)
+    stamp(batch, base_offset=offset, leader_epoch=0)
     return bytes(batch)
 
 

@@ -3,6 +3,7 @@
 from base64 import b64decode
 from types import SimpleNamespace
 
+from millstream.model.ids import ProducerId
 from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.keys import IndexedMessage, batch_key, id_key
 from millstream.partition.message_ids.limits import IdLimits
@@ -36,7 +37,7 @@ def test_an_index_of_an_earlier_version_is_opened_and_written_back_unchanged() -
     index = IdIndex.load(log, IdLimits(), 2000)
     assert index is not None
     assert (len(index), index.covered) == (9, 12)
-    keys = [*(id_key(b"%d" % number) for number in range(9)), batch_key(7, 0, 3)]
+    keys = [*(id_key(b"%d" % number) for number in range(9)), batch_key(ProducerId(7), epoch=0, base_sequence=3)]
     found = find_newest(index.runs, keys)
     expected = [*((number, 1) for number in range(8)), None, (8, 4)]
     assert [IndexedMessage.unpack(found[key]) if key in found else None for key in keys] == expected

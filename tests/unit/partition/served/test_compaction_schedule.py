@@ -10,6 +10,7 @@ from builders.batches import batch
 from builders.loops import for_each
 from builders.partitions import Site, SlowWorkers, committed, read_all
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import ProducerId
 from millstream.partition import derived_state
 from millstream.partition.leadership import Leadership
 from millstream.partition.served.compaction_schedule import CompactionSchedule
@@ -24,10 +25,10 @@ async def events(partitions: Partitions) -> Leadership:
     return partitions.of("events")[0]
 
 
-def known(partition: Leadership) -> tuple[Mapping[int, object], list[tuple[int, int]]]:
+def known(partition: Leadership) -> tuple[Mapping[ProducerId, object], list[tuple[int, int]]]:
     """Return the derived state of a partition without times."""
     producers = {number: (one.epoch, one.batches) for number, one in partition.replica.producers._all().items()}
-    return producers, list(partition.replica.epochs)
+    return producers, [(epoch, start) for epoch, start in partition.replica.epochs]
 
 
 async def write_some(partition: Leadership, random: Random, sequences: dict[int, int], count: int) -> None:

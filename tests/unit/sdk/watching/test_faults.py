@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from builders.loops import for_each
-from builders.sdk.simulated_consumers import LONG_S, TOPIC, Ground, place, play, values
+from builders.sdk.simulated_consumers import LONG_S, TOPIC, Ground, elect_after_lookup, place, play, values
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages
@@ -141,6 +141,24 @@ def test_waiting_reads_survive_a_restart_and_wake_at_the_next_message() -> None:
         assert waiting.result() == [ground.written[0][5:]] * 2 + [ground.written[0][6:], ground.written[0][7:]]
 
     play(story)
+
+
+def test_a_waiting_read_continues_under_a_new_leader_epoch(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG, "millstream.sdk.watching")
+
+    async def story(ground: Ground) -> None:
+        await ground.write(5)
+        elect_after_lookup(ground, monkeypatch)
+        waiting = asyncio.ensure_future(polls(ground, [5, 7]))
+        await wait_until_waiting(ground, 2)
+        await ground.elect_again()
+        await ground.write(5)
+        assert await waiting == [ground.written[0][5:], ground.written[0][7:]]
+
+    play(story)
+    assert "FENCED_LEADER_EPOCH" in caplog.text
 
 
 @pytest.mark.parametrize("offset", [5, 7])

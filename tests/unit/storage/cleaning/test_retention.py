@@ -30,11 +30,11 @@ def test_expired_segments_are_removed_including_the_active_one(policy: FlushPoli
         for hour in range(20):
             await append_durably(store, log, [b"value %d" % hour], timestamp=clock.wall_ms())
             clock.advance_ms(HOUR_MS)
-        apply_retention(log, clock.wall_ms())
+        apply_retention(log, clock.wall_ms(), limit=log.acknowledged_offset)
         assert log.start_offset == 10
         assert list(values_of(log)) == list(range(10, 20))
         clock.advance_ms(11 * HOUR_MS)
-        apply_retention(log, clock.wall_ms())
+        apply_retention(log, clock.wall_ms(), limit=log.acknowledged_offset)
         assert (log.start_offset, log.end_offset, log.size_bytes) == (20, 20, 0)
         await append_durably(store, log, [b"numbering goes on"])
         assert values_of(log) == {20: b"numbering goes on"}
@@ -48,8 +48,8 @@ def test_a_segment_without_timestamps_expires_by_its_creation_time() -> None:
         store = await open_store(SimulatedDisk(), clock=clock)
         log = await store.create(key(0), bounded(retention_ms=10))
         await append_durably(store, log, [b"value"], timestamp=-1)
-        assert apply_retention(log, clock.wall_ms() + 10) == 0
-        assert apply_retention(log, clock.wall_ms() + 11) == 1
+        assert apply_retention(log, clock.wall_ms() + 10, limit=log.acknowledged_offset) == 0
+        assert apply_retention(log, clock.wall_ms() + 11, limit=log.acknowledged_offset) == 1
 
     run(check())
 
@@ -60,7 +60,7 @@ def test_retention_by_size_exceeds_its_limit_by_less_than_a_segment() -> None:
         log = await store.create(key(0), bounded(retention_bytes=1000))
         for _ in range(40):
             await append_durably(store, log, [b"x" * 50])
-            apply_retention(log, 0)
+            apply_retention(log, 0, limit=log.acknowledged_offset)
         assert 1000 <= log.size_bytes < 1000 + 300
         assert log.start_offset == log.segments[0].base_offset > 0
 
@@ -72,11 +72,11 @@ def test_retention_removes_no_data_that_is_not_flushed() -> None:
         store = await open_store(SimulatedDisk())
         log = await store.create(key(0), bounded(retention_ms=0))
         append(log, [b"value"])
-        assert apply_retention(log, 10**15) == 0
+        assert apply_retention(log, 10**15, limit=log.acknowledged_offset) == 0
         committed = commit(log)
         assert committed is not None
         await committed
-        assert apply_retention(log, 10**15) == 1
+        assert apply_retention(log, 10**15, limit=log.acknowledged_offset) == 1
 
     run(check())
 

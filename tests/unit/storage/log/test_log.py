@@ -153,9 +153,9 @@ def test_headers_are_replayed_from_any_offset() -> None:
     async def check() -> None:
         log = await filled(SimulatedDisk())
         for offset in (0, 1, 44, 45, 89):
-            found = [header.base_offset for header in log.scan.headers_from(offset)]
+            found = [header.base_offset for header in log.scan.headers_from(Offset(offset))]
             assert found == list(range(offset - offset % 3, 90, 3))
-        assert list(log.scan.headers_from(90)) == []
+        assert list(log.scan.headers_from(Offset(90))) == []
 
     run(check())
 

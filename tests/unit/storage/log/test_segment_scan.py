@@ -28,7 +28,7 @@ def stored(size_bytes: int) -> tuple[CountedFile, int]:
     end = 0
     for offset in range(COUNT):
         one = batch(b"." * size_bytes)
-        stamp(one, 0, offset, 0)
+        stamp(one, base_offset=offset, leader_epoch=0)
         plain.write(one, end)
         end += len(one)
     return CountedFile(disk, "/segment", plain._inode), end

@@ -21,7 +21,7 @@ def example() -> SparseIndex:
     made = SparseIndex(Offset(1000), start=0, interval_bytes=100)
     times = [10 * (n // 2) + 5 - n % 2 for n in range(10)]
     for number in range(10):
-        made.add(1000 + 10 * number, position=100 * number, time_before=max(times[:number], default=-1))
+        made.add(Offset(1000 + 10 * number), position=100 * number, time_before=max(times[:number], default=-1))
     return made
 
 
@@ -29,7 +29,7 @@ def example() -> SparseIndex:
     ("offset", "expected"), [(1000, 0), (1009, 0), (1010, 100), (1055, 500), (1099, 900), (5000, 900)]
 )
 def test_an_offset_is_found_at_the_last_batch_that_begins_before_it(offset: int, expected: int) -> None:
-    assert example().last_at_offset(offset) == BatchPosition(Offset(1000 + expected // 10), expected)
+    assert example().last_at_offset(Offset(offset)) == BatchPosition(Offset(1000 + expected // 10), expected)
 
 
 @pytest.mark.parametrize(("position", "expected"), [(0, 0), (99, 0), (100, 100), (950, 900)])
@@ -50,10 +50,10 @@ def test_an_index_file_is_read_back_with_all_entries() -> None:
     entries, covered = decoded
     assert covered == 1000
     again = SparseIndex(Offset(1000), start=1000, interval_bytes=100)
-    assert again.last_at_offset(1055) is None
+    assert again.last_at_offset(Offset(1055)) is None
     again.install(entries)
     for offset in range(1000, 1100, 7):
-        assert again.last_at_offset(offset) == example().last_at_offset(offset)
+        assert again.last_at_offset(Offset(offset)) == example().last_at_offset(Offset(offset))
 
 
 def test_a_foreign_or_damaged_index_file_is_ignored() -> None:
@@ -133,7 +133,7 @@ def lie(disk: SimulatedDisk, path: str, base_offset: int) -> None:
     entries, covered = decoded
     liar = SparseIndex(Offset(base_offset), start=0, interval_bytes=1)
     for offset, position, time in zip(*entries, strict=True):
-        liar.add(offset, position=position + 7, time_before=time)
+        liar.add(Offset(offset), position=position + 7, time_before=time)
     data = liar.encode(covered)
     assert data is not None
     disk.cut(path, 0)

@@ -28,7 +28,7 @@ POLICIES = [FlushPolicy.ALWAYS, FlushPolicy.INTERVAL, FlushPolicy.OS]
 def append(log: Log, size: int = 10) -> None:
     """Append one batch as a partition does."""
     batch = bytearray(encode_batch([b"v" * size], timestamps=1000))
-    stamp(batch, 0, log.end_offset, 0)
+    stamp(batch, base_offset=log.end_offset, leader_epoch=0)
     log.append(memoryview(batch), read_header(memoryview(batch)))
 
 
