@@ -3,7 +3,7 @@
 from typing import Any
 
 from interop.compared.cases import Case, case
-from interop.compared.world import PLAIN
+from interop.compared.world import PLAIN, World
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -55,6 +55,7 @@ CHANGED = [
     _change("to nothing", TOPIC, PLAIN, ("retention.ms", SET, None)),
     _change("back to the default", TOPIC, PLAIN, ("retention.ms", DELETE, None)),
     _change("an unknown setting back to the default", TOPIC, PLAIN, ("no.such.setting", DELETE, None)),
+    _change("to no policy", TOPIC, PLAIN, ("cleanup.policy", SET, "")),
     _change("by adding to a list", TOPIC, PLAIN, ("cleanup.policy", APPEND, "compact")),
     _change("by adding to a number", TOPIC, PLAIN, ("retention.ms", APPEND, "1")),
     _change("by taking from a list", TOPIC, PLAIN, ("cleanup.policy", SUBTRACT, "delete")),
@@ -85,6 +86,16 @@ CHANGED = [
 def _reassign(name: str, topic: str, partition: int, replicas: list[int] | None) -> Case:
     row = {"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}
     return case(f"reassign {name}", "AlterPartitionReassignments", 0, timeout_ms=10_000, topics=[row])
+
+
+def _move(name: str, topic: str, partition: int, path: str = "") -> Case:
+    """Ask to move a replica to a directory, or to the one that it is in."""
+
+    def fields(world: World) -> dict[str, Any]:
+        row = {"path": path or world.data_directory(), "topics": [{"name": topic, "partitions": [partition]}]}
+        return {"dirs": [row]}
+
+    return Case(f"move {name}", "AlterReplicaLogDirs", 2, fields)
 
 
 def _acl(**others: Any) -> dict[str, Any]:
@@ -138,6 +149,12 @@ OTHERS = [
         timeout_ms=10_000,
         topics=[{"name": "missing", "partition_indexes": [0]}],
     ),
+    _move("a replica to where it is", PLAIN, 0),
+    _move("a replica to nowhere", PLAIN, 0, "/no/such/directory"),
+    _move("a replica of a topic that is not there", "missing", 0),
+    _move("a replica of a partition that is not there", PLAIN, 9),
+    _move("a replica of a name that cannot be", "a b", 0),
+    case("move nothing", "AlterReplicaLogDirs", 2, dirs=[]),
     case("describe rights", "DescribeAcls", 3, **_acl()),
     case("delete rights", "DeleteAcls", 3, filters=[_acl()]),
     case(

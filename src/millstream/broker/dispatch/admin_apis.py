@@ -10,6 +10,7 @@ from millstream.broker.dispatch.open_changes import CHANGED_PARTITIONS, EVERY_CH
 from millstream.broker.dispatch.request_targets import partitions_in
 from millstream.broker.handlers.acls import create_acls, delete_acls, describe_acls
 from millstream.broker.handlers.alter_configs import AlterConfigsHandler
+from millstream.broker.handlers.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from millstream.broker.handlers.create_partitions import CreatePartitionsHandler
 from millstream.broker.handlers.create_topics import CreateTopicsHandler
 from millstream.broker.handlers.delete_records import DeleteRecordsHandler
@@ -43,12 +44,14 @@ def admin_rows(
     """Return the rows. `at_start` holds the broker's own settings, which clients can read but not change."""
     reassign = AlterReassignmentsHandler(cluster)
     log_dirs = DescribeLogDirsHandler(partitions, partitions.store)
+    move = AlterReplicaLogDirsHandler(cluster, partitions.store)
     return [
         *_topic_rows(partitions, cluster, clock, default_partitions),
         *_config_rows(Resources(partitions, cluster, at_start, group_settings)),
         ApiRow(29, "DescribeAcls", 1, 3, Right.CLUSTER_ADMIN, describe_acls),
         ApiRow(30, "CreateAcls", 1, 3, Right.CLUSTER_ADMIN, create_acls),
         ApiRow(31, "DeleteAcls", 1, 3, Right.CLUSTER_ADMIN, delete_acls),
+        ApiRow(34, "AlterReplicaLogDirs", 1, 2, Right.CLUSTER_ADMIN, move, by_resource=True),
         ApiRow(35, "DescribeLogDirs", 1, 5, Right.CLUSTER_READ, log_dirs),
         ApiRow(43, "ElectLeaders", 0, 2, Right.CLUSTER_ADMIN, ElectLeadersHandler(cluster)),
         ApiRow(45, "AlterPartitionReassignments", 0, 1, Right.CLUSTER_ADMIN, reassign),
