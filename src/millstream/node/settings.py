@@ -101,9 +101,21 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     consumer_session_timeout_ms: Annotated[
         int, DURATION, Meta(ge=1, description="Session timeout of members of the newer group protocol.")
     ] = 45_000
+    consumer_session_timeout_min_ms: Annotated[
+        int, DURATION, Meta(ge=1, description="Minimum session timeout that a group of the newer protocol may set.")
+    ] = 45_000
+    consumer_session_timeout_max_ms: Annotated[
+        int, DURATION, Meta(ge=1, description="Maximum session timeout that a group of the newer protocol may set.")
+    ] = 60_000
     consumer_heartbeat_interval_ms: Annotated[
         int, DURATION, Meta(ge=1, description="Heartbeat interval of members of the newer group protocol.")
     ] = 5_000
+    consumer_heartbeat_interval_min_ms: Annotated[
+        int, DURATION, Meta(ge=1, description="Minimum heartbeat interval that a group of the newer protocol may set.")
+    ] = 5_000
+    consumer_heartbeat_interval_max_ms: Annotated[
+        int, DURATION, Meta(ge=1, description="Maximum heartbeat interval that a group of the newer protocol may set.")
+    ] = 15_000
     consumer_assignment_interval_ms: Annotated[
         int, DURATION, Meta(ge=0, description="Minimum time between two assignments of a group of the newer protocol.")
     ] = 200

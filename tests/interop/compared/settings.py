@@ -7,6 +7,7 @@ from interop.compared.world import PLAIN, World
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+_SESSION, _INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
 def _describe(name: str, kind: int, resource: str, keys: list[str] | None = None) -> Case:
@@ -62,6 +63,19 @@ CHANGED = [
     _change("by taking from a number", TOPIC, PLAIN, ("retention.ms", SUBTRACT, "1")),
     _change("by an unknown step", TOPIC, PLAIN, ("retention.ms", 9, "1")),
     _change("a setting twice", TOPIC, PLAIN, ("retention.ms", SET, "1"), ("retention.ms", SET, "2")),
+    _change("a group", GROUP, "some", (_SESSION, SET, "50000")),
+    _change("nothing of a group", GROUP, "some"),
+    _change("a group to a timeout that is too short", GROUP, "some", (_SESSION, SET, "44999")),
+    _change("a group to a timeout that is too long", GROUP, "some", (_SESSION, SET, "60001")),
+    _change("a group to something that is no number", GROUP, "some", (_SESSION, SET, "soon")),
+    _change("a group to nothing", GROUP, "some", (_SESSION, SET, None)),
+    _change("a group back to the default", GROUP, "some", (_SESSION, DELETE, None)),
+    _change("a group by adding to a number", GROUP, "some", (_SESSION, APPEND, "50000")),
+    _change("a group to an interval that is too long", GROUP, "some", (_INTERVAL, SET, "15001")),
+    _change("an unknown setting of a group", GROUP, "some", ("no.such.setting", SET, "1")),
+    _change("an unknown setting of a group back to the default", GROUP, "some", ("no.such.setting", DELETE, None)),
+    _change("a setting of a group twice", GROUP, "some", (_SESSION, SET, "50000"), (_SESSION, SET, "51000")),
+    _change("a group without a name", GROUP, "", (_SESSION, SET, "50000")),
     _change("something unknown", 77, "some", ("a", SET, "1")),
     _change("another broker", BROKER, "2", ("log.retention.ms", SET, "1")),
     _change("a broker that is no number", BROKER, "one", ("log.retention.ms", SET, "1")),
@@ -79,6 +93,8 @@ CHANGED = [
     _replace("an unknown setting", TOPIC, PLAIN, no_such="1"),
     _replace("a setting by something that is no number", TOPIC, PLAIN, retention_ms="soon"),
     _replace("a setting by nothing", TOPIC, PLAIN, retention_ms=None),
+    _replace("the settings of a group", GROUP, "some", consumer_session_timeout_ms="50000"),
+    _replace("the settings of a group by an unknown one", GROUP, "some", no_such="1"),
     _replace("the settings of something unknown", 77, "some", a="1"),
 ]
 

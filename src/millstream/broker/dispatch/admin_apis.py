@@ -26,7 +26,7 @@ from millstream.broker.handlers.elect_leaders import ElectLeadersHandler
 from millstream.broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
 from millstream.broker.handlers.list_config_resources import ListConfigResourcesHandler
 from millstream.broker.handlers.reassignments import AlterReassignmentsHandler, list_reassignments
-from millstream.groups.settings import GroupSettings
+from millstream.groups.group_configs import GroupConfigs
 from millstream.model.rights import Right
 from millstream.partition.served.partitions import Partitions
 from millstream.seams.clock import Clock
@@ -39,7 +39,7 @@ def admin_rows(
     *,
     default_partitions: int,
     at_start: Iterable[ConfigEntry],
-    group_settings: GroupSettings,
+    group_configs: GroupConfigs,
 ) -> list[ApiRow]:
     """Return the rows. `at_start` holds the broker's own settings, which clients can read but not change."""
     reassign = AlterReassignmentsHandler(cluster)
@@ -47,7 +47,7 @@ def admin_rows(
     move = AlterReplicaLogDirsHandler(cluster, partitions.store)
     return [
         *_topic_rows(partitions, cluster, clock, default_partitions),
-        *_config_rows(Resources(partitions, cluster, at_start, group_settings)),
+        *_config_rows(Resources(partitions, cluster, at_start, group_configs)),
         ApiRow(29, "DescribeAcls", 1, 3, Right.CLUSTER_ADMIN, describe_acls),
         ApiRow(30, "CreateAcls", 1, 3, Right.CLUSTER_ADMIN, create_acls),
         ApiRow(31, "DeleteAcls", 1, 3, Right.CLUSTER_ADMIN, delete_acls),

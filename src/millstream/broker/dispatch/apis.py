@@ -35,7 +35,7 @@ from millstream.broker.handlers.service_map import ServiceMapHandler
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.signed_iterators import IteratorServing
 from millstream.catalog.producer_ids import ProducerIds
-from millstream.groups.settings import GroupSettings
+from millstream.groups.group_configs import GroupConfigs
 from millstream.model.authorization import Authorizer
 from millstream.model.errors import ErrorCode
 from millstream.model.limits import REQUEST_BYTES_MAX
@@ -65,13 +65,13 @@ class ApiDependencies(Struct, frozen=True):
     memory: MemoryLimits
     version: str
     iterators: IteratorServing
+    group_configs: GroupConfigs
     authorizer: Authorizer
     auto_create: bool = True
     default_partitions: int = 1
     features: Mapping[str, str] = field(default_factory=dict)
     at_start: Sequence[ConfigEntry] = ()
     """The settings of this broker that are not defaults of topics."""
-    group_settings: GroupSettings = field(default_factory=GroupSettings)
     services: Sequence[Service] = ()
     """The services besides the broker's own listener. The sequence may grow."""
     machine: str = ""
@@ -133,7 +133,7 @@ def build_table(served: ApiDependencies) -> DispatchTable:
             partitions, cluster, served.clock,
             default_partitions=served.default_partitions,
             at_start=served.at_start,
-            group_settings=served.group_settings,
+            group_configs=served.group_configs,
         ),
     ]  # fmt: skip
     api_versions.announce(rows)

@@ -1,4 +1,4 @@
-"""AlterConfigs: replaces all settings of a topic. A setting that is not named returns to the broker's default."""
+"""AlterConfigs: replaces all settings of a topic or group. Those that are not named return to the broker's defaults."""
 
 from millstream.broker.config_alterations import Alteration, answer_alterations
 from millstream.broker.config_resources import Resource, Resources

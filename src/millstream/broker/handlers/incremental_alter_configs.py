@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: changes single settings of a topic; the others stay unchanged.
+"""IncrementalAlterConfigs: changes single settings of a topic or group; the others stay unchanged.
 
 A setting can be set or deleted. If it is a list, members can be appended or removed.
 """
@@ -9,6 +9,7 @@ from millstream.broker.config_alterations import Alteration, answer_alterations
 from millstream.broker.config_resources import Resource, Resources
 from millstream.broker.dispatch.open_changes import CHANGED_TOPICS
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.groups.group_configs import GROUP_SETTINGS
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.topics.setting_table import TABLE, SettingKind
 from millstream.topics.settings import effective
@@ -58,7 +59,7 @@ def _apply(settings: dict[str, str | None], step: Fields, old: Mapping[str, str]
         settings[name] = value
         return
     row = TABLE.get(name)
-    if row is not None and row.kind is not SettingKind.LIST:
+    if name in GROUP_SETTINGS or (row is not None and row.kind is not SettingKind.LIST):
         raise MillstreamError(
             ErrorCode.INVALID_CONFIG, f"{name} is not a list, so it cannot be appended to or subtracted from"
         )
