@@ -16,6 +16,7 @@ from millstream.broker.signed_iterators import IteratorServing, IteratorSigner
 from millstream.catalog.catalog import Topic
 from millstream.catalog.memory import MemoryCatalog
 from millstream.catalog.producer_ids import ProducerIds
+from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.iterators.served_iterators import ServedIterators
 from millstream.groups.runtime.coordinator import GroupCoordinator
 from millstream.groups.settings import GroupSettings
@@ -103,9 +104,10 @@ class ServedBroker:
         self.iterators = IteratorServing(
             IteratorSigner(b"only tests know this"), ServedIterators(ground.clock, groups.iterator_in_flight_max_ms)
         )
+        self.group_configs = GroupConfigs(groups, ground.catalog)
         self.groups = GroupCoordinator(
             partitions,
-            groups,
+            self.group_configs,
             clock=ground.clock,
             workers=ground.workers,
             entropy=SystemEntropy(),
@@ -125,6 +127,7 @@ class ServedBroker:
             memory,
             "1.5.0",
             self.iterators,
+            self.group_configs,
             **{"authorizer": ALLOW_ALL, **options},
         )
         self.table = build_table(served)
@@ -134,6 +137,7 @@ class ServedBroker:
         self._peers: list[RawPeer] = []
 
     async def start(self) -> None:
+        await self.group_configs.load()
         await self.groups.start()
         listening = await self.listener.start(self.network, self.host, 0)
         self.cluster.publish(

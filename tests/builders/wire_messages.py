@@ -59,6 +59,7 @@ def served_rows() -> dict[str, ApiRow]:
         behind,
         version="1",
         iterators=behind,
+        group_configs=behind,
         authorizer=ALLOW_ALL,
     )
     return {row.api: row for row in build_table(served).rows.values()}

@@ -38,13 +38,8 @@ CASES = [
     *groups.BEATEN,
 ]
 
-_NO_POLICY = (
-    "cleanup.policy without a policy would keep everything for ever; whoever wants that sets retention.ms to -1"
-)
 _NEVER = "Kafka says that the topic is unknown, which clients try again; a name that cannot be will never be known"
 DIFFERENCES: Mapping[str, str] = {
-    "create no policy": _NO_POLICY,
-    "change by taking from a list": _NO_POLICY,
     "create one setting twice": "Kafka takes the last; which of the two was meant, nobody knows",
     "metadata of a topic that is made by asking": "Kafka makes it later, and lets the client ask again",
     "metadata of one topic twice": "here each row that was asked for gets its answer",

@@ -5,11 +5,14 @@ waits for a flush, the callback of its acknowledgement writes the response.
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from msgspec import Struct
 
 from millstream.broker.dispatch.capabilities import ImageSource, LedElsewhereError, current_leader
+from millstream.broker.dispatch.open_changes import APPENDS, Targets
 from millstream.broker.dispatch.request import CloseConnectionError, DeferredResponse, Result, Work
+from millstream.broker.dispatch.request_targets import named_partitions
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.append_result import AppendResult
 from millstream.partition.appender import Appended
@@ -66,8 +69,9 @@ class _Row(Struct, eq=False):
 
 
 class AppendResponse(Struct, eq=False):
-    """Collects the rows of one request and writes its response."""
+    """Collects the rows of one request and writes its response. It is the change that a deferred response is for."""
 
+    kind: ClassVar[int] = APPENDS
     _write: Write
     _version: int
     _deadlines: AppendDeadlines
@@ -95,6 +99,11 @@ class AppendResponse(Struct, eq=False):
             leader = current_leader(self._cluster.image, topic, number)
         rows[index] = failed(number, error, leader)
 
+    def targets(self) -> Targets:
+        """Return the partitions of all batches."""
+        rows = [(topic, row.partition) for topic, of_topic in self.results for row in of_topic]
+        return set(named_partitions(self._cluster.image, rows))
+
     def _begin_waiting(self) -> PendingAppends:
         if self._pending is None:
             self._pending = PendingAppends(self._deadlines)
@@ -113,7 +122,7 @@ class AppendResponse(Struct, eq=False):
             return None
         if pending is None:
             return self._write(self._version, self.results)
-        later = self._later = DeferredResponse()
+        later = self._later = DeferredResponse(change=self)
         pending.begin(timeout_ms, self._finish)
         return later
 

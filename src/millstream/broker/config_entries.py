@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from millstream.groups.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from millstream.groups.settings import GroupSettings
 from millstream.topics.setting_table import TABLE, SettingKind, TopicSetting
 from millstream.topics.settings import effective
@@ -16,6 +17,7 @@ class ConfigSource(IntEnum):
     BROKER_AT_START = 4
     DEFAULT = 5
     LOGGER = 6
+    GROUP = 8
 
 
 TYPES: Mapping[SettingKind, int] = {
@@ -67,21 +69,23 @@ def topic_defaults_of_broker(defaults: Mapping[str, str]) -> Iterator[ConfigEntr
             )
 
 
-def group_settings(settings: GroupSettings) -> Iterator[ConfigEntry]:
-    """Yield the settings of a group, which are the same for every group."""
+def group_settings(broker: GroupSettings, own: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """Yield the settings of a group. `own` holds those that were set for the group, `broker` those of the broker."""
     yield _default_int(
         "consumer.assignment.interval.ms",
-        settings.consumer_assignment_interval_ms,
+        broker.consumer_assignment_interval_ms,
         "Minimum time between two assignments of a group with the consumer protocol (KIP-848).",
     )
-    yield _default_int(
-        "consumer.heartbeat.interval.ms",
-        settings.consumer_heartbeat_interval_ms,
+    yield _group_int(
+        HEARTBEAT_INTERVAL,
+        broker.consumer_heartbeat_interval_ms,
+        own,
         "Interval at which members with the consumer protocol (KIP-848) send heartbeats.",
     )
-    yield _default_int(
-        "consumer.session.timeout.ms",
-        settings.consumer_session_timeout_ms,
+    yield _group_int(
+        SESSION_TIMEOUT,
+        broker.consumer_session_timeout_ms,
+        own,
         "Time without a heartbeat after which a member with the consumer protocol (KIP-848) is removed.",
     )
 
@@ -95,6 +99,13 @@ def client_metrics_settings() -> Iterator[ConfigEntry]:
 
 def _default_int(name: str, value: int, doc: str) -> ConfigEntry:
     return ConfigEntry(name, SettingKind.INT, str(value), ConfigSource.DEFAULT, doc)
+
+
+def _group_int(name: str, default: int, own: Mapping[str, str], doc: str) -> ConfigEntry:
+    synonyms = [ConfigSynonym(name, own[name], ConfigSource.GROUP)] if name in own else []
+    synonyms.append(ConfigSynonym(f"group.{name}", str(default), ConfigSource.DEFAULT))
+    first = synonyms[0]
+    return ConfigEntry(name, SettingKind.INT, first.value, first.source, doc, False, tuple(synonyms))
 
 
 def _brokers_source(row: TopicSetting, defaults: Mapping[str, str]) -> ConfigSource:

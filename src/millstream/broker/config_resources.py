@@ -1,12 +1,12 @@
 """Finds and alters the settings of topics, this broker, its loggers, groups and client metrics subscriptions.
 
-Only the settings of a topic can be altered. The broker's settings are fixed at its start, by flags, environment or
-file.
+The settings of topics and groups can be altered. The broker's settings are fixed at its start, by flags, environment
+or file.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import chain
 from typing import NamedTuple, Protocol
@@ -21,7 +21,7 @@ from millstream.broker.config_entries import (
 )
 from millstream.broker.dispatch.capabilities import ClusterNode, ImageSource
 from millstream.catalog.catalog import Topic
-from millstream.groups.settings import GroupSettings
+from millstream.groups.group_configs import GroupConfigs
 from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import check_topic_name
@@ -29,7 +29,7 @@ from millstream.model.rights import ON_CLUSTER, Right
 from millstream.topics.setting_table import SettingKind
 
 SettingsChange = Callable[[Mapping[str, str]], Mapping[str, str | None]]
-"""Maps a topic's current settings to its new settings."""
+"""Maps the current settings of a topic or group to its new settings."""
 
 
 class ConfigResourceKind(IntEnum):
@@ -69,7 +69,7 @@ class AlterableTopics(ImageSource, Protocol):
 
 class Resources:
     def __init__(
-        self, topics: AlterableTopics, cluster: ClusterNode, at_start: Iterable[ConfigEntry], groups: GroupSettings
+        self, topics: AlterableTopics, cluster: ClusterNode, at_start: Iterable[ConfigEntry], groups: GroupConfigs
     ) -> None:
         """`at_start` holds the broker's settings that are not defaults of topics or groups."""
         self.topics = topics
@@ -92,6 +92,9 @@ class Resources:
         if ConfigResourceKind.TOPIC in wanted:
             for name in self.topics.image.names:
                 yield Resource(ConfigResourceKind.TOPIC, name)
+        if ConfigResourceKind.GROUP in wanted:
+            for name in self._groups.groups:
+                yield Resource(ConfigResourceKind.GROUP, name)
 
     def settings(self, resource: Resource, access: Access) -> Iterator[ConfigEntry]:
         """Return all settings of a resource.
@@ -117,7 +120,7 @@ class Resources:
             return client_metrics_settings()
         if kind == ConfigResourceKind.GROUP:
             _check_named(name, "a group")
-            return group_settings(self._groups)
+            return group_settings(self._groups.broker, self._groups.own(name))
         raise _unknown_kind(kind)
 
     async def alter(
@@ -125,8 +128,8 @@ class Resources:
     ) -> None:
         """Change the settings `names` of a resource.
 
-        Raises the errors of `settings` and of `change`, INVALID_CONFIG for an invalid setting of a group, and
-        INVALID_REQUEST if a setting is named twice or cannot be changed while the broker runs.
+        Raises the errors of `settings`, of `change` and of `GroupConfigs.alter`, and INVALID_REQUEST if a setting is
+        named twice or cannot be changed while the broker runs.
         """
         _check(access, _ALTER.get(resource.kind, Right.CLUSTER_ADMIN), resource)
         kind, name = resource
@@ -139,10 +142,10 @@ class Resources:
             self._topic(name)
             await self.topics.alter(name, change, validate_only=validate_only)
             return
-        known = self._settings(resource)
+        self._settings(resource)
         if kind == ConfigResourceKind.GROUP:
-            _check_group_settings(change({}), {entry.name for entry in known})
-        if names:
+            await self._groups.alter(name, change, validate_only=validate_only)
+        elif names:
             raise MillstreamError(
                 ErrorCode.INVALID_REQUEST,
                 f"{names[0][:100]} cannot be changed while the broker runs; set it in the configuration and restart",
@@ -164,16 +167,6 @@ class Resources:
                 ErrorCode.INVALID_REQUEST, f"this is broker {self._cluster.node_id}, not {name[:100]!r}"
             )
         return True
-
-
-def _check_group_settings(settings: Mapping[str, str | None], known: Collection[str]) -> None:
-    """Raise INVALID_CONFIG for an unknown setting of a group, or for a value that is not a whole number."""
-    for name, value in settings.items():
-        if name not in known:
-            text = f"{name[:100]}: there is no such group setting; the settings are {', '.join(sorted(known))}"
-            raise MillstreamError(ErrorCode.INVALID_CONFIG, text)
-        if value is None or not (value.isascii() and value.isdigit()):
-            raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{name}: {str(value)[:100]!r} is not a whole number")
 
 
 def _check(access: Access, right: Right, resource: Resource) -> None:

@@ -136,6 +136,11 @@ class FetchSessions:
             self.end(session.id)
         return session if session.wants else None
 
+    def partitions_of(self, session_id: int) -> Iterable[PartitionRef]:
+        """Return the partitions of a session; none if it does not exist."""
+        session = self._sessions.get(session_id)
+        return session.wants if session is not None else ()
+
     def end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:

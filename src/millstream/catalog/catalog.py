@@ -193,6 +193,14 @@ class Catalog(Protocol):
         on first use and never change."""
         ...
 
+    async def group_settings(self) -> Mapping[str, Mapping[str, str]]:
+        """Returns the settings of all groups that have settings of their own, by group id."""
+        ...
+
+    async def change_group_settings(self, group_id: str, settings: Mapping[str, str]) -> None:
+        """Replaces all settings of a group."""
+        ...
+
     @property
     def group_tables(self) -> GroupTables:
         """The tables of groups and committed offsets, which follow the internal topic."""

@@ -47,6 +47,7 @@ class MemoryCatalog:
         self._next_producer_id = 0
         self.producer_groups: dict[ProducerId, str] = {}
         self._secrets: dict[str, bytes] = {}
+        self._group_settings: dict[str, dict[str, str]] = {}
         self.group_tables = MemoryGroupTables()
 
     async def open(self, make_room: MakeRoom = no_room) -> None:
@@ -163,6 +164,15 @@ class MemoryCatalog:
         if name not in self._secrets:
             self._secrets[name] = self._entropy.token(SECRET_BYTES)
         return self._secrets[name]
+
+    async def group_settings(self) -> Mapping[str, Mapping[str, str]]:
+        return {group_id: dict(settings) for group_id, settings in self._group_settings.items()}
+
+    async def change_group_settings(self, group_id: str, settings: Mapping[str, str]) -> None:
+        self._group_settings.pop(group_id, None)
+        if settings:
+            self._group_settings[group_id] = dict(settings)
+        await asyncio.sleep(0)
 
     async def query(self, sql: str, *, rows_max: int, timeout_ms: int) -> QueryResult:
         raise MillstreamError(

@@ -124,4 +124,13 @@ MIGRATIONS: tuple[str, ...] = (
 
     CREATE INDEX producer_groups_by_group ON producer_groups (producer_group, producer_id);
     """,
+    """
+    -- Settings of single groups; all others are those of the broker.
+    CREATE TABLE group_settings (
+        group_id TEXT NOT NULL,
+        name     TEXT NOT NULL,
+        value    TEXT NOT NULL,
+        PRIMARY KEY (group_id, name)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )

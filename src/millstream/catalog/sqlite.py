@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,8 +44,10 @@ from millstream.catalog.sqlite_rows import (
     insert_settings,
     insert_topic,
     nodes_text,
+    read_group_settings,
     read_placement,
     read_topics,
+    replace_group_settings,
 )
 from millstream.catalog.statement import QueryResult
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -284,6 +287,12 @@ class SqliteCatalog:
                 return bytes(sql.execute("SELECT secret FROM secrets WHERE name = ?", (name,)).fetchone()[0])
 
         return await self._run(work)
+
+    async def group_settings(self) -> Mapping[str, Mapping[str, str]]:
+        return await self._run(lambda: read_group_settings(self._sql()))
+
+    async def change_group_settings(self, group_id: str, settings: Mapping[str, str]) -> None:
+        await self._in_transaction(partial(replace_group_settings, group_id=group_id, settings=settings))
 
     async def _set_state(self, topic_id: TopicId, state: TopicState) -> None:
         def work() -> None:

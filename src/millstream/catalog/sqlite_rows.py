@@ -1,4 +1,4 @@
-"""Reads and writes topics and placements as rows of the SQLite catalog."""
+"""Reads and writes topics, placements and settings as rows of the SQLite catalog."""
 
 import json
 import sqlite3
@@ -57,6 +57,23 @@ def read_topics(sql: sqlite3.Connection) -> list[Topic]:
             "SELECT name, topic_id, partitions, state, created FROM topics ORDER BY rowid"
         )
     ]
+
+
+def read_group_settings(sql: sqlite3.Connection) -> dict[str, dict[str, str]]:
+    settings: dict[str, dict[str, str]] = {}
+    for group_id, name, value in sql.execute(
+        "SELECT group_id, name, value FROM group_settings ORDER BY group_id, name"
+    ):
+        settings.setdefault(group_id, {})[name] = value
+    return settings
+
+
+def replace_group_settings(sql: sqlite3.Connection, *, group_id: str, settings: Mapping[str, str]) -> None:
+    sql.execute("DELETE FROM group_settings WHERE group_id = ?", (group_id,))
+    sql.executemany(
+        "INSERT INTO group_settings (group_id, name, value) VALUES (?, ?, ?)",
+        [(group_id, name, value) for name, value in settings.items()],
+    )
 
 
 def read_placement(row: Sequence[Any]) -> Placement:

@@ -32,6 +32,7 @@ from millstream.groups.consumer.group import ConsumerGroup, consumer_heartbeat, 
 from millstream.groups.effects import GroupEffects
 from millstream.groups.failures import failed
 from millstream.groups.group import Group, MemberCommand
+from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.iterators import iterator_requests
 from millstream.groups.iterators.issue import sweep
 from millstream.groups.iterators.records import ITERATOR_KEY
@@ -59,7 +60,6 @@ from millstream.groups.responses import (
     PartitionErrors,
 )
 from millstream.groups.runtime.deleted_topics import OrphanedOffsets
-from millstream.groups.settings import GroupSettings
 from millstream.groups.timers import Timer, TimerKind
 from millstream.groups.topic_image import TopicImage
 from millstream.model.errors import ErrorCode
@@ -84,8 +84,8 @@ _DELETED_TOPICS_TIMER = Timer(TimerKind.GONE, "")
 class GroupMachine:
     """The state machine of one shard; dispatches each command to its group."""
 
-    def __init__(self, settings: GroupSettings, topics: TopicImage, entropy: Entropy) -> None:
-        self._context = MachineContext(settings, topics, entropy)
+    def __init__(self, configs: GroupConfigs, topics: TopicImage, entropy: Entropy) -> None:
+        self._context = MachineContext(configs, topics, entropy)
         self._groups = self._context.groups
         self._offsets = self._context.offsets
         self._deadlines = self._context.deadlines

@@ -3,10 +3,10 @@
 from millstream.coordination.timers import Timers
 from millstream.groups.consumer.regex_subscriptions import Regexes
 from millstream.groups.group import Group
+from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.iterators.issued_iterators import IssuedIterators
 from millstream.groups.offsets import OffsetStore
 from millstream.groups.runtime.deleted_topics import DeletedTopics
-from millstream.groups.settings import GroupSettings
 from millstream.groups.timers import Timer, TimerKind
 from millstream.groups.topic_image import TopicImage
 from millstream.seams.entropy import Entropy
@@ -20,8 +20,9 @@ class MachineContext:
     """Shared state of the groups of one machine. A group that changes its protocol replaces its own entry in
     `groups`."""
 
-    def __init__(self, settings: GroupSettings, topics: TopicImage, entropy: Entropy) -> None:
-        self.settings = settings
+    def __init__(self, configs: GroupConfigs, topics: TopicImage, entropy: Entropy) -> None:
+        self.settings = configs.broker
+        self.configs = configs
         self.topics = topics
         self.entropy = entropy
         self.deadlines: Timers[Timer] = Timers()

@@ -19,7 +19,13 @@ class GroupSettings(Struct, frozen=True):
     offsets_partitions: int = 16
     """Number of partitions with which `__consumer_offsets` is created."""
     consumer_session_timeout_ms: int = 45_000
+    consumer_session_timeout_min_ms: int = 45_000
+    consumer_session_timeout_max_ms: int = 60_000
+    """The range of the session timeout that a single group may set."""
     consumer_heartbeat_interval_ms: int = 5_000
+    consumer_heartbeat_interval_min_ms: int = 5_000
+    consumer_heartbeat_interval_max_ms: int = 15_000
+    """The range of the heartbeat interval that a single group may set."""
     consumer_assignment_interval_ms: int = 200
     """Minimum time between two assignments of a group with the consumer protocol (KIP-848); 0 disables the delay."""
     iterator_in_flight_ms: int = 30_000

@@ -23,6 +23,10 @@ _KAFKA_NAMES = {
     "group_max_size": "group.max.size",
     "offsets_partitions": "offsets.topic.num.partitions",
     "consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
+    "consumer_session_timeout_min_ms": "group.consumer.min.session.timeout.ms",
+    "consumer_session_timeout_max_ms": "group.consumer.max.session.timeout.ms",
+    "consumer_heartbeat_interval_min_ms": "group.consumer.min.heartbeat.interval.ms",
+    "consumer_heartbeat_interval_max_ms": "group.consumer.max.heartbeat.interval.ms",
     "consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
     "consumer_assignment_interval_ms": "group.consumer.assignment.interval.ms",
 }

@@ -17,6 +17,7 @@ from millstream.broker.signed_iterators import SECRET, IteratorServing, Iterator
 from millstream.catalog.catalog import Catalog
 from millstream.catalog.cluster_metadata import ClusterMetadata
 from millstream.catalog.producer_ids import ProducerIds
+from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.iterators.served_iterators import ServedIterators
 from millstream.groups.runtime.coordinator import GroupCoordinator
 from millstream.groups.settings import GroupSettings
@@ -104,7 +105,9 @@ class Node:
             IteratorSigner(await self._catalog.secret(SECRET)),
             ServedIterators(self._clock, settings.iterator_in_flight_max_ms),
         )
-        groups = await self._open_groups(partitions, iterators.served)
+        configs = GroupConfigs(group_settings(settings), self._catalog)
+        await configs.load()
+        groups = await self._open_groups(partitions, configs, iterators.served)
         self.announce("catalog", [NO_PORT], f"{self._catalog.kind}, inside the broker")
         memory = MemoryLimits(
             incoming_bytes_max=settings.request_memory_bytes, outgoing_bytes_max=settings.answer_memory_bytes
@@ -121,11 +124,11 @@ class Node:
                 memory,
                 __version__,
                 iterators,
+                configs,
                 self._authorizer,
                 auto_create=settings.auto_create,
                 default_partitions=settings.default_partitions,
-                at_start=tuple(shown_settings(settings, group_settings(settings))),
-                group_settings=group_settings(settings),
+                at_start=tuple(shown_settings(settings, configs.broker)),
                 services=self._services,
                 machine=self._network.machine,
                 features={"codec": "compiled" if COMPILED else "plain", "flush": settings.flush},
@@ -200,10 +203,12 @@ class Node:
         self._open.push_async_callback(partitions.close)
         return partitions
 
-    async def _open_groups(self, partitions: Partitions, served: ServedIterators) -> GroupCoordinator:
+    async def _open_groups(
+        self, partitions: Partitions, configs: GroupConfigs, served: ServedIterators
+    ) -> GroupCoordinator:
         groups = GroupCoordinator(
             partitions,
-            group_settings(self.settings),
+            configs,
             clock=self._clock,
             workers=self._workers,
             entropy=self._entropy,
@@ -253,7 +258,11 @@ def group_settings(settings: BrokerSettings) -> GroupSettings:
         offsets_retention_ms=settings.offsets_retention_ms,
         offsets_partitions=settings.offsets_partitions,
         consumer_session_timeout_ms=settings.consumer_session_timeout_ms,
+        consumer_session_timeout_min_ms=settings.consumer_session_timeout_min_ms,
+        consumer_session_timeout_max_ms=settings.consumer_session_timeout_max_ms,
         consumer_heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
+        consumer_heartbeat_interval_min_ms=settings.consumer_heartbeat_interval_min_ms,
+        consumer_heartbeat_interval_max_ms=settings.consumer_heartbeat_interval_max_ms,
         consumer_assignment_interval_ms=settings.consumer_assignment_interval_ms,
         iterator_in_flight_ms=min(settings.iterator_in_flight_ms, settings.iterator_in_flight_max_ms),
         iterator_in_flight_max_ms=settings.iterator_in_flight_max_ms,

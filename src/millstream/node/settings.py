@@ -124,9 +124,29 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     consumer_session_timeout_ms: Annotated[
         int, DURATION, Meta(ge=1, description="Session timeout of members with the consumer protocol (KIP-848).")
     ] = 45_000
+    consumer_session_timeout_min_ms: Annotated[
+        int,
+        DURATION,
+        Meta(ge=1, description="Minimum session timeout that a group with the consumer protocol may set."),
+    ] = 45_000
+    consumer_session_timeout_max_ms: Annotated[
+        int,
+        DURATION,
+        Meta(ge=1, description="Maximum session timeout that a group with the consumer protocol may set."),
+    ] = 60_000
     consumer_heartbeat_interval_ms: Annotated[
         int, DURATION, Meta(ge=1, description="Heartbeat interval of members with the consumer protocol (KIP-848).")
     ] = 5_000
+    consumer_heartbeat_interval_min_ms: Annotated[
+        int,
+        DURATION,
+        Meta(ge=1, description="Minimum heartbeat interval that a group with the consumer protocol may set."),
+    ] = 5_000
+    consumer_heartbeat_interval_max_ms: Annotated[
+        int,
+        DURATION,
+        Meta(ge=1, description="Maximum heartbeat interval that a group with the consumer protocol may set."),
+    ] = 15_000
     consumer_assignment_interval_ms: Annotated[
         int,
         DURATION,

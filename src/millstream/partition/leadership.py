@@ -309,7 +309,7 @@ class Leadership(Readable):
 
 def _check_deletable(partition: Leadership, before: int) -> None:
     """Raise POLICY_VIOLATION or OFFSET_OUT_OF_RANGE if the messages before an offset must not be deleted."""
-    if not partition.settings.delete:
+    if partition.settings.compact and not partition.settings.delete:
         raise MillstreamError(
             ErrorCode.POLICY_VIOLATION,
             f"cleanup.policy of {partition.topic} is compact; deleting records by offset requires delete",

@@ -36,7 +36,8 @@ class SettingKind(StrEnum):
 
 
 class TopicSetting(Struct, frozen=True):
-    """One setting. Numbers have inclusive bounds. Strings and list members have choices or a pattern.
+    """One setting. Numbers have inclusive bounds. Strings and list members have choices or a pattern. A list may be
+    empty.
 
     `broker_name` is Kafka's name of the broker setting that provides the default. A setting without `effect` is
     accepted and stored, but not used.
@@ -50,7 +51,6 @@ class TopicSetting(Struct, frozen=True):
     high: float = 0
     choices: tuple[str, ...] = ()
     pattern: str = ""
-    may_be_empty: bool = False
     broker_name: str = ""
     effect: bool = True
 
@@ -63,7 +63,6 @@ def _throttled(role: str, activity: str) -> TopicSetting:
         f"Replicas whose {activity} would be throttled, as `partition:broker` or `*`. No effect: there is no "
         "replication yet.",
         pattern=r"\*|[0-9]+:[0-9]+",
-        may_be_empty=True,
         effect=False,
     )
 
@@ -98,7 +97,7 @@ _ROWS = (
         SettingKind.LIST,
         "delete",
         "How old messages are removed: `delete` removes them by age and size, `compact` keeps the last message of each "
-        "key, `compact,delete` does both.",
+        "key, `compact,delete` does both. With an empty list, only DeleteRecords removes messages.",
         choices=("compact", "delete"),
         broker_name="log.cleanup.policy",
     ),

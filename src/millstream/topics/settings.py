@@ -24,8 +24,9 @@ _CODEC_DEFAULT_LEVEL = -1
 class TopicSettings(Struct, frozen=True):
     """The checked and typed settings of a topic.
 
-    `compact` and `delete` are the values of `cleanup.policy`; at least one of them is True. Age and size remove
-    messages only under `delete`. `compression_type` is `producer` or the compression in which batches are stored.
+    `compact` and `delete` are the values of `cleanup.policy`. Age and size remove messages only under `delete`. Without
+    both, all messages stay until they are deleted by offset. `compression_type` is `producer` or the compression in
+    which batches are stored.
     `compression_level` is None if the codec has no levels or uses its default.
     """
 
@@ -146,8 +147,6 @@ def _checked(row: TopicSetting, value: str | None) -> str:
 def _checked_list(row: TopicSetting, value: str) -> str:
     """Return the members of a list, each once and in the given order."""
     members = dict.fromkeys(_checked_text(row, member.strip()) for member in value.split(",")) if value.strip() else {}
-    if not members and not row.may_be_empty:
-        raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{row.name}: give at least one of {', '.join(row.choices)}")
     return ",".join(members)
 
 

@@ -118,6 +118,7 @@ def _admin_requests(topic: Topic, group: str) -> dict[str, Fields]:
         "DeleteAcls": {"filters": [{}]},
         "DescribeAcls": {},
         "DescribeLogDirs": {},
+        "AlterReplicaLogDirs": {"dirs": [{"path": "/data", "topics": [{"name": name, "partitions": [0]}]}]},
         "ListPartitionReassignments": {},
         "DescribeClientQuotas": {},
         "DescribeUserScramCredentials": {},

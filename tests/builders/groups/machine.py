@@ -1,6 +1,6 @@
 """Drives a group machine step by step: with a manual clock and tokens, and with all its effects recorded."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any, Self, TypeVar
 
@@ -23,6 +23,7 @@ from millstream.groups.commands import (
     TopicsDeleted,
 )
 from millstream.groups.effects import GroupEffects
+from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.machine import GroupMachine
 from millstream.groups.records import NO_TOPIC
 from millstream.groups.responses import (
@@ -79,6 +80,16 @@ def offering(*names: str, metadata: bytes = b"") -> tuple[OfferedProtocol, ...]:
     return tuple(OfferedProtocol(name, metadata) for name in names)
 
 
+class StoredNowhere:
+    """Provides no settings of single groups, and forgets those that are set."""
+
+    async def group_settings(self) -> Mapping[str, Mapping[str, str]]:
+        return {}
+
+    async def change_group_settings(self, group_id: str, settings: Mapping[str, str]) -> None:
+        pass
+
+
 class Driver:
     """Drives a machine, and asserts that it answers each issued token at most once and no other token."""
 
@@ -94,7 +105,8 @@ class Driver:
         self.topics = topics
         self.log: list[LogRecord] = list(log)
         self._seed = seed
-        self.machine = GroupMachine(GroupSettings(**self._settings), topics, SimulatedEntropy(Random(seed)))
+        self.configs = GroupConfigs(GroupSettings(**self._settings), StoredNowhere())
+        self.machine = GroupMachine(self.configs, topics, SimulatedEntropy(Random(seed)))
         self.at_ms = at_ms
         self.answers: dict[Token, Answer] = {}
         self.waiting: dict[Token, Command] = {}

@@ -15,6 +15,7 @@ from millstream.groups.commands import (
     OffsetToCommit,
     SyncGroup,
 )
+from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.iterators.iterator import IteratorNotice
 from millstream.groups.responses import (
     Answer,
@@ -53,9 +54,11 @@ class GroupSite(SimulatedSite):
         return self._groups
 
     async def begin(self, workers: Workers) -> None:
+        configs = GroupConfigs(self.settings, self.catalog)
+        await configs.load()
         self._groups = GroupCoordinator(
             self.partitions,
-            self.settings,
+            configs,
             clock=self.clock,
             workers=workers,
             entropy=self.entropy,

@@ -33,6 +33,7 @@ WIRE = {
     "ApiVersions": "version negotiation between client and broker",
     "Role": "declares the role of a connection",
     "OffsetForLeaderEpoch": "detects truncation after a leader change",
+    "AlterReplicaLogDirs": "replicas are not moved between data directories",
     "DescribeAcls": _RIGHTS,
     "CreateAcls": _RIGHTS,
     "DeleteAcls": _RIGHTS,

@@ -109,9 +109,14 @@ _GROUPS = (
         lambda w: {"group": w.unused(), "chosen": {"no.such.setting": "1"}}, fails=ErrorCode.INVALID_CONFIG,
     ),
     Case(
-        "change_group_settings", "that cannot change at run time",
-        lambda w: {"group": w.unused(), "chosen": {"consumer.session.timeout.ms": "50000"}},
-        fails=ErrorCode.INVALID_REQUEST,
+        "change_group_settings", "within the broker's limits",
+        lambda w: {"group": w.unused(), "chosen": {"consumer.session.timeout.ms": "50000"}}, lambda w, a: None,
+        lambda w, a: w.own_settings("group", a["group"]) == {"consumer.session.timeout.ms": "50000"},
+    ),
+    Case(
+        "change_group_settings", "beyond the broker's limits",
+        lambda w: {"group": w.unused(), "chosen": {"consumer.session.timeout.ms": "60001"}},
+        fails=ErrorCode.INVALID_CONFIG,
     ),
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from builders.batches import batch, damaged
 from interop.compared.cases import Case, case
-from interop.compared.world import COMPACTED, PLAIN, SMALL
+from interop.compared.world import COMPACTED, KEPT, PLAIN, SMALL
 
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 
@@ -123,6 +123,7 @@ OFFSETS = [
     _trim("a name that cannot be", "a b", 0, 0),
     _trim("a partition that is not there", PLAIN, 9, 0),
     _trim("a topic that is compacted", COMPACTED, 0, 0),
+    _trim("a topic without a policy", KEPT, 0, 0),
 ]
 
 PRODUCERS = [

@@ -3,10 +3,11 @@
 from typing import Any
 
 from interop.compared.cases import Case, case
-from interop.compared.world import PLAIN
+from interop.compared.world import PLAIN, World
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+_SESSION, _INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
 def _describe(name: str, kind: int, resource: str, keys: list[str] | None = None) -> Case:
@@ -55,12 +56,26 @@ CHANGED = [
     _change("to nothing", TOPIC, PLAIN, ("retention.ms", SET, None)),
     _change("back to the default", TOPIC, PLAIN, ("retention.ms", DELETE, None)),
     _change("an unknown setting back to the default", TOPIC, PLAIN, ("no.such.setting", DELETE, None)),
+    _change("to no policy", TOPIC, PLAIN, ("cleanup.policy", SET, "")),
     _change("by adding to a list", TOPIC, PLAIN, ("cleanup.policy", APPEND, "compact")),
     _change("by adding to a number", TOPIC, PLAIN, ("retention.ms", APPEND, "1")),
     _change("by taking from a list", TOPIC, PLAIN, ("cleanup.policy", SUBTRACT, "delete")),
     _change("by taking from a number", TOPIC, PLAIN, ("retention.ms", SUBTRACT, "1")),
     _change("by an unknown step", TOPIC, PLAIN, ("retention.ms", 9, "1")),
     _change("a setting twice", TOPIC, PLAIN, ("retention.ms", SET, "1"), ("retention.ms", SET, "2")),
+    _change("a group", GROUP, "some", (_SESSION, SET, "50000")),
+    _change("nothing of a group", GROUP, "some"),
+    _change("a group to a timeout that is too short", GROUP, "some", (_SESSION, SET, "44999")),
+    _change("a group to a timeout that is too long", GROUP, "some", (_SESSION, SET, "60001")),
+    _change("a group to something that is no number", GROUP, "some", (_SESSION, SET, "soon")),
+    _change("a group to nothing", GROUP, "some", (_SESSION, SET, None)),
+    _change("a group back to the default", GROUP, "some", (_SESSION, DELETE, None)),
+    _change("a group by adding to a number", GROUP, "some", (_SESSION, APPEND, "50000")),
+    _change("a group to an interval that is too long", GROUP, "some", (_INTERVAL, SET, "15001")),
+    _change("an unknown setting of a group", GROUP, "some", ("no.such.setting", SET, "1")),
+    _change("an unknown setting of a group back to the default", GROUP, "some", ("no.such.setting", DELETE, None)),
+    _change("a setting of a group twice", GROUP, "some", (_SESSION, SET, "50000"), (_SESSION, SET, "51000")),
+    _change("a group without a name", GROUP, "", (_SESSION, SET, "50000")),
     _change("something unknown", 77, "some", ("a", SET, "1")),
     _change("another broker", BROKER, "2", ("log.retention.ms", SET, "1")),
     _change("a broker that is no number", BROKER, "one", ("log.retention.ms", SET, "1")),
@@ -78,6 +93,8 @@ CHANGED = [
     _replace("an unknown setting", TOPIC, PLAIN, no_such="1"),
     _replace("a setting by something that is no number", TOPIC, PLAIN, retention_ms="soon"),
     _replace("a setting by nothing", TOPIC, PLAIN, retention_ms=None),
+    _replace("the settings of a group", GROUP, "some", consumer_session_timeout_ms="50000"),
+    _replace("the settings of a group by an unknown one", GROUP, "some", no_such="1"),
     _replace("the settings of something unknown", 77, "some", a="1"),
 ]
 
@@ -85,6 +102,16 @@ CHANGED = [
 def _reassign(name: str, topic: str, partition: int, replicas: list[int] | None) -> Case:
     row = {"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}
     return case(f"reassign {name}", "AlterPartitionReassignments", 0, timeout_ms=10_000, topics=[row])
+
+
+def _move(name: str, topic: str, partition: int, path: str = "") -> Case:
+    """Ask to move a replica to a directory, or to the one that it is in."""
+
+    def fields(world: World) -> dict[str, Any]:
+        row = {"path": path or world.data_directory(), "topics": [{"name": topic, "partitions": [partition]}]}
+        return {"dirs": [row]}
+
+    return Case(f"move {name}", "AlterReplicaLogDirs", 2, fields)
 
 
 def _acl(**others: Any) -> dict[str, Any]:
@@ -138,6 +165,12 @@ OTHERS = [
         timeout_ms=10_000,
         topics=[{"name": "missing", "partition_indexes": [0]}],
     ),
+    _move("a replica to where it is", PLAIN, 0),
+    _move("a replica to nowhere", PLAIN, 0, "/no/such/directory"),
+    _move("a replica of a topic that is not there", "missing", 0),
+    _move("a replica of a partition that is not there", PLAIN, 9),
+    _move("a replica of a name that cannot be", "a b", 0),
+    case("move nothing", "AlterReplicaLogDirs", 2, dirs=[]),
     case("describe rights", "DescribeAcls", 3, **_acl()),
     case("delete rights", "DeleteAcls", 3, filters=[_acl()]),
     case(

@@ -50,6 +50,8 @@ CREATED = [
     _create("an unknown policy", _setting("cleanup.policy", "burn")),
     _create("two policies", _setting("cleanup.policy", "compact,delete")),
     _create("no policy", _setting("cleanup.policy", "")),
+    _create("a policy and an empty one", _setting("cleanup.policy", "compact,")),
+    _create("two empty policies", _setting("cleanup.policy", " , ")),
     _create("an unknown compression", _setting("compression.type", "rar")),
     _create("an unknown kind of time stamps", _setting("message.timestamp.type", "Never")),
     _create("something neither true nor false", _setting("preallocate", "perhaps")),

@@ -8,7 +8,7 @@ from interop.clients.librdkafka import ConfluentClient
 from interop.waiting import eventually
 from interop.wire import ask
 
-PLAIN, SMALL, COMPACTED = "plain", "small", "compacted"
+PLAIN, SMALL, COMPACTED, KEPT = "plain", "small", "compacted", "kept"
 RESTING, CLASSIC, MODERN = "resting", "classic", "modern"
 UNKNOWN_ID = UUID(int=99)
 LONG_MS = 300_000
@@ -39,6 +39,7 @@ class World:
         client.create_topic(PLAIN, 2)
         client.create_topic(SMALL, 1, settings={"max.message.bytes": "1000"})
         client.create_topic(COMPACTED, 1, settings={"cleanup.policy": "compact"})
+        client.create_topic(KEPT, 1, settings={"cleanup.policy": ""})
         client.write(PLAIN, 0, [Message(b"%d" % number) for number in range(3)])
         eventually(self._coordinator_errors, lambda numbers: numbers == {0}, "there is a coordinator")
         eventually(self._commit_at_rest, lambda number: number == 0, "an offset is committed")
@@ -50,6 +51,10 @@ class World:
         answer = self.ask("Metadata", 12, topics=[{"name": name}], allow_auto_topic_creation=False)
         topic_id: UUID = answer["topics"][0]["topic_id"]
         return topic_id
+
+    def data_directory(self) -> str:
+        path: str = self.ask("DescribeLogDirs", 4, topics=None)["results"][0]["log_dir"]
+        return path
 
     def stay_in_modern(self) -> None:
         """Send a heartbeat for the member of MODERN, or join again if it was removed."""

@@ -159,3 +159,29 @@ def test_scram_credentials_are_never_found(tmp_path: Path) -> None:
         ]
 
     serve(tmp_path, story)
+
+
+@for_each("version", [1, 2])
+def test_a_replica_can_only_be_moved_to_its_own_data_directory(version: int, tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer = await broker.peer()
+        (directory,) = (await peer.ask("DescribeLogDirs", 4, {"topics": None}))["results"]
+        here, elsewhere = directory["log_dir"], "/no/such/directory"
+
+        async def codes(*wanted: tuple[str, str, int]) -> dict[tuple[str, int], int]:
+            dirs = [{"path": path, "topics": [{"name": name, "partitions": [number]}]} for path, name, number in wanted]
+            answer = await peer.ask("AlterReplicaLogDirs", version, {"dirs": dirs})
+            rows = [(topic["topic_name"], row) for topic in answer["results"] for row in topic["partitions"]]
+            return {(name, row["partition_index"]): row["error_code"] for name, row in rows}
+
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.number
+        assert await codes((here, "events", 0)) == {("events", 0): 0}
+        assert await codes((elsewhere, "events", 0)) == {("events", 0): ErrorCode.LOG_DIR_NOT_FOUND.number}
+        assert await codes((here, "events", 9), (here, "unknown", 0)) == {
+            ("events", 9): unknown,
+            ("unknown", 0): unknown,
+        }
+        assert await codes() == {}
+
+    serve(tmp_path, story)

@@ -21,9 +21,9 @@ SERVED = {
     8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5),
     42: (0, 2), 47: (0, 0), 68: (0, 1), 69: (0, 1),
     # Administration
-    19: (2, 7), 20: (1, 6), 21: (0, 2), 29: (1, 3), 30: (1, 3), 31: (1, 3), 32: (1, 4), 33: (0, 2), 35: (1, 5),
-    37: (0, 3), 43: (0, 2), 44: (0, 1), 45: (0, 1), 46: (0, 0), 48: (0, 1), 50: (0, 0), 60: (0, 2), 61: (0, 0),
-    74: (0, 1), 75: (0, 0),
+    19: (2, 7), 20: (1, 6), 21: (0, 2), 29: (1, 3), 30: (1, 3), 31: (1, 3), 32: (1, 4), 33: (0, 2), 34: (1, 2),
+    35: (1, 5), 37: (0, 3), 43: (0, 2), 44: (0, 1), 45: (0, 1), 46: (0, 0), 48: (0, 1), 50: (0, 0), 60: (0, 2),
+    61: (0, 0), 74: (0, 1), 75: (0, 0),
     # Maps
     1004: (0, 0), 1005: (0, 0),
     # Push
@@ -147,10 +147,11 @@ def test_every_producer_gets_an_id_of_its_own(version: int, tmp_path: Path) -> N
     serve(tmp_path, story)
 
 
-def test_a_transactional_producer_gets_unsupported_version(tmp_path: Path) -> None:
+def test_a_transactional_producer_gets_an_error_that_clients_do_not_retry(tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         answer = await (await broker.peer()).ask("InitProducerId", 0, {"transactional_id": "mine"})
-        assert (answer["error_code"], answer["producer_id"]) == (ErrorCode.UNSUPPORTED_VERSION.number, -1)
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert (answer["error_code"], answer["producer_id"]) == (refused.number, -1)
 
     serve(tmp_path, story)
 

@@ -144,6 +144,19 @@ def test_the_settings_of_a_topic_are_replaced_as_a_whole(tell: Callable[[Story],
     tell(story)
 
 
+def test_the_settings_of_a_group_are_replaced_as_a_whole(tell: Callable[[Story], None]) -> None:
+    async def story(catalog: Catalog, again: Callable[[], Awaitable[Catalog]]) -> None:
+        await catalog.change_group_settings("readers", {"a": "1", "b": "2"})
+        await catalog.change_group_settings("others", {"a": "3"})
+        await catalog.change_group_settings("readers", {"b": "4"})
+        assert await (await again()).group_settings() == {"readers": {"b": "4"}, "others": {"a": "3"}}
+        catalog = await again()
+        await catalog.change_group_settings("readers", {})
+        assert await catalog.group_settings() == {"others": {"a": "3"}}
+
+    tell(story)
+
+
 def _numbers(placements: list[Placement]) -> list[int]:
     return [placement.key.partition for placement in placements]
 

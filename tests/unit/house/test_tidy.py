@@ -19,7 +19,7 @@ EVERYTHING = [*SOURCES, *TESTS, *BENCH, *SCRIPTS]
 FOLDER_MAX = 20
 SHARED_CLASS_NAMES = {"CommittedOffset", "GroupDescription", "QueryResult"}
 """Class names that mean one concept on the two sides of the wire."""
-CROWDED_FOLDERS = {"src/millstream/broker/handlers": 54, "bench": 28, "tests/interop": 23}
+CROWDED_FOLDERS = {"src/millstream/broker/handlers": 55, "bench": 28, "tests/interop": 23}
 """Handlers are exempt: the folder has one per API. The other limits may only fall."""
 
 LIMITS = {

@@ -29,7 +29,6 @@ def test_every_default_is_valid(name: str) -> None:
         ("segment.ms", "0"),
         ("max.message.bytes", "-1"),
         ("min.insync.replicas", "0"),
-        ("cleanup.policy", ""),
         ("cleanup.policy", " , "),
         ("cleanup.policy", "compact,"),
         ("cleanup.policy", "compact,remove"),
@@ -75,6 +74,8 @@ def test_topic_settings_override_broker_defaults_and_table_defaults() -> None:
         ("compact,delete", True, True),
         (" delete , compact ", True, True),
         ("compact,compact", True, False),
+        ("", False, False),
+        (" ", False, False),
     ],
 )
 def test_the_cleanup_policy_is_a_list_in_any_order(policy: str, compact: bool, delete: bool) -> None:

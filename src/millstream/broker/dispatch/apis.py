@@ -14,7 +14,9 @@ from millstream.broker.dispatch.capabilities import ClusterNode
 from millstream.broker.dispatch.dispatch_table import ApiRow, DispatchTable
 from millstream.broker.dispatch.group_apis import group_rows
 from millstream.broker.dispatch.iterator_apis import iterator_rows
+from millstream.broker.dispatch.open_changes import CHANGED_PARTITIONS, DELETED_RECORDS, TOPICS
 from millstream.broker.dispatch.push_apis import push_rows
+from millstream.broker.dispatch.request_targets import partitions_in
 from millstream.broker.fetch_sessions import FetchSessions
 from millstream.broker.group_requests import GroupCoordination
 from millstream.broker.handlers.api_versions import ApiVersionsHandler, refusal
@@ -33,7 +35,7 @@ from millstream.broker.handlers.service_map import ServiceMapHandler
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.signed_iterators import IteratorServing
 from millstream.catalog.producer_ids import ProducerIds
-from millstream.groups.settings import GroupSettings
+from millstream.groups.group_configs import GroupConfigs
 from millstream.model.authorization import Authorizer
 from millstream.model.errors import ErrorCode
 from millstream.model.limits import REQUEST_BYTES_MAX
@@ -63,13 +65,13 @@ class ApiDependencies(Struct, frozen=True):
     memory: MemoryLimits
     version: str
     iterators: IteratorServing
+    group_configs: GroupConfigs
     authorizer: Authorizer
     auto_create: bool = True
     default_partitions: int = 1
     features: Mapping[str, str] = field(default_factory=dict)
     at_start: Sequence[ConfigEntry] = ()
     """The settings of this broker that are not defaults of topics."""
-    group_settings: GroupSettings = field(default_factory=GroupSettings)
     services: Sequence[Service] = ()
     """The services besides the broker's own listener. The sequence may grow."""
     machine: str = ""
@@ -84,19 +86,23 @@ def build_table(served: ApiDependencies) -> DispatchTable:
     metadata = MetadataHandler(cluster, auto_create, served.default_partitions)
     appender, deadlines = Appender(), AppendDeadlines()
     sessions = FetchSessions(served.clock, served.entropy)
+    fetch = FetchHandler(partitions, sessions, served.memory, served.machine)
     info = InfoHandler(cluster, served.clock, served.version, served.features)
     rows = [
         ApiRow(
             0, "Produce", 3, 13, Right.MESSAGES_WRITE, ProduceHandler(partitions, appender, deadlines),
             bytes_max=REQUEST_BYTES_MAX, advertised_first=0, role=Role.PRODUCER,
+            waits_for=DELETED_RECORDS | TOPICS,
         ),
         ApiRow(
-            1, "Fetch", 4, 18, Right.MESSAGES_READ, FetchHandler(partitions, sessions, served.memory, served.machine),
+            1, "Fetch", 4, 18, Right.MESSAGES_READ, fetch,
             bytes_max=MANY_PARTITIONS_BYTES_MAX, role=Role.CONSUMER,
+            waits_for=CHANGED_PARTITIONS, targets=fetch.targets,
         ),
         ApiRow(
             2, "ListOffsets", 1, 11, Right.TOPICS_READ, ListOffsetsHandler(partitions),
             bytes_max=MANY_PARTITIONS_BYTES_MAX,
+            waits_for=CHANGED_PARTITIONS, targets=partitions_in("ListOffsets"),
         ),
         ApiRow(3, "Metadata", 0, 13, Right.TOPICS_READ, metadata, by_resource=True),
         ApiRow(18, "ApiVersions", 0, 4, Right.NOTHING, api_versions, refusal=refusal(18, first=0, last=4)),
@@ -108,13 +114,15 @@ def build_table(served: ApiDependencies) -> DispatchTable:
         ApiRow(
             23, "OffsetForLeaderEpoch", 2, 4, Right.TOPICS_READ, OffsetForLeaderEpochHandler(partitions),
             bytes_max=MANY_PARTITIONS_BYTES_MAX,
+            waits_for=CHANGED_PARTITIONS,
+            targets=partitions_in("OffsetForLeaderEpoch", topic="topic", number="partition"),
         ),
         ApiRow(1000, "Info", 0, 0, Right.NOTHING, info),
         ApiRow(1001, "Query", 0, 0, Right.CLUSTER_READ, QueryHandler(served.queries)),
         ApiRow(1002, "Role", 0, 0, Right.NOTHING, RoleHandler()),
         ApiRow(
             1003, "Puts", 0, 0, Right.MESSAGES_WRITE, PutsHandler(partitions, appender, deadlines),
-            bytes_max=REQUEST_BYTES_MAX, role=Role.PRODUCER,
+            bytes_max=REQUEST_BYTES_MAX, role=Role.PRODUCER, waits_for=DELETED_RECORDS | TOPICS,
         ),
         ApiRow(1004, "ServiceMap", 0, 0, Right.CLUSTER_READ, ServiceMapHandler(cluster, served.services)),
         ApiRow(1005, "BackupMap", 0, 0, Right.CLUSTER_READ, BackupMapHandler(partitions)),
@@ -125,7 +133,7 @@ def build_table(served: ApiDependencies) -> DispatchTable:
             partitions, cluster, served.clock,
             default_partitions=served.default_partitions,
             at_start=served.at_start,
-            group_settings=served.group_settings,
+            group_configs=served.group_configs,
         ),
     ]  # fmt: skip
     api_versions.announce(rows)

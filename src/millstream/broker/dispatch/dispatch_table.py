@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from millstream.broker.dispatch.open_changes import TOPICS, TargetsOf
 from millstream.broker.dispatch.refusals import refused
 from millstream.broker.dispatch.request import BrokerRequest, Handler, Result
 from millstream.model.authorization import ALLOW_ALL, Access, Authorizer
@@ -41,6 +42,10 @@ class ApiRow(NamedTuple):
     without the right are refused or left out."""
     refused_with: ErrorCode | None = None
     """The error for a principal without the right, if it differs from the error of the right."""
+    waits_for: int = TOPICS
+    """The kinds of open changes that a request of this API waits for (see `dispatch.open_changes`)."""
+    targets: TargetsOf | None = None
+    """Returns the partitions or groups for whose changes a request waits. Without it, it waits for those to any."""
 
 
 class ApiRoute(NamedTuple):
@@ -52,6 +57,8 @@ class ApiRoute(NamedTuple):
     flexible: bool
     flexible_answer: bool
     role: Role | None
+    waits_for: int
+    targets: TargetsOf | None
 
 
 class DispatchTable:
@@ -81,6 +88,8 @@ class DispatchTable:
                 is_flexible(row.api, version),
                 has_flexible_response_header(row.api, version),
                 row.role,
+                row.waits_for,
+                row.targets,
             )
         return route
 

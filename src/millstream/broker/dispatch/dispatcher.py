@@ -2,7 +2,8 @@
 
 A request whose handler answers at once is answered within the read that received it, without any await. While earlier
 requests wait for a flush or for data, later requests are already handled. Their responses are held back to keep the
-order (see `millstream.broker.dispatch.response_queue`).
+order (see `millstream.broker.dispatch.response_queue`). A request that reads what an earlier one still changes is not
+handled yet (see `millstream.broker.dispatch.open_changes`).
 """
 
 from struct import Struct
@@ -43,8 +44,11 @@ class Dispatcher:
         self._channel = channel
         self._responses = responses
 
-    def dispatch(self, frame: bytearray) -> None:
+    def dispatch(self, frame: bytearray) -> bool:
         """Handle a request and put its response into the queue.
+
+        Returns False if the request must wait for changes of earlier requests. The caller keeps the frame, and calls
+        again once responses have become ready.
 
         Raises MalformedMessageError, CloseConnectionError, or an unexpected error of a handler. The request then has no
         response, and the caller must close the connection.
@@ -57,7 +61,7 @@ class Dispatcher:
             route = self._table.route(key, version=version)
             if route is None:
                 self._responses.add(correlation_id, False, size, self._refusal(key, version=version))
-                return
+                return True
             if size > route.bytes_max:
                 raise MalformedMessageError(f"a {route.api} request of {size} bytes exceeds {route.bytes_max} bytes")
             view = memoryview(frame)
@@ -69,10 +73,17 @@ class Dispatcher:
                     body += 1
                 else:
                     _, body = read_request_header(view, flexible=True)
-            peer = self._peer
+            peer, responses = self._peer, self._responses
             request = BrokerRequest(
                 version, correlation_id=correlation_id, frame=view, body=body, peer=peer, push_channel=self._channel
             )
+            changing = responses.changing
+            if (
+                changing  # Usually nothing is open, and this is the only cost.
+                and changing & route.waits_for
+                and responses.must_wait(request, route.waits_for, route.targets)
+            ):
+                return False
             if peer.role is None or route.role is None or route.role is peer.role:
                 result = route.handle(request)
             else:
@@ -80,7 +91,8 @@ class Dispatcher:
         except Exception:
             self._memory.give_back(size)
             raise
-        self._responses.add(correlation_id, route.flexible_answer, size, result)
+        responses.add(correlation_id, route.flexible_answer, size, result)
+        return True
 
     def _refusal(self, key: int, *, version: int) -> bytes:
         """Return the response to a key or version that is not served.

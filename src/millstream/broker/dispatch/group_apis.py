@@ -2,6 +2,8 @@
 
 from millstream.broker.dispatch.capabilities import ClusterNode
 from millstream.broker.dispatch.dispatch_table import ApiRow
+from millstream.broker.dispatch.open_changes import DELETED_GROUPS
+from millstream.broker.dispatch.request_targets import groups_in
 from millstream.broker.group_requests import GroupCoordination
 from millstream.broker.handlers.consumer_group_describe import ConsumerGroupDescribeHandler
 from millstream.broker.handlers.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
@@ -25,6 +27,12 @@ ASSIGNMENT_BYTES_MAX = 16 * 1024 * 1024
 
 
 def group_rows(groups: GroupCoordination, cluster: ClusterNode) -> list[ApiRow]:
+    """Return the rows. All of them wait for the deletion of a group that they name, also one that is about to join."""
+    rows = _rows(groups, cluster)
+    return [row._replace(waits_for=row.waits_for | DELETED_GROUPS, targets=groups_in(row.api)) for row in rows]
+
+
+def _rows(groups: GroupCoordination, cluster: ClusterNode) -> list[ApiRow]:
     return [
         ApiRow(8, "OffsetCommit", 2, 10, Right.GROUPS_WRITE, OffsetCommitHandler(groups, cluster), role=Role.CONSUMER),
         ApiRow(9, "OffsetFetch", 1, 10, Right.GROUPS_READ, OffsetFetchHandler(groups, cluster), role=Role.CONSUMER),

@@ -5,6 +5,8 @@ The handlers of the coordinator and those of a partition's server share only the
 
 from millstream.broker.dispatch.capabilities import ClusterNode, PartitionLookup
 from millstream.broker.dispatch.dispatch_table import ApiRow
+from millstream.broker.dispatch.open_changes import CHANGED_PARTITIONS, DELETED_GROUPS, TOPICS
+from millstream.broker.dispatch.request_targets import groups_in
 from millstream.broker.group_requests import GroupCoordination
 from millstream.broker.handlers.commit_iterator import CommitIteratorHandler
 from millstream.broker.handlers.deliver_iterator import DeliverIteratorHandler
@@ -39,11 +41,20 @@ def iterator_rows(
         (1012, "IteratorLeave", Right.GROUPS_WRITE, IteratorLeaveHandler(groups)),
         (1013, "GetIterator", Right.GROUPS_WRITE, GetIteratorHandler(groups, signer, cluster)),
         (1014, "ListIterators", Right.GROUPS_READ, ListIteratorsHandler(groups, signer, cluster)),
-        (1015, "ReadIterator", Right.MESSAGES_READ, ReadIteratorHandler(partitions, serving, memory)),
         (1016, "CommitIterator", Right.GROUPS_WRITE, CommitIteratorHandler(groups, signer, cluster)),
         (1017, "DeliverIterator", Right.GROUPS_WRITE, DeliverIteratorHandler(groups, signer)),
     )
+    read = ReadIteratorHandler(partitions, serving, memory)
     return [
-        ApiRow(key, api, 0, 0, right, handle, bytes_max=BYTES_MAX, role=Role.CONSUMER)
-        for key, api, right, handle in handlers
-    ]
+        ApiRow(
+            1015, "ReadIterator", 0, 0, Right.MESSAGES_READ, read,
+            bytes_max=BYTES_MAX, role=Role.CONSUMER, waits_for=CHANGED_PARTITIONS,
+        ),
+        *(
+            ApiRow(
+                key, api, 0, 0, right, handle,
+                bytes_max=BYTES_MAX, role=Role.CONSUMER, waits_for=DELETED_GROUPS | TOPICS, targets=groups_in(api),
+            )
+            for key, api, right, handle in handlers
+        ),
+    ]  # fmt: skip

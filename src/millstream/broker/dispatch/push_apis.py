@@ -2,6 +2,7 @@
 
 from millstream.broker.dispatch.capabilities import PartitionLookup
 from millstream.broker.dispatch.dispatch_table import ApiRow
+from millstream.broker.dispatch.open_changes import CHANGED_PARTITIONS, DELETED_GROUPS, TOPICS
 from millstream.broker.group_requests import GroupCoordination
 from millstream.broker.handlers.subscribe import SubscribeHandler
 from millstream.broker.handlers.subscription_commit import SubscriptionCommitHandler
@@ -16,7 +17,13 @@ def push_rows(partitions: PartitionLookup, groups: GroupCoordination, memory: Me
     subscribe = SubscribeHandler(partitions, groups, Subscriptions(memory))
     commit = SubscriptionCommitHandler(groups)
     return [
-        ApiRow(1020, "Subscribe", 0, 0, Right.MESSAGES_READ, subscribe, role=Role.CONSUMER),
-        ApiRow(1021, "SubscriptionCommit", 0, 0, Right.MESSAGES_READ, commit, role=Role.CONSUMER),
+        ApiRow(
+            1020, "Subscribe", 0, 0, Right.MESSAGES_READ, subscribe,
+            role=Role.CONSUMER, waits_for=CHANGED_PARTITIONS | DELETED_GROUPS,
+        ),
+        ApiRow(
+            1021, "SubscriptionCommit", 0, 0, Right.MESSAGES_READ, commit,
+            role=Role.CONSUMER, waits_for=DELETED_GROUPS | TOPICS,
+        ),
         ApiRow(1022, "Unsubscribe", 0, 0, Right.NOTHING, UnsubscribeHandler(), role=Role.CONSUMER),
-    ]
+    ]  # fmt: skip

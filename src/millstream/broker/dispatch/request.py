@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from millstream.broker.dispatch.open_changes import OpenChange
 from millstream.broker.net.client_info import ClientInfo
 from millstream.model.authorization import FULL_ACCESS, Access, Principal
 from millstream.model.errors import MillstreamError
@@ -84,6 +85,7 @@ class Work(NamedTuple):
 
     run: Coroutine[Any, Any, Answer | None]
     hurry: Callable[[], None] | None = None
+    change: OpenChange | None = None
     """As in `DeferredResponse`."""
 
 
@@ -93,13 +95,16 @@ class DeferredResponse:
     Invariant: only the first `finish` has an effect. A later one, such as a timeout after the data, is ignored.
     """
 
-    __slots__ = ("_hurry", "_start", "_when_done", "answer", "error", "is_done")
+    __slots__ = ("_hurry", "_start", "_when_done", "answer", "change", "error", "is_done")
 
-    def __init__(self, hurry: Callable[[], None] | None = None) -> None:
+    def __init__(self, hurry: Callable[[], None] | None = None, change: OpenChange | None = None) -> None:
         """Register `hurry`: it should call `finish` with the available data.
 
-        The connection calls it when it drains, and when the client has disconnected.
+        The connection calls it when it drains, and when the client has disconnected. Later requests of the connection
+        that read what `change` changes wait for this response.
         """
+        self.change = change
+        """None once the response is ready."""
         self.answer: Answer | None = None
         self.error: Exception | None = None
         """The unexpected failure because of which there is no response."""
@@ -125,7 +130,7 @@ class DeferredResponse:
         self.is_done = True
         when_done = self._when_done
         # These callbacks refer back to this object. The cycle would keep the answer until a garbage collection.
-        self._hurry = self._when_done = self._start = None
+        self._hurry = self._when_done = self._start = self.change = None
         if when_done is not None:
             when_done()
 

@@ -3,14 +3,19 @@
 A ready response goes to the outbox at once if no earlier one is pending. All others wait here: the queue holds the
 memory of the request and, once the response is ready, also counts the memory of the response.
 
-Invariant: `_pending` holds the requests without a response, oldest first. Outside of `_send_ready` the first one is
-not ready. `is_full` is True exactly while the number or the bytes of these requests have reached their limit.
+A request may have to wait for open changes of earlier requests (see `millstream.broker.dispatch.open_changes`). The
+connection then dispatches neither this request nor later ones, until `answered` is called.
+
+Invariants: `_pending` holds the requests without a response, oldest first. Outside of `_send_ready` the first one is
+not ready. `is_full` is True exactly while the number or the bytes of these requests have reached their limit. Each open
+change has its kind in `changing`. `_awaited` holds open changes only, and is empty unless a request waits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from millstream.broker.dispatch.request import Answer, DeferredResponse, Result, Work
+from millstream.broker.dispatch.open_changes import TargetsOf, overlap
+from millstream.broker.dispatch.request import Answer, BrokerRequest, DeferredResponse, Result, Work
 from millstream.broker.dispatch.work_runner import WorkRunner
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.outbox import Outbox, memory_of
@@ -36,7 +41,19 @@ class _PendingResponse:
 
 
 class ResponseQueue:
-    __slots__ = ("_answered", "_bytes", "_fail", "_memory", "_outbox", "_pending", "_runner", "_streams", "is_full")
+    __slots__ = (
+        "_answered",
+        "_awaited",
+        "_bytes",
+        "_fail",
+        "_memory",
+        "_outbox",
+        "_pending",
+        "_runner",
+        "_streams",
+        "changing",
+        "is_full",
+    )
 
     def __init__(
         self,
@@ -50,10 +67,14 @@ class ResponseQueue:
     ) -> None:
         """Store the connection's parts.
 
-        `streams` holds its streaming requests. `answered` is called when delayed responses were put into the outbox.
-        `fail` is called with the exception of a request that gets no response.
+        `streams` holds its streaming requests. `answered` is called when delayed responses were put into the outbox,
+        or the changes that a request waits for are complete. `fail` is called with the exception of a request that
+        gets no response.
         """
         self.is_full = False
+        self.changing = 0
+        """The kinds of the open changes. Kinds of complete changes may remain until `must_wait` or the last response
+        removes them."""
         self._memory = memory
         self._outbox = outbox
         self._streams = streams
@@ -62,6 +83,7 @@ class ResponseQueue:
         self._fail = fail
         self._pending: list[_PendingResponse] = []  # A deque takes ten times the memory of an idle list.
         self._bytes = 0
+        self._awaited: Sequence[DeferredResponse] = ()
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -80,10 +102,28 @@ class ResponseQueue:
                 return
             later = DeferredResponse.done(result)
         else:
-            later = result if isinstance(result, DeferredResponse) else DeferredResponse(result.hurry)
+            later = result if isinstance(result, DeferredResponse) else DeferredResponse(result.hurry, result.change)
+            if later.change is not None:
+                self.changing |= later.change.kind
         self._wait(_PendingResponse(correlation_id, flexible, frame_bytes, later))
         if isinstance(result, Work):
             self._runner.start(result, later)
+
+    def must_wait(self, request: BrokerRequest, waits_for: int, targets: TargetsOf | None) -> bool:
+        """True if the next request must wait for open changes of these kinds to its targets."""
+        if self._awaited:
+            return True
+        self.changing = 0
+        conflicting = []
+        for later in [pending.later for pending in self._pending]:
+            if later.change is not None:
+                self.changing |= later.change.kind
+                if later.change.kind & waits_for:
+                    conflicting.append((later, later.change))
+        if conflicting:
+            wanted = None if targets is None else targets(request)
+            self._awaited = [later for later, change in conflicting if overlap(change.targets(), wanted)]
+        return bool(self._awaited)
 
     def hurry(self) -> None:
         """Ask the handlers of all pending requests to respond with the data they have."""
@@ -93,6 +133,7 @@ class ResponseQueue:
     def drop(self) -> None:
         """Drop all pending responses, because the peer has disconnected."""
         pending, self._pending = self._pending, []
+        self._awaited = ()
         self._count(-self._bytes)
         self._memory.outgoing_bytes -= sum(each.held_bytes for each in pending)
         for each in pending:
@@ -114,12 +155,18 @@ class ResponseQueue:
         later = pending.later
         if later.error is not None:
             self._fail(later.error)
-        elif pending is self._pending[0]:
+            return
+        is_awaited = later in self._awaited
+        if is_awaited:
+            self._awaited = [each for each in self._awaited if each is not later]
+        if pending is self._pending[0]:
             self._send_ready()
             self._answered()
-        else:
-            pending.held_bytes = memory_of(later.answer) if later.answer is not None else 0
-            self._memory.outgoing_bytes += pending.held_bytes
+            return
+        pending.held_bytes = memory_of(later.answer) if later.answer is not None else 0
+        self._memory.outgoing_bytes += pending.held_bytes
+        if is_awaited and not self._awaited:
+            self._answered()
 
     def _send_ready(self) -> None:
         """Put the ready responses at the front of the queue into the outbox."""
@@ -134,6 +181,8 @@ class ResponseQueue:
                 self._outbox.put(pending.correlation_id, pending.flexible, answer)
                 if pending.correlation_id in self._streams:
                     self._streams[pending.correlation_id].begin()
+        if not self._pending:
+            self.changing = 0
         assert not self._pending or not self._pending[0].later.is_done, "the first pending response is not ready"
 
     def _count(self, more: int) -> None:

@@ -1,7 +1,8 @@
-"""AlterConfigs: replaces all settings of a topic. A setting that is not named returns to the broker's default."""
+"""AlterConfigs: replaces all settings of a topic or group. Those that are not named return to the broker's defaults."""
 
 from millstream.broker.config_alterations import Alteration, answer_alterations
 from millstream.broker.config_resources import Resource, Resources
+from millstream.broker.dispatch.open_changes import CHANGED_TOPICS
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.wire.messages import read_request
@@ -17,7 +18,8 @@ class AlterConfigsHandler:
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         wanted = [_alteration(row) for row in fields["resources"]]
-        return Work(answer_alterations(API, request, self._resources, wanted, fields["validate_only"]))
+        work = answer_alterations(API, request, self._resources, wanted, fields["validate_only"])
+        return Work(work, change=CHANGED_TOPICS)
 
 
 def _alteration(row: Fields) -> Alteration:

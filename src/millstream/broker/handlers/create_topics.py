@@ -5,6 +5,7 @@ from typing import Any
 
 from millstream.broker.config_entries import ConfigEntry, topic_settings
 from millstream.broker.dispatch.capabilities import ClusterNode, TopicCreation, bad_assignment
+from millstream.broker.dispatch.open_changes import CHANGED_TOPICS
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.listed_topics import check_listed
 from millstream.broker.response_rows import Group, encode_groups
@@ -27,7 +28,7 @@ class CreateTopicsHandler:
 
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        return Work(self._answer(request.version, fields, request.access))
+        return Work(self._answer(request.version, fields, request.access), change=CHANGED_TOPICS)
 
     async def _answer(self, version: int, fields: dict[str, Any], access: Access) -> bytes:
         times = Counter(topic["name"] for topic in fields["topics"])

@@ -1,5 +1,6 @@
 """DeleteGroups: deletes groups without members, together with their committed offsets."""
 
+from millstream.broker.dispatch.open_changes import DELETED_GROUPS, NamedChange
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.group_requests import GroupCoordination, answer_to
 from millstream.groups.commands import DeleteGroup
@@ -16,7 +17,9 @@ class DeleteGroupsHandler:
 
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        return Work(self._answer(request.version, fields["groups_names"], request.access))
+        names = fields["groups_names"]
+        change = NamedChange(DELETED_GROUPS, names)
+        return Work(self._answer(request.version, names, request.access), change=change)
 
     async def _answer(self, version: int, names: list[str], access: Access) -> bytes:
         rows = []

@@ -3,6 +3,7 @@
 import asyncio
 
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.open_changes import DELETED_RECORDS, NamedChange
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -23,7 +24,9 @@ class DeleteRecordsHandler:
 
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        return Work(self._answer(request.version, fields, request.access))
+        named = {(topic["name"], each["partition_index"]) for topic in fields["topics"] for each in topic["partitions"]}
+        change = NamedChange(DELETED_RECORDS, named)
+        return Work(self._answer(request.version, fields, request.access), change=change)
 
     async def _answer(self, version: int, fields: Fields, access: Access) -> bytes:
         deadline = asyncio.get_running_loop().time() + max(0, fields["timeout_ms"]) / 1000

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from millstream.broker.dispatch.capabilities import TopicDeletion
+from millstream.broker.dispatch.open_changes import CHANGED_TOPICS
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.broker.response_rows import encode_rows
 from millstream.model.authorization import Access
@@ -22,7 +23,7 @@ class DeleteTopicsHandler:
 
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
-        return Work(self._answer(request.version, fields, request.access))
+        return Work(self._answer(request.version, fields, request.access), change=CHANGED_TOPICS)
 
     async def _answer(self, version: int, fields: dict[str, Any], access: Access) -> bytes:
         if version >= _STATES_FROM:

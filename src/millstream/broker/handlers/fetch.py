@@ -7,7 +7,9 @@ the wait time expires.
 from collections.abc import Iterable, Sequence
 
 from millstream.broker.dispatch.capabilities import PartitionLookup
+from millstream.broker.dispatch.open_changes import Targets
 from millstream.broker.dispatch.request import Answer, BrokerRequest, Result
+from millstream.broker.dispatch.request_targets import named_partitions
 from millstream.broker.fetch_pass import FetchPass, Want
 from millstream.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, BrokerFetchSession, FetchSessions
 from millstream.broker.long_poll import ANSWER_BYTES_MAX, poll
@@ -40,6 +42,13 @@ class FetchHandler:
         except MillstreamError as error:
             return write_fetch_response(request.version, (), error=error.code.number)
         return poll(_Fetch(self, request, fetch, session, everything), fetch.max_wait_ms)
+
+    def targets(self, request: BrokerRequest) -> Targets:
+        """Return the partitions that a request reads: those that it names, and those of its session."""
+        fetch = parse_fetch_request(request.version, request.frame, request.body)
+        named = [(topic, want.partition) for topic, wants in fetch.topics for want in wants]
+        kept = self._sessions.partitions_of(fetch.session_id)
+        return set(named_partitions(self.partitions.image, [*named, *kept]))
 
     def _session(self, fetch: FetchRequest, uses_ids: bool) -> tuple[BrokerFetchSession | None, bool]:
         """Return the session of a request, if any, and whether the response must contain every partition."""

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: changes single settings of a topic; the others stay unchanged.
+"""IncrementalAlterConfigs: changes single settings of a topic or group; the others stay unchanged.
 
 A setting can be set or deleted. If it is a list, members can be appended or removed.
 """
@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from millstream.broker.config_alterations import Alteration, answer_alterations
 from millstream.broker.config_resources import Resource, Resources
+from millstream.broker.dispatch.open_changes import CHANGED_TOPICS
 from millstream.broker.dispatch.request import BrokerRequest, Result, Work
+from millstream.groups.group_configs import GROUP_SETTINGS
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.topics.setting_table import TABLE, SettingKind
 from millstream.topics.settings import effective
@@ -25,7 +27,8 @@ class IncrementalAlterConfigsHandler:
     def __call__(self, request: BrokerRequest) -> Result:
         fields = read_request(API, request.version, request.frame, request.body)
         wanted = [self._alteration(row) for row in fields["resources"]]
-        return Work(answer_alterations(API, request, self._resources, wanted, fields["validate_only"]))
+        work = answer_alterations(API, request, self._resources, wanted, fields["validate_only"])
+        return Work(work, change=CHANGED_TOPICS)
 
     def _alteration(self, row: Fields) -> Alteration:
         names = [each["name"] for each in row["configs"]]
@@ -56,7 +59,7 @@ def _apply(settings: dict[str, str | None], step: Fields, old: Mapping[str, str]
         settings[name] = value
         return
     row = TABLE.get(name)
-    if row is not None and row.kind is not SettingKind.LIST:
+    if name in GROUP_SETTINGS or (row is not None and row.kind is not SettingKind.LIST):
         raise MillstreamError(
             ErrorCode.INVALID_CONFIG, f"{name} is not a list, so it cannot be appended to or subtracted from"
         )

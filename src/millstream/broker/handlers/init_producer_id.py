@@ -20,8 +20,8 @@ class InitProducerIdHandler:
         if fields["transactional_id"] == "" or (fields["producer_id"] < 0) != (fields["producer_epoch"] < 0):
             return _failed(request.version, ErrorCode.INVALID_REQUEST)
         if fields["transactional_id"] is not None:
-            # There are no transactions yet. Clients give up on this error; they would retry a retriable one forever.
-            return _failed(request.version, ErrorCode.UNSUPPORTED_VERSION)
+            # There are no transactions yet. All clients give up on this error; librdkafka retries most others.
+            return _failed(request.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return Work(self._answer(request.version, request.peer.producer_group))
 
     async def _answer(self, version: int, producer_group: str | None) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 
 from millstream.broker.dispatch.authorized_operations import cluster_operations, topic_operations
 from millstream.broker.dispatch.capabilities import AutoCreate, ImageSource
+from millstream.broker.dispatch.open_changes import CHANGED_TOPICS
 from millstream.broker.dispatch.request import Answer, BrokerRequest, Result, Work
 from millstream.broker.encoded_topics import API, SLICE, EncodedTopics, Slices, TopicForm
 from millstream.catalog.cluster_image import ClusterImage, ClusterTopic
@@ -57,7 +58,9 @@ class MetadataHandler:
             wanted = self._visible(None if is_all else wanted, missing, access)
             missing = [name for name in missing if access.allows(Right.TOPICS_WRITE, name)]
         slices = self._encode_named(form, operations, wanted, access)
-        return Work(self._create_and_answer(slices, missing)) if missing else _at_once(slices)
+        if missing:
+            return Work(self._create_and_answer(slices, missing), change=CHANGED_TOPICS)
+        return _at_once(slices)
 
     def _current(self) -> ClusterImage:
         """Return the current image, after updating the caches to it."""

@@ -2,6 +2,9 @@
 
 Frames are passed to the dispatcher. Responses go to the outbox in the order of the requests.
 
+A request that must wait for changes of earlier ones (see `millstream.broker.dispatch.open_changes`) stays with the
+received frames. No frame is dispatched and nothing is read meanwhile.
+
 Limits per connection: with too many pending requests (see `millstream.broker.dispatch.response_queue`) it stops
 reading. With too many unsent bytes (the transport's high-water mark) it stops dispatching. A peer that stops in the
 middle of a frame, or takes no byte of its responses, is disconnected.
@@ -169,7 +172,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         frames = self._receiver.frames
         try:
             while frames and self._may_dispatch():
-                self._dispatcher.dispatch(frames.popleft())
+                frame = frames.popleft()
+                if not self._dispatcher.dispatch(frame):
+                    frames.appendleft(frame)
+                    break
                 self._shared.counters.requests += 1
                 if frames and self._outbox.is_full:
                     self._outbox.send()

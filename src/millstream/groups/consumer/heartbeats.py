@@ -42,7 +42,7 @@ def heartbeat(
     return ConsumerHeartbeatResponse(
         member_id=member_id,
         member_epoch=after.epoch,
-        heartbeat_interval_ms=members.context.settings.consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=members.context.configs.heartbeat_interval_ms(members.state.group_id),
         assignment=None if knows_assignment else assigned_topics(after.assigned, members.context.topics),
     )
 

@@ -236,8 +236,10 @@ class GroupMembership:
     def heard_of(self, member_id: str, now: Now) -> None:
         """Restarts the session timeout of a member."""
         classic = self.state.subscriptions[member_id].classic
-        settings = self.context.settings
-        timeout_ms = classic.session_timeout_ms if classic else settings.consumer_session_timeout_ms
+        if classic:
+            timeout_ms = classic.session_timeout_ms
+        else:
+            timeout_ms = self.context.configs.session_timeout_ms(self.state.group_id)
         self.set_timer(TimerKind.SESSION, member_id, timeout_ms, now)
 
     def loaded(self, now: Now) -> None:

@@ -95,15 +95,16 @@ class IteratorClient:
     def _heartbeat(
         self, epoch: int, software: str, host: str, topics: tuple[str, ...] | None, now: Now, effects: GroupEffects
     ) -> None:
-        settings = self.context.settings
+        group_id = self.group.group_id
+        session_timeout_ms = self.context.configs.session_timeout_ms(group_id)
         command = ConsumerHeartbeat(
-            group_id=self.group.group_id,
+            group_id=group_id,
             member_id=self._member_id,
             member_epoch=epoch,
             instance_id=None,
             rack_id=None,
             # The session timeout always fires first: when nothing is in flight, only a silent client can be late.
-            rebalance_timeout_ms=settings.iterator_in_flight_max_ms + settings.consumer_session_timeout_ms,
+            rebalance_timeout_ms=self.context.settings.iterator_in_flight_max_ms + session_timeout_ms,
             subscribed_topics=topics,
             subscribed_regex=None,
             server_assignor=None,
@@ -124,13 +125,13 @@ class IteratorClient:
         )
 
     def described(self) -> IteratorClientResponse:
-        settings, holding = self.context.settings, self.holding
+        configs, group_id, holding = self.context.configs, self.group.group_id, self.holding
         is_settled = holding.state is MemberState.STABLE and holding.epoch == self.group.state.epoch
         return IteratorClientResponse(
             generation=self.generation,
             is_settled=is_settled,
-            heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
-            session_timeout_ms=settings.consumer_session_timeout_ms,
+            heartbeat_interval_ms=configs.heartbeat_interval_ms(group_id),
+            session_timeout_ms=configs.session_timeout_ms(group_id),
             assignment=assigned_topics(holding.assigned, self.context.topics),
         )
 

@@ -12,12 +12,12 @@ from millstream.groups import commands
 from millstream.groups.cluster_topics import ClusterTopics
 from millstream.groups.commands import Command
 from millstream.groups.failures import failed
+from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.iterators.iterator import IteratorNotice
 from millstream.groups.machine import GroupMachine
 from millstream.groups.responses import Answer, GroupList, ListedGroup
 from millstream.groups.runtime.group_shard import GroupHooks, GroupShard, HandDown
 from millstream.groups.runtime.projector import Projector
-from millstream.groups.settings import GroupSettings
 from millstream.groups.size_limits import RECORD_BYTES_MAX
 from millstream.model.errors import ErrorCode
 from millstream.model.ids import Offset
@@ -76,7 +76,7 @@ class GroupCoordinator(Coordinator[Command, Answer, IteratorNotice]):
     def __init__(
         self,
         partitions: Partitions,
-        settings: GroupSettings,
+        configs: GroupConfigs,
         *,
         clock: Clock,
         workers: Workers,
@@ -84,10 +84,10 @@ class GroupCoordinator(Coordinator[Command, Answer, IteratorNotice]):
         tables: GroupTables,
         hand_down: HandDown,
     ) -> None:
-        topic = InternalTopic(TOPIC, settings.offsets_partitions, TOPIC_SETTINGS)
+        topic = InternalTopic(TOPIC, configs.broker.offsets_partitions, TOPIC_SETTINGS)
         super().__init__(topic, partitions, self._make_shard, failed)
         self._cluster = partitions.cluster
-        self._settings = settings
+        self._configs = configs
         self._clock = clock
         self._workers = workers
         self._entropy = entropy
@@ -152,7 +152,7 @@ class GroupCoordinator(Coordinator[Command, Answer, IteratorNotice]):
         return Shard(partition, hooks, clock=self._clock, workers=self._workers, turn=self._turn)
 
     def _new_machine(self) -> GroupMachine:
-        return GroupMachine(self._settings, self._topics, self._entropy)
+        return GroupMachine(self._configs, self._topics, self._entropy)
 
     def _topics_changed(self, image: ClusterImage, delta: ClusterDelta) -> None:
         """Reports deleted topics to the shards. Topics that are deleted in one turn of the event loop form one command.

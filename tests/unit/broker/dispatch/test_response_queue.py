@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.broker.dispatch.open_changes import APPENDS, TOPICS, NamedChange
 from millstream.broker.dispatch.request import Answer, DeferredResponse, Work
 from millstream.broker.dispatch.response_queue import PENDING_BYTES_MAX, PENDING_MAX, ResponseQueue
 from millstream.broker.dispatch.work_runner import WorkRunner
@@ -127,6 +128,19 @@ def test_the_queue_is_full_at_its_limits_until_a_response_is_sent(count: int, si
     assert scene.queue.is_full, "it waits for those before it"
     pending[0].finish(b"")
     assert not scene.queue.is_full
+
+
+def test_the_kinds_of_open_changes_are_forgotten_with_the_last_response() -> None:
+    scene = Scene()
+    laters = [DeferredResponse(change=NamedChange(kind)) for kind in (APPENDS, TOPICS)]
+    for number, later in enumerate(laters):
+        scene.add(number, later)
+    assert scene.queue.changing == APPENDS | TOPICS
+    for later in laters:
+        later.finish(b"")
+        assert later.change is None
+    assert scene.queue.changing == 0
+    scene.check_nothing_is_held()
 
 
 def test_drop_releases_the_memory_of_responses_and_calls_their_hurry_callbacks() -> None:

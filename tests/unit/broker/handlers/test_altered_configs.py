@@ -100,6 +100,8 @@ def test_append_and_subtract_start_from_the_default_of_an_unset_list_setting(tmp
         assert settings_of(broker) == {"cleanup.policy": "delete,compact"}
         await alter(peer, step_by_step("events", ("cleanup.policy", SUBTRACT, "delete")))
         assert settings_of(broker) == {"cleanup.policy": "compact"}
+        await alter(peer, step_by_step("events", ("cleanup.policy", SUBTRACT, "compact")))
+        assert settings_of(broker) == {"cleanup.policy": ""}
 
     serve(tmp_path, story)
 
@@ -110,7 +112,7 @@ BAD_STEPS = [
     ([("colour", APPEND, "blue")], ErrorCode.INVALID_CONFIG),
     ([("", SET, "1")], ErrorCode.INVALID_CONFIG),
     ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
-    ([("cleanup.policy", SUBTRACT, "delete")], ErrorCode.INVALID_CONFIG),
+    ([("cleanup.policy", SET, "compact,")], ErrorCode.INVALID_CONFIG),
     ([("min.compaction.lag.ms", SET, "10"), ("max.compaction.lag.ms", SET, "9")], ErrorCode.INVALID_CONFIG),
     ([("remote.storage.enable", SET, "true")], ErrorCode.INVALID_CONFIG),
     ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
@@ -185,7 +187,7 @@ def test_invalid_settings_change_nothing(
         ((METRICS, "any"), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_only_settings_of_topics_can_be_changed(
+def test_only_settings_of_topics_and_groups_can_be_changed(
     resource: tuple[int, str], code: ErrorCode, incremental: bool, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
@@ -205,14 +207,22 @@ def test_only_settings_of_topics_can_be_changed(
 @pytest.mark.parametrize(
     ("setting", "value", "code"),
     [
-        ("consumer.session.timeout.ms", "50000", ErrorCode.INVALID_REQUEST),
+        ("consumer.session.timeout.ms", "44999", ErrorCode.INVALID_CONFIG),
+        ("consumer.session.timeout.ms", "60001", ErrorCode.INVALID_CONFIG),
+        ("consumer.session.timeout.ms", "9" * 5000, ErrorCode.INVALID_CONFIG),
         ("consumer.session.timeout.ms", "soon", ErrorCode.INVALID_CONFIG),
         ("consumer.session.timeout.ms", "50s", ErrorCode.INVALID_CONFIG),
+        ("consumer.session.timeout.ms", "", ErrorCode.INVALID_CONFIG),
+        ("consumer.session.timeout.ms", None, ErrorCode.INVALID_REQUEST),
+        ("consumer.heartbeat.interval.ms", "4999", ErrorCode.INVALID_CONFIG),
+        ("consumer.heartbeat.interval.ms", "15001", ErrorCode.INVALID_CONFIG),
+        ("consumer.assignment.interval.ms", "1000", ErrorCode.INVALID_CONFIG),
+        ("share.session.timeout.ms", "50000", ErrorCode.INVALID_CONFIG),
         ("retention.ms", "50000", ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_a_bad_group_setting_is_invalid_config(
-    setting: str, value: str, code: ErrorCode, incremental: bool, tmp_path: Path
+def test_a_bad_group_setting_is_refused_and_named(
+    setting: str, value: str | None, code: ErrorCode, incremental: bool, tmp_path: Path
 ) -> None:
     async def story(broker: ServedBroker) -> None:
         if incremental:
@@ -222,6 +232,49 @@ def test_a_bad_group_setting_is_invalid_config(
         (row,) = await alter(await broker.peer(), wanted)
         assert row["error_code"] == code.number
         assert setting in row["error_message"]
+        assert len(row["error_message"]) < 1_000
+        assert broker.group_configs.own("readers") == {}
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_a_group_setting_is_not_a_list(operation: int, tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        step = ("consumer.session.timeout.ms", operation, "50000")
+        (row,) = await alter(await broker.peer(), step_by_step("readers", step, kind=GROUP))
+        assert row["error_code"] == ErrorCode.INVALID_CONFIG.number
+
+    serve(tmp_path, story)
+
+
+def test_settings_of_a_group_are_set_described_listed_and_removed(tmp_path: Path) -> None:
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+    async def described(peer: RawPeer) -> dict[str, tuple[str, int]]:
+        wanted = {"resource_type": GROUP, "resource_name": "readers", "configuration_keys": [session, heartbeat]}
+        (answer,) = (await peer.ask("DescribeConfigs", 4, {"resources": [wanted]}))["results"]
+        assert not any(row["read_only"] for row in answer["configs"])
+        return {row["name"]: (row["value"], row["config_source"]) for row in answer["configs"]}
+
+    async def listed(peer: RawPeer) -> list[str]:
+        answer = await peer.ask("ListConfigResources", 1, {"resource_types": [GROUP]})
+        return [row["resource_name"] for row in answer["config_resources"]]
+
+    async def story(broker: ServedBroker) -> None:
+        peer = await broker.peer()
+        await alter(peer, step_by_step("readers", (session, SET, " 50000 "), kind=GROUP), validate_only=True)
+        assert await listed(peer) == []
+        (row,) = await alter(peer, step_by_step("readers", (session, SET, " 50000 "), kind=GROUP))
+        assert row["error_code"] == 0
+        await alter(peer, step_by_step("readers", (heartbeat, SET, "10000"), kind=GROUP))
+        assert await described(peer) == {session: ("50000", 8), heartbeat: ("10000", 8)}
+        assert await listed(peer) == ["readers"]
+        await alter(peer, replacing("readers", (session, "46000"), kind=GROUP))
+        assert await described(peer) == {session: ("46000", 8), heartbeat: ("5000", 5)}
+        await alter(peer, step_by_step("readers", (session, DELETE, None), ("nope", DELETE, None), kind=GROUP))
+        assert await described(peer) == {session: ("45000", 5), heartbeat: ("5000", 5)}
+        assert await listed(peer) == []
 
     serve(tmp_path, story)
 

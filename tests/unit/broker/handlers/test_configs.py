@@ -131,7 +131,7 @@ def test_loggers_groups_and_client_metrics_are_described(tmp_path: Path) -> None
             "metrics": "",
         }
 
-    serve(tmp_path, story, group_settings=GroupSettings(consumer_heartbeat_interval_ms=7))
+    serve(tmp_path, story, groups=GroupSettings(consumer_heartbeat_interval_ms=7))
 
 
 UNKNOWN = [

@@ -66,9 +66,10 @@ def test_invalid_deletions_are_refused_with_their_error(
     serve(tmp_path, story)
 
 
-def test_records_are_deleted_from_a_topic_with_policy_compact_and_delete(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["compact,delete", ""])
+def test_records_are_deleted_from_a_topic_unless_its_policy_is_compact(policy: str, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
-        await broker.topic(cleanup_policy="compact,delete")
+        await broker.topic(cleanup_policy=policy)
         peer = await broker.peer()
         await produce(peer, "events", batch(b"a", b"b", keys=[b"1", b"2"]))
         assert (await delete(peer, 2, "events", 1))["low_watermark"] == 1
