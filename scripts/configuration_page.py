@@ -166,7 +166,7 @@ def _typed_topic_rows() -> Iterator[str]:
 def _group_rows() -> Iterator[str]:
     yield "| setting | setting of the broker | default | meaning |"
     yield "|---|---|---|---|"
-    for entry in group_settings(GroupSettings()):
+    for entry in group_settings(GroupSettings(), {}):
         own = entry.name.replace(".", "_")
         yield f"| `{entry.name}` | `{own}` | {_group_default(entry)} | {entry.doc} |"
 

@@ -1,21 +1,30 @@
 """Tests a full disk: writes are refused with a clear error, reads continue, and free space alone ends the problem.
 
-A file size limit simulates the full disk: it can be set on a running broker without privileges, and writes fail at the
-same place. It affects all files of the process, including its log file.
+In most tests, a file size limit simulates the full disk: it can be set on a running broker without privileges, and
+writes fail at the same place. It affects all files of the process, including its log file. The others fill a small
+volume.
 """
 
 import asyncio
+import itertools
+import json
 import resource
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 
+import millstream
 from builders.sdk.writing_client import WritingClient
 from faults.load import create_topic, final_logs
 from faults.record import SharedHistory
+from faults.small_volume import BrokerOnVolume, small_volume
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
@@ -108,3 +117,84 @@ def test_creating_a_topic_fails_on_a_full_disk_and_succeeds_later(tmp_path: Path
         write_some(broker, history, where, "after", 3)
         broker.restart()
         history.assert_kept(final_logs(broker.bootstrap, [where]))
+
+
+def fill(broker: RealBroker, history: SharedHistory, where: TopicPartition) -> None:
+    """Write until the volume has no room for a small batch."""
+
+    async def write(client: WritingClient) -> None:
+        for size in (100_000, 10_000, 1_000, 100):
+            for number in itertools.count():
+                entry = history.ask_write("fill", where, [b"%d/%d " % (size, number) + bytes(size)])
+                try:
+                    batch = encode_batch(entry.values, timestamps=int(time.time() * 1000))
+                    produced = await client.produce(where.topic, where.partition, batch)
+                except MillstreamError as error:
+                    history.abandoned(entry, str(error))
+                    break
+                history.stored(entry, produced.base_offset)
+
+    ask(broker, write)
+
+
+def health(broker: RealBroker) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.operator_port}/health", timeout=60) as page:
+        return cast(dict[str, Any], json.load(page))
+
+
+def wait_until_writable(broker: RealBroker) -> None:
+    while health(broker)["status"] != "ok":
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("restart", ["none", "kill", "stop"])
+def test_a_filled_volume_is_emptied_by_deletions_and_accepts_writes_again(tmp_path: Path, restart: str) -> None:
+    volume = tmp_path / "volume"
+    with small_volume(volume, "24m") as holder:
+        if holder is None:  # The simulated disk of tests/unit/storage/test_disk_reserve.py covers it.
+            return
+        with BrokerOnVolume(volume / "data", holder, "--segment-bytes", "1MiB") as broker:
+            history, kept_history = SharedHistory(), SharedHistory()
+            (where,) = create_topic(broker.bootstrap, "full", 1)
+            (kept,) = create_topic(broker.bootstrap, "kept", 1)
+            write_some(broker, kept_history, kept, "kept", 3)
+            fill(broker, history, where)
+            assert health(broker)["status"] == "degraded"
+            if restart != "none":
+                broker.kill() if restart == "kill" else broker.stop()
+                history.crashed()
+                broker.start()
+            history.assert_kept(final_logs(broker.bootstrap, [where]))
+            with millstream.connect(broker.bootstrap) as client:
+                client.delete_topic("full")
+            wait_until_writable(broker)
+            write_some(broker, kept_history, kept, "after", 3)
+            kept_history.assert_kept(final_logs(broker.bootstrap, [kept]))
+
+
+def test_retention_empties_a_filled_volume(tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    with small_volume(volume, "24m") as holder:
+        if holder is None:
+            return
+        with BrokerOnVolume(volume / "data", holder, "--segment-bytes", "1MiB", "--retention-bytes", "2MiB") as broker:
+            history = SharedHistory()
+            (where,) = create_topic(broker.bootstrap, "full", 1)
+            fill(broker, history, where)
+            wait_until_writable(broker)
+            write_some(broker, history, where, "after", 3)
+
+
+def test_a_group_commit_on_a_full_disk_reports_the_disk_error(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker:
+        (where,) = create_topic(broker.bootstrap, "full", 1)
+        offsets = [KafkaPartition(where.topic, where.partition, 0)]
+        consumer = KafkaConsumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers"})
+        consumer.commit(offsets=offsets, asynchronous=False)
+        limit_files(broker, 1)
+        for _ in range(3):
+            with pytest.raises(KafkaException) as refused:
+                consumer.commit(offsets=offsets, asynchronous=False)
+            assert refused.value.args[0].code() == KafkaError.KAFKA_STORAGE_ERROR
+        give_space(broker)
+        consumer.close()

@@ -193,8 +193,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         SIZE,
         Meta(
             ge=0,
-            description="Space reserved in each data directory for deletions on a full disk. Up to 16MiB, it is at most "
-            "2 % of the volume.",
+            description="Space reserved in each data directory for deletions on a full disk. Up to 16MiB, it is at "
+            "most 2 % of the volume.",
         ),
     ] = 16 * 2**20
     disk_low_bytes: Annotated[

@@ -77,12 +77,9 @@ class Dispatcher:
             request = BrokerRequest(
                 version, correlation_id=correlation_id, frame=view, body=body, peer=peer, push_channel=self._channel
             )
-            changing = responses.changing
-            if (
-                changing  # Usually nothing is open, and this is the only cost.
-                and changing & route.waits_for
-                and responses.must_wait(request, route.waits_for, route.targets)
-            ):
+            changing, waits_for = responses.changing, route.waits_for
+            # Usually nothing is open, and the first comparison is the only cost.
+            if changing and changing & waits_for and responses.must_wait(request, waits_for, route.targets):
                 return False
             if peer.role is None or route.role is None or route.role is peer.role:
                 result = route.handle(request)
