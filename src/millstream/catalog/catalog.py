@@ -18,7 +18,7 @@ exist yet, and no broker serves them. `finish_growth` raises the count; `abandon
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -165,9 +165,9 @@ class Catalog(Protocol):
         """Returns the placements of all partitions, ordered by topic and number."""
         ...
 
-    async def begin_leadership(self, node_id: BrokerId) -> list[Placement]:
-        """Starts a new leader epoch for every partition that `node_id` leads, in one transaction. Returns the new
-        placements."""
+    async def begin_leadership(self, node_id: BrokerId, *, without: Collection[PartitionKey] = ()) -> list[Placement]:
+        """Starts a new leader epoch for every partition that `node_id` leads, except `without`, in one transaction.
+        Returns the new placements."""
         ...
 
     async def change_placement(self, changed: Placement) -> Placement | None:

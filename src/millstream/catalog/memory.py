@@ -6,7 +6,7 @@ database, cancelling a waiting caller does not undo its change.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -126,8 +126,8 @@ class MemoryCatalog:
     async def placements(self) -> list[Placement]:
         return sorted(self._placements.values(), key=_text_key)
 
-    async def begin_leadership(self, node_id: BrokerId) -> list[Placement]:
-        led = [placement for placement in await self.placements() if placement.leader == node_id]
+    async def begin_leadership(self, node_id: BrokerId, *, without: Collection[PartitionKey] = ()) -> list[Placement]:
+        led = [each for each in await self.placements() if each.leader == node_id and each.key not in without]
         led = [
             p._replace(leader_epoch=LeaderEpoch(p.leader_epoch + 1), partition_epoch=p.partition_epoch + 1) for p in led
         ]

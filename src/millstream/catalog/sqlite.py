@@ -11,7 +11,7 @@ Blocking calls run in workers, one at a time. Cancelling a caller does not stop 
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -51,7 +51,8 @@ from millstream.catalog.sqlite_rows import (
 )
 from millstream.catalog.statement import QueryResult
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.ids import BrokerId, ProducerId, TopicId
+from millstream.model.ids import BrokerId, LeaderEpoch, ProducerId, TopicId
+from millstream.model.names import PartitionKey
 from millstream.seams.clock import Clock
 from millstream.seams.entropy import Entropy, random_uuid
 from millstream.seams.workers import Workers
@@ -200,19 +201,23 @@ class SqliteCatalog:
 
         return await self._run(work)
 
-    async def begin_leadership(self, node_id: BrokerId) -> list[Placement]:
+    async def begin_leadership(self, node_id: BrokerId, *, without: Collection[PartitionKey] = ()) -> list[Placement]:
         def work() -> list[Placement]:
             with self._transaction() as sql:
-                sql.execute(
-                    "UPDATE partitions SET leader_epoch = leader_epoch + 1, partition_epoch = partition_epoch + 1 "
-                    "WHERE leader = ?",
-                    (node_id,),
-                )
                 rows = sql.execute(
                     f"SELECT {PLACEMENT_COLUMNS} FROM partitions WHERE leader = ? ORDER BY topic_id, partition",
                     (node_id,),
                 ).fetchall()
-            return [read_placement(row) for row in rows]
+                led = [placement for placement in map(read_placement, rows) if placement.key not in without]
+                sql.executemany(
+                    "UPDATE partitions SET leader_epoch = leader_epoch + 1, partition_epoch = partition_epoch + 1 "
+                    "WHERE topic_id = ? AND partition = ?",
+                    [(str(placement.key.topic_id), placement.key.partition) for placement in led],
+                )
+            return [
+                each._replace(leader_epoch=LeaderEpoch(each.leader_epoch + 1), partition_epoch=each.partition_epoch + 1)
+                for each in led
+            ]
 
         return await self._run(work)
 

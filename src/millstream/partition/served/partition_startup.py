@@ -152,9 +152,11 @@ class PartitionStartup:
         mine = [placement for placement in placements.values() if self._node_id in placement.replicas]
         self._check_logs(topics.values(), mine)
         derived = await self._load([key for key in (placement.key for placement in mine) if self._store.get(key)])
-        self._check_epochs(mine, derived, {topic.topic_id: topic.name for topic in topics.values()})
+        names = {topic.topic_id: topic.name for topic in topics.values()}
+        newer = self._quarantine_newer_epochs(mine, derived, names)
         topics = await self._finish_interrupted_changes(topics.values())
-        placements |= {placement.key: placement for placement in await self._catalog.begin_leadership(self._node_id)}
+        begun = await self._catalog.begin_leadership(self._node_id, without=newer)
+        placements |= {placement.key: placement for placement in begun}
         settings = {topic_id: log_settings(self._settings_of(topic)) for topic_id, topic in topics.items()}
         opened = []
         for placement in placements.values():
@@ -162,6 +164,8 @@ class PartitionStartup:
             if topic is not None and log is not None and self._node_id in placement.replicas:
                 log.configure(settings[topic.topic_id])
                 found = derived.get(placement.key, derived_state.nothing(self._limits))
+                if placement.key in newer:
+                    found = derived_state.nothing(self._limits)._replace(offset=log.end_offset)
                 opened.append(OpenedPartition(topic, placement, log, found))
         return StartedPartitions(list(topics.values()), list(placements.values()), opened)
 
@@ -210,26 +214,28 @@ class PartitionStartup:
             _log.error("log not readable", extra={"path": log.path, "error": str(error)})
             return None
 
-    def _check_epochs(
+    def _quarantine_newer_epochs(
         self,
         mine: Iterable[Placement],
         derived: Mapping[PartitionKey, derived_state.DerivedState | None],
         names: Mapping[Any, str],
-    ) -> None:
-        """Raise CATALOG_REFUSED if a log has a newer leader epoch than the catalog.
+    ) -> dict[PartitionKey, None]:
+        """Quarantine each log that has a newer leader epoch than the catalog, and return their keys.
 
-        This runs before new epochs begin. Otherwise repeated starts would raise the epochs of an old catalog until it
-        is accepted.
+        This runs before new epochs begin, and these partitions begin none. Otherwise repeated starts would raise the
+        epochs of the catalog until the log is accepted.
         """
+        newer = {}
         for placement in mine:
-            found = derived.get(placement.key)
-            if found is not None and found.epochs.latest > placement.leader_epoch:
-                raise MillstreamError(
-                    ErrorCode.CATALOG_REFUSED,
+            found, log = derived.get(placement.key), self._store.get(placement.key)
+            if found is not None and log is not None and found.epochs.latest > placement.leader_epoch:
+                newer[placement.key] = None
+                log.quarantine(
                     f"the log of {names[placement.key.topic_id]}-{placement.key.partition} has leader epoch "
-                    f"{found.epochs.latest}, but the catalog has {placement.leader_epoch}: the catalog is an older "
-                    "copy; restore the newest catalog",
+                    f"{found.epochs.latest}, but the catalog has {placement.leader_epoch}: a batch of the log is "
+                    "damaged, or the catalog is an older copy; restore the log or the newest catalog"
                 )
+        return newer
 
     async def _finish_interrupted_changes(self, topics: Iterable[Topic]) -> dict[TopicId, Topic]:
         """Finish changes that a crash has interrupted, and return the ready topics with all their partitions."""

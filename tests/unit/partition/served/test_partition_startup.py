@@ -17,6 +17,9 @@ from millstream.seams.entropy import SystemEntropy
 from millstream.storage.log.log import Log
 from millstream.storage.log.log_settings import LogSettings
 
+LEADER_EPOCH_AT = 12
+"""The position of the leader epoch in a batch header. The checksum does not cover it."""
+
 
 def _get(partitions: Partitions, topic: str = "orders", number: int = 0) -> Leadership:
     partition = partitions.get(topic, number)
@@ -99,7 +102,7 @@ def test_a_start_with_logs_of_unknown_topics_is_refused() -> None:
     Site().run(story)
 
 
-def test_an_older_catalog_is_refused_at_every_start() -> None:
+def test_an_older_catalog_quarantines_newer_logs_at_every_start() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start()
         await partitions.create("orders")
@@ -109,11 +112,40 @@ def test_an_older_catalog_is_refused_at_every_start() -> None:
             partitions = await site.restart()
         await site.stop()
         kept, site.catalog = site.catalog, old
-        await _refused_start(site, ErrorCode.CATALOG_REFUSED)
+        for _ in range(5):
+            await _is_quarantined(_get(await site.start()), "the catalog is an older copy")
+            await site.stop()
         site.catalog = kept
         assert len(await read_all(_get(await site.start()))) == 3
 
     Site().run(story)
+
+
+def test_a_flipped_bit_in_a_leader_epoch_quarantines_only_its_partition() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders")
+        await partitions.create("others")
+        for name in ("orders", "others"):
+            await committed(_get(partitions, name), batch())
+        path = _get(partitions).log.segments[0].path
+        await site.kill()
+        flipped = LEADER_EPOCH_AT + 2
+        site.disk.spoil(path, flipped, bytes([site.disk.contents(path)[flipped] ^ 1]))
+        for _ in range(3):
+            partitions = await site.start()
+            await _is_quarantined(_get(partitions), "a batch of the log is damaged")
+            assert len(await read_all(_get(partitions, "others"))) == 1
+            await site.stop()
+
+    Site().run(story)
+
+
+async def _is_quarantined(partition: Leadership, why: str) -> None:
+    for work in (read_all(partition), committed(partition, batch())):
+        with pytest.raises(MillstreamError, match=why) as refused:
+            await work
+        assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
 
 
 def test_an_unreadable_log_does_not_prevent_other_partitions(
