@@ -10,9 +10,9 @@ receives the position in the file instead of the data, and then only a part of t
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from millstream.broker.dispatch.capabilities import LedElsewhereError, PartitionLookup, current_leader, find_partition
+from millstream.broker.dispatch.capabilities import LedElsewhereError, PartitionLookup, find_partition, leader_for
 from millstream.model.authorization import Access
-from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.errors import MillstreamError
 from millstream.model.ids import Offset
 from millstream.model.waiters import Cancel
 from millstream.partition.leadership import Leadership
@@ -29,8 +29,6 @@ NEAR_RATIO = 16
 """A local reader gets the position of this many times the bytes it asks for, since a position costs almost nothing."""
 
 _READ_COMMITTED = 1
-_NAME_THE_LEADER = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
-
 Want = tuple[TopicRef, FetchPartition]
 
 
@@ -186,7 +184,7 @@ class FetchPass:
             fetched = FetchedPartition(want.partition, number, current_leader=leader)
         else:
             end = partition.high_watermark
-            leader = current_leader(self._partitions.image, *partition.key) if error.code in _NAME_THE_LEADER else None
+            leader = leader_for(error, self._partitions.image, *partition.key)
             self._found.append(partition)
             fetched = FetchedPartition(
                 want.partition, number, end, end, partition.log.start_offset, current_leader=leader

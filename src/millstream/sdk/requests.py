@@ -205,15 +205,16 @@ def fetch(
 
 def fetch_refusal(row: FetchedPartition, concerns: str) -> MillstreamError:
     """Return the error of a partition in a Fetch response, with the current leader if the response names it."""
-    return _naming_leader(refusal(row.error, concerns), row.current_leader)
+    return naming_leader(refusal(row.error, concerns), row.current_leader)
 
 
 def _write_refusal(row: ProduceResult, where: TopicPartition) -> MillstreamError:
     """Return the error of a partition in a response to Produce or Puts, with the leader that it names."""
-    return _naming_leader(refusal(row.error, f"writing to {where}", row.message), row.current_leader)
+    return naming_leader(refusal(row.error, f"writing to {where}", row.message), row.current_leader)
 
 
-def _naming_leader(error: MillstreamError, leader: CurrentLeader | None) -> MillstreamError:
+def naming_leader(error: MillstreamError, leader: CurrentLeader | None) -> MillstreamError:
+    """Return a refusal with the leader that the response names; the same refusal if it names none."""
     if leader is None or error.code not in _LEADER_CHANGED:
         return error
     broker = None if leader.endpoint is None else Broker(*leader.endpoint[:3])

@@ -7,7 +7,11 @@ import pytest
 from builders.sdk.simulated_consumers import GROUP, TOPIC, Ground, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.aio.iterator_calls import AsyncIteratorCalls
+from millstream.sdk.connection.address import Address
+from millstream.sdk.iterating import requests
 from millstream.sdk.iterating.requests import GroupIterator, ListedIterator
+from millstream.sdk.responses import Broker, NotLeaderError
+from millstream.wire.messages import write_response
 
 NAMES = (GROUP, "a")
 
@@ -112,3 +116,26 @@ def test_invalid_arguments_are_refused_by_name_before_a_request() -> None:
                 await asked()
 
     play(story)
+
+
+@pytest.mark.parametrize("endpoints", [[], [{"node_id": 2, "host": "broker-2", "port": 9092, "rack": None}]])
+def test_a_refused_read_reports_the_leader_that_the_response_names(endpoints: list[dict[str, Any]]) -> None:
+    iterator = GroupIterator(TOPIC, 0, 0, 10, 1, Address("", 0), b"token")
+    fields = {
+        "error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER.number,
+        "current_leader": {"leader_id": 2, "leader_epoch": 7},
+        "node_endpoints": endpoints,
+    }
+    frame = memoryview(write_response("ReadIterator", 0, fields))
+    error = requests.read(iterator, max_bytes=1, max_wait_ms=0).decode(0, frame, 0)
+    assert isinstance(error, NotLeaderError)
+    broker = Broker(2, "broker-2", 9092) if endpoints else None
+    assert (error.leader_id, error.leader_epoch, error.broker) == (2, 7, broker)
+
+
+def test_a_refused_read_without_a_leader_is_a_plain_refusal() -> None:
+    iterator = GroupIterator(TOPIC, 0, 0, 10, 1, Address("", 0), b"token")
+    frame = memoryview(write_response("ReadIterator", 0, {"error_code": ErrorCode.NOT_LEADER_OR_FOLLOWER.number}))
+    error = requests.read(iterator, max_bytes=1, max_wait_ms=0).decode(0, frame, 0)
+    assert isinstance(error, MillstreamError)
+    assert not isinstance(error, NotLeaderError)

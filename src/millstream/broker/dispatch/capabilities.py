@@ -64,6 +64,9 @@ class TopicDeletion(ImageSource, Protocol):
     async def delete(self, name: str) -> Topic: ...
 
 
+_NAME_THE_LEADER = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+
+
 class LedElsewhereError(MillstreamError):
     """NOT_LEADER_OR_FOLLOWER, with the current leader of the partition."""
 
@@ -82,6 +85,11 @@ def current_leader(image: ClusterImage, topic: TopicRef, number: int) -> Current
     """Return the leader that the image has for a partition; None for an unknown partition."""
     placement = image.placement(topic, number)
     return leader_of(image, placement) if placement is not None else None
+
+
+def leader_for(error: MillstreamError, image: ClusterImage, topic: TopicRef, number: int) -> CurrentLeader | None:
+    """Return the leader that a refusal names, or None if the client need not ask another leader."""
+    return current_leader(image, topic, number) if error.code in _NAME_THE_LEADER else None
 
 
 def find_partition(partitions: PartitionLookup, topic: TopicRef, number: int, access: Access) -> Leadership:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.capabilities import LedElsewhereError, PartitionLookup, find_partition, leader_for
 from millstream.broker.dispatch.request import Answer, BrokerRequest, Result
 from millstream.broker.long_poll import ANSWER_BYTES_MAX, poll
 from millstream.broker.net.memory_limits import MemoryLimits
@@ -21,6 +21,7 @@ from millstream.model.waiters import Cancel
 from millstream.partition.leadership import Leadership
 from millstream.partition.offset_reader import OffsetNotReachedError
 from millstream.storage.log.log_reader import Stretch
+from millstream.wire.current_leader import CurrentLeader
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.value_writers import unsigned_varint
 
@@ -46,13 +47,17 @@ class ReadIteratorHandler:
             topic_id = TopicId(UUID(bytes=iterator.topic_id))
             partition = find_partition(self._partitions, topic_id, iterator.partition, request.access)
         except MillstreamError as error:
-            return _refused(version, error)
+            return _refused(version, error, error.leader if isinstance(error, LedElsewhereError) else None)
         read = _IteratorRead(self, version, _resolved(iterator, partition), partition, fields["max_bytes"])
         return poll(read, fields["max_wait_ms"])
 
     def budget(self, wanted: int) -> int:
         """Return the maximum size of a response at this moment."""
         return self._memory.answer_bytes_max(min(max(wanted, 1), ANSWER_BYTES_MAX))
+
+    def refuse(self, version: int, partition: Leadership, error: MillstreamError) -> bytes:
+        """Encode the error of a read. If the leadership has ended, the response names the current leader."""
+        return _refused(version, error, leader_for(error, self._partitions.image, *partition.key))
 
     def encode(self, version: int, iterator: Iterator, partition: Leadership, found: Stretch) -> Answer:
         signer, served = self._serving.signer, self._serving.served
@@ -106,7 +111,7 @@ class _IteratorRead:
 
     def answer(self, done: "_IteratorPass") -> Answer:
         if done.error is not None:
-            return _refused(self._version, done.error)
+            return self._handler.refuse(self._version, self._partition, done.error)
         assert done.found is not None, "a finished pass found something, or an error"
         return self._handler.encode(self._version, self._iterator, self._partition, done.found)
 
@@ -169,5 +174,9 @@ def _resolved(iterator: Iterator, partition: Leadership) -> Iterator:
     return replace(iterator, offset=start) if iterator.offset == BEGINNING or iterator.offset < start else iterator
 
 
-def _refused(version: int, error: MillstreamError) -> bytes:
-    return write_response(API, version, error_fields(error.code, error.detail))
+def _refused(version: int, error: MillstreamError, leader: CurrentLeader | None) -> bytes:
+    fields = error_fields(error.code, error.detail)
+    if leader is not None:
+        fields["current_leader"] = {"leader_id": leader.leader_id, "leader_epoch": leader.leader_epoch}
+        fields["node_endpoints"] = [] if leader.endpoint is None else [leader.endpoint._asdict()]
+    return write_response(API, version, fields)

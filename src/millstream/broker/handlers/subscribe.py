@@ -6,7 +6,7 @@ gets an error in its row and is left out. If no partition is left, there is no s
 
 from collections.abc import Mapping
 
-from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
+from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition, leader_for
 from millstream.broker.dispatch.request import Answer, BrokerRequest, Result, Work
 from millstream.broker.group_requests import GroupCoordination, answer_to
 from millstream.broker.push.flow_control import FlowWindow
@@ -90,7 +90,8 @@ class SubscribeHandler:
                 feed = self._feed(partition, each, committed.get(name), subscription.otherwise)
             except MillstreamError as error:
                 refusal = error
-                rows.append(Delivery(*name, error.code.number, message=error.detail))
+                leader = leader_for(error, self._partitions.image, *name)
+                rows.append(Delivery(*name, error.code.number, message=error.detail, current_leader=leader))
             else:
                 feeds.append(feed)
                 rows.append(feed.row())
@@ -116,7 +117,7 @@ class SubscribeHandler:
         if offset == COMMITTED:
             offset = otherwise if committed is None else committed
         if offset in (END, BEGINNING):
-            return PartitionPush(partition, _end_of(partition, offset), otherwise)
+            return PartitionPush(partition, _end_of(partition, offset), otherwise, self._partitions)
         if offset < 0:
             why = "the group has no committed offset" if offset == COMMITTED else f"{offset} is not a valid offset"
             raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition.topic}-{partition.number}: {why}")
@@ -126,7 +127,7 @@ class SubscribeHandler:
                 text = f"offset {offset} of {partition.topic}-{partition.number} was deleted; the log starts at {start}"
                 raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
             offset = _end_of(partition, otherwise)
-        return PartitionPush(partition, offset, otherwise)
+        return PartitionPush(partition, offset, otherwise, self._partitions)
 
 
 def _end_of(partition: Leadership, which: int) -> Offset:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from millstream.broker.dispatch.capabilities import ImageSource, leader_for
 from millstream.broker.push.flow_control import AvailableWindow, PartitionFlow
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset
@@ -26,13 +27,15 @@ class PartitionPush:
     is END or BEGINNING. With NOWHERE it is an error.
     """
 
-    __slots__ = ("_cancel", "_leader_epoch", "_otherwise", "flow", "partition")
+    __slots__ = ("_cancel", "_cluster", "_leader_epoch", "_otherwise", "flow", "partition")
 
-    def __init__(self, partition: Leadership, position: Offset, otherwise: int) -> None:
+    def __init__(self, partition: Leadership, position: Offset, otherwise: int, cluster: ImageSource) -> None:
+        """`cluster` has the current leader, which the row names when this leadership has ended."""
         self.partition = partition
         self.flow = PartitionFlow(position)
         self._leader_epoch = partition.leader_epoch
         self._otherwise = otherwise
+        self._cluster = cluster
         self._cancel: Cancel = _do_nothing
 
     @property
@@ -83,6 +86,7 @@ class PartitionPush:
             partition.high_watermark,
             partition.log.start_offset,
             error.detail if error else None,
+            current_leader=leader_for(error, self._cluster.image, *partition.key) if error else None,
         )
 
     def _leave(self, error: MillstreamError) -> None:

@@ -1,16 +1,19 @@
 """Builds the requests of iterator clients, and decodes their answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from millstream.model.broker_endpoint import BrokerEndpoint
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
 from millstream.sdk.connection.address import Address
 from millstream.sdk.feed.fetched_chunk import FetchedChunk
 from millstream.sdk.feed.partition_feed import PartitionFeed
+from millstream.sdk.requests import naming_leader
 from millstream.sdk.responses import refusal
 from millstream.wire.client_connection import Api, ApiRequest
+from millstream.wire.current_leader import CurrentLeader
 from millstream.wire.framing import Buffer
 from millstream.wire.messages import read_response, write_request
 
@@ -104,10 +107,19 @@ def _request(api: Api, fields: dict[str, Any], what: str, decode: Callable[[dict
     def read(version: int, frame: memoryview, start: int) -> Any:
         answer = read_response(api.name, version, frame, start)
         if answer["error_code"]:
-            return refusal(answer["error_code"], what, answer["error_message"])
+            return naming_leader(refusal(answer["error_code"], what, answer["error_message"]), _leader_in(answer))
         return decode(answer)
 
     return ApiRequest(api, lambda version: [write_request(api.name, version, fields)], read)
+
+
+def _leader_in(answer: Mapping[str, Any]) -> CurrentLeader | None:
+    """Return the leader that a refused read names."""
+    leader = answer.get("current_leader")
+    if not leader:
+        return None
+    endpoint = next((BrokerEndpoint(**each) for each in answer["node_endpoints"]), None)
+    return CurrentLeader(leader["leader_id"], leader["leader_epoch"], endpoint)
 
 
 def join(group_id: str, client_id: str) -> ApiRequest[IteratorMembership]:

@@ -6,11 +6,12 @@ from typing import Any
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.feed.partition_feed import PartitionFeed
+from millstream.sdk.requests import naming_leader
 from millstream.sdk.responses import refusal
 from millstream.sdk.subscribing.options import SubscriptionWindow
 from millstream.wire.client_connection import Api, ApiRequest
 from millstream.wire.messages import read_response, write_request
-from millstream.wire.subscribe import Delivered, parse_delivery
+from millstream.wire.subscribe import Delivered, Delivery, parse_delivery
 
 SUBSCRIBE = Api(1020, "Subscribe", 0, 0)
 COMMIT = Api(1021, "SubscriptionCommit", 0, 0)
@@ -54,6 +55,12 @@ def subscribe(
         return parse_delivery(frame, start)
 
     return ApiRequest(SUBSCRIBE, lambda version: [write_request(SUBSCRIBE.name, version, fields)], decode, stands=True)
+
+
+def row_refusal(row: Delivery) -> MillstreamError:
+    """Return the error of a partition in a delivery, with the current leader if the delivery names it."""
+    error = refusal(row.error, str(TopicPartition(row.topic, row.partition)), row.message)
+    return naming_leader(error, row.current_leader)
 
 
 def commit(

@@ -124,7 +124,7 @@ class SubscriptionStream:
             return
         if row.error:
             self.release(where)
-            self._owner.refused(self, where, refusal(row.error, str(where), row.message))
+            self._owner.refused(self, where, requests.row_refusal(row))
             return
         if row.next_offset < self.places[where]:
             return  # The response to Subscribe, which the task handles after the first delivery.

@@ -176,17 +176,19 @@ class WatchSubscription:
         if isinstance(delivered, MillstreamError):
             self.over(delivered)
             return
-        error, message = delivered.error, delivered.message
+        failure: MillstreamError | None = None
+        if delivered.error:
+            failure = refusal(delivered.error, str(self.watch.where), delivered.message)
         is_wanted = self.watch.waiting
         for row in delivered.partitions:
             if row.error:
-                error, message = row.error, row.message
+                failure = requests.row_refusal(row)
             else:
                 self._uncommitted_bytes += len(row.records)
                 self.watch.deliver(row, asyncio.get_running_loop().time())
-        if error:
+        if failure is not None:
             self._link.forget(self._id)
-            self.over(refusal(error, str(self.watch.where), message))
+            self.over(failure)
         elif self._uncommitted_bytes:
             self._link.uncommitted[self] = None
             if is_wanted:

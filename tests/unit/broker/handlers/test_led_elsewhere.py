@@ -23,6 +23,7 @@ from builders.partitions import (
     placed,
 )
 from builders.requests import RawPeer
+from builders.sdk.subscriber import Subscriber, wanted
 from builders.served import ServedBroker, fetch_one, produce, puts, serve, topic_ref, until
 from millstream.broker.dispatch.capabilities import find_placement, partition_by_hash
 from millstream.coordination.key_hash import partition_of
@@ -39,6 +40,7 @@ from millstream.wire.fetch_client import write_fetch_request
 from millstream.wire.messages import read_response
 from millstream.wire.produce import write_produce_request
 from millstream.wire.puts import write_puts_request
+from millstream.wire.schema_readers import Fields
 
 MOVED = ErrorCode.NOT_LEADER_OR_FOLLOWER.number
 EPOCH = 4
@@ -165,6 +167,56 @@ def test_fetch_under_an_older_leader_epoch_names_the_current_leader(version: int
         ((row,),) = [each.partitions for each in told.responses]
         assert row.error_code == ErrorCode.FENCED_LEADER_EPOCH.number
         assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (NODE_ID, EPOCH)
+
+    serve(tmp_path, story)
+
+
+def check_names_broker_2(row: Fields, answer: Fields, epoch: int) -> None:
+    assert row["error_code"] == MOVED
+    assert row["current_leader"] == {"leader_id": 2, "leader_epoch": epoch}
+    assert answer["node_endpoints"] == [ELSEWHERE._asdict()]
+
+
+def test_a_subscribe_response_names_the_current_leader(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        add_topic_elsewhere(broker.cluster, "events")
+        answer = await Subscriber(await broker.peer()).ask("Subscribe", {"topics": wanted({"events": {0: 0}})})
+        (row,) = answer["partitions"]
+        check_names_broker_2(row, answer, EPOCH)
+
+    serve(tmp_path, story)
+
+
+def test_a_subscription_names_the_new_leader_when_the_leader_changes(tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic("events")
+        broker.cluster.publish(broker.cluster.image.broker_registered(ELSEWHERE))
+        reader = await Subscriber(await broker.peer()).subscribe({"events": {0: 0}})
+        await move_leader(broker.catalog, broker.partitions, ("events", 0), ELSEWHERE.node_id)
+        answer = await reader.delivery()
+        (row,) = answer["partitions"]
+        check_names_broker_2(row, answer, 1)
+
+    serve(tmp_path, story)
+
+
+@pytest.mark.parametrize("is_waiting", [False, True], ids=["before", "while"])
+def test_a_read_of_an_iterator_names_the_new_leader_when_it_changes(is_waiting: bool, tmp_path: Path) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic("events")
+        broker.cluster.publish(broker.cluster.image.broker_registered(ELSEWHERE))
+        peer = await broker.peer()
+        names = {"group_id": "readers", "client_id": "c1"}
+        await peer.ask("IteratorJoin", 0, names)
+        got = await peer.ask("GetIterator", 0, {**names, "topic": "events", "partition": 0, "max_messages": 10})
+        read = {"iterator": got["given"]["iterator"], "max_bytes": 1_000, "max_wait_ms": 60_000}
+        reading = asyncio.ensure_future(peer.ask("ReadIterator", 0, read)) if is_waiting else None
+        if is_waiting:
+            (partition,) = broker.partitions.of("events")
+            await until(lambda: partition.waiting > 0)
+        await move_leader(broker.catalog, broker.partitions, ("events", 0), ELSEWHERE.node_id)
+        answer = await (reading or peer.ask("ReadIterator", 0, read))
+        check_names_broker_2(answer, answer, 1)
 
     serve(tmp_path, story)
 
