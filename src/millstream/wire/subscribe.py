@@ -58,6 +58,7 @@ class Delivered(NamedTuple):
 def write_delivery(rows: Sequence[Delivery], error: int = 0, message: str | None = None) -> list[Piece]:
     """Return the body of a frame as pieces to send in order."""
     pieces: list[Piece] = []
+    leaders: list[CurrentLeader] = []
     out = bytearray(INT16.pack(error))
     put_string(out, message, compact=True)
     put_count(out, len(rows), compact=True)
@@ -74,7 +75,11 @@ def write_delivery(rows: Sequence[Delivery], error: int = 0, message: str | None
         else:
             out.append(1)
             put_current_leader(out, LEADER_TAG, row.current_leader)
-    put_node_endpoints(out, [row.current_leader for row in rows if row.current_leader is not None])
+            leaders.append(row.current_leader)
+    if leaders:
+        put_node_endpoints(out, leaders)
+    else:
+        out.append(0)
     pieces.append(out)
     return pieces
 
