@@ -77,8 +77,8 @@ class Dispatcher:
             request = BrokerRequest(
                 version, correlation_id=correlation_id, frame=view, body=body, peer=peer, push_channel=self._channel
             )
-            waits_for = route.waits_for
-            if responses.changing & waits_for and responses.must_wait(request, waits_for, route.targets):
+            changing = responses.changing  # Usually 0, and then this is the only cost.
+            if changing and changing & route.waits_for and responses.must_wait(request, route.waits_for, route.targets):
                 return False
             if peer.role is None or route.role is None or route.role is peer.role:
                 result = route.handle(request)
