@@ -3,6 +3,7 @@
 Pipelining clients rely on this order. Each pair is sent several times, since a wrong order could depend on timing.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from millstream.wire.schema_readers import Fields
 TIMES = 10
 RECORDS = 5
 EARLIEST, LATEST = -2, -1
-TOPIC = 2
+TOPIC, GROUP = 2, 32
 _SET = 0
 
 Request = tuple[str, int, Fields]
@@ -83,8 +84,18 @@ def describe_configs(topic: str) -> Request:
     return "DescribeConfigs", 4, {"resources": [_resource(topic, configuration_keys=["retention.ms"])]}
 
 
-def _resource(topic: str, **more: Any) -> Fields:
-    return {"resource_type": TOPIC, "resource_name": topic, **more}
+def alter_group(topic: str) -> Request:
+    config = {"name": "consumer.session.timeout.ms", "config_operation": _SET, "value": "50000"}
+    return "IncrementalAlterConfigs", 1, {"resources": [_resource(topic, GROUP, configs=[config])]}
+
+
+def describe_group_configs(topic: str) -> Request:
+    wanted = _resource(topic, GROUP, configuration_keys=["consumer.session.timeout.ms"])
+    return "DescribeConfigs", 4, {"resources": [wanted]}
+
+
+def _resource(topic: str, kind: int = TOPIC, **more: Any) -> Fields:
+    return {"resource_type": kind, "resource_name": topic, **more}
 
 
 def create(topic: str) -> Request:
@@ -187,6 +198,7 @@ PAIRS = {
     ),
     "alter a config, describe": Pair(lambda t: [incremental(t), describe_configs(t)], value_of, "12345"),
     "replace all configs, describe": Pair(lambda t: [replacing(t), describe_configs(t)], value_of, "12345"),
+    "alter a group's config, describe": Pair(lambda t: [alter_group(t), describe_group_configs(t)], value_of, "50000"),
     "create a topic, metadata": Pair(lambda t: [create(t), metadata(t)], topic_error_of, 0, has_topic=False),
     "create a topic, produce": Pair(lambda t: [create(t), produce(t)], produce_error_of, 0, has_topic=False),
     "create by metadata, produce": Pair(
@@ -218,7 +230,7 @@ def test_a_request_finds_the_earlier_changes_of_its_connection(name: str, broker
     pair = PAIRS[name]
     found = []
     for number in range(TIMES):
-        topic = f"{name.replace(' ', '-').replace(',', '')}-{number}"
+        topic = f"{re.sub(r'[^a-z]+', '-', name)}-{number}"
         if pair.has_topic:
             ask("127.0.0.1", broker.port, *create(topic))
             ask("127.0.0.1", broker.port, *_with_records(topic))

@@ -77,9 +77,8 @@ class Dispatcher:
             request = BrokerRequest(
                 version, correlation_id=correlation_id, frame=view, body=body, peer=peer, push_channel=self._channel
             )
-            changing, waits_for = responses.changing, route.waits_for
-            # Usually nothing is open, and the first comparison is the only cost.
-            if changing and changing & waits_for and responses.must_wait(request, waits_for, route.targets):
+            changing = responses.changing  # Usually 0, and then this is the only cost.
+            if changing and changing & route.waits_for and responses.must_wait(request, route.waits_for, route.targets):
                 return False
             if peer.role is None or route.role is None or route.role is peer.role:
                 result = route.handle(request)
