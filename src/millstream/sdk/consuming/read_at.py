@@ -1,14 +1,15 @@
 """Reads messages from an offset that the caller gives, once and without a consumer."""
 
-from bisect import bisect_left
 from functools import partial
-from operator import attrgetter
 
+from millstream.model.errors import UnreadableError
 from millstream.model.names import TopicPartition
-from millstream.records.batch import decode_messages
 from millstream.records.message import Message
 from millstream.sdk.arguments import INT64_MAX, check_number
 from millstream.sdk.connection.retrying_caller import RetryingCaller
+from millstream.sdk.feed.fetched_chunk import PIECE_BYTES, FetchedChunk
+from millstream.sdk.feed.partition_feed import PartitionFeed
+from millstream.sdk.feed.undecodable_batches import open_prefix
 from millstream.sdk.fetching import get
 from millstream.sdk.responses import FetchedBatches
 
@@ -24,7 +25,10 @@ async def get_messages(
     max_bytes: int,
     timeout_s: float,
 ) -> list[Message]:
-    """Return messages from `offset` on. Waits up to `timeout_s` for the first message, also while brokers are down."""
+    """Return messages from `offset` on. Waits up to `timeout_s` for the first message, also while brokers are down.
+
+    A batch that cannot be decoded ends the result; if it is the first, it raises UNDECODABLE_BATCH.
+    """
     if max_messages is not None:
         check_number("max_messages", max_messages, least=0, most=INT64_MAX)
     read = partial(_messages_of, where)
@@ -41,5 +45,14 @@ async def get_messages(
 
 
 def _messages_of(where: TopicPartition, answer: FetchedBatches, offset: int) -> list[Message]:
-    messages = decode_messages(answer.batches, *where)
-    return messages[bisect_left(messages, offset, key=attrgetter("offset")) :]
+    messages: list[Message] = []
+    try:
+        for chunk in FetchedChunk.each(PartitionFeed(where, offset), answer, PIECE_BYTES):
+            more, end = open_prefix(chunk)
+            messages += more
+            if end < chunk.next_offset:
+                break
+    except UnreadableError:
+        if not messages:
+            raise
+    return messages

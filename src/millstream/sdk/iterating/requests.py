@@ -7,6 +7,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
 from millstream.sdk.connection.address import Address
+from millstream.sdk.feed.batch_opening import is_heavy
 from millstream.sdk.feed.fetched_chunk import FetchedChunk
 from millstream.sdk.feed.partition_feed import PartitionFeed
 from millstream.sdk.responses import refusal
@@ -57,7 +58,11 @@ class GroupIterator(NamedTuple):
 
 
 class IteratorBatch(NamedTuple):
-    """The result of reading an iterator: its messages, and the following iterator, which is None after a rebalance."""
+    """The result of reading an iterator: its messages, and the following iterator.
+
+    `following` is None after a rebalance, and if the messages end before those of the iterator. The commit of the batch
+    then returns the next iterator, if there is one.
+    """
 
     iterator: GroupIterator
     messages: list[Message]
@@ -166,7 +171,9 @@ class ClosedBatch(NamedTuple):
 
     def chunk(self, feed: PartitionFeed) -> FetchedChunk:
         """Make the chunk of the records in the iterator's range."""
-        return FetchedChunk(feed, self.iterator.offset, next_offset=self.end_offset, stored=memoryview(self.stored))
+        stored = memoryview(self.stored)
+        offset, is_packed = self.iterator.offset, is_heavy(stored)
+        return FetchedChunk(feed, offset, next_offset=self.end_offset, stored=stored, is_packed=is_packed)
 
 
 def read(iterator: GroupIterator, *, max_bytes: int, max_wait_ms: int) -> ApiRequest[ClosedBatch]:
