@@ -15,7 +15,8 @@ from millstream.sdk.arguments import check_choice
 from millstream.sdk.feed.batch_opening import HEAVY_BYTES
 from millstream.sdk.feed.fetched_chunk import FetchedChunk
 
-ON_BAD_BATCH = ("raise", "skip")
+SKIP = "skip"
+ON_BAD_BATCH = ("raise", SKIP)
 """The values of the option `on_bad_batch`."""
 
 READ_RAW = "read it as bytes with `millstream get`, the SDK or gRPC"
@@ -27,7 +28,7 @@ _log = logging.getLogger("millstream.sdk.reader")
 def skips_bad_batches(on_bad_batch: str) -> bool:
     """Return True if the option is "skip"; raises INVALID_SETTING for another value than these."""
     check_choice("on_bad_batch", on_bad_batch, ON_BAD_BATCH)
-    return on_bad_batch == "skip"
+    return on_bad_batch == SKIP
 
 
 def batches_of(chunk: FetchedChunk) -> list[FetchedChunk]:

@@ -69,6 +69,12 @@ class IteratorBatch(NamedTuple):
     end_offset: int
     following: GroupIterator | None
 
+    def first(self, count: int) -> "IteratorBatch":
+        """Return the first messages of the batch as a batch."""
+        if count == len(self.messages):
+            return self
+        return IteratorBatch(self.iterator, self.messages[:count], self.messages[count].offset, None)
+
     def places(self, read: int | None = None) -> int:
         """Return the number of offsets that a commit of the first `read` messages (None: all) covers.
 
