@@ -18,6 +18,7 @@ from msgspec import Struct
 from millstream.model.errors import ErrorCode, FieldError, MillstreamError
 from millstream.process.control_protocol import NewCluster
 from millstream.supervisor.clusters.name_checks import FILE_NAME, NEW_FILE_NAME, check_inside, directories
+from millstream.supervisor.owner_only import OWNER_ONLY
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +71,11 @@ class ClusterFiles:
 
     def begin(self, asked: NewCluster) -> None:
         """Reserves the name and creates the directories above the brokers' data. `forget` undoes this."""
-        self._home(asked.name).mkdir(parents=True, exist_ok=True)
+        for directory in (self._root, self._home(asked.name)):
+            directory.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
         self.remember(StoredCluster(asked=asked, ports=(0,) * asked.brokers))
         for place in self.places(asked):
-            place.parent.mkdir(parents=True, exist_ok=True)
+            place.parent.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
 
     def places(self, asked: NewCluster) -> Sequence[Path]:
         """Returns the brokers' data directories. Raises INVALID_CLUSTER if a symbolic link or a file is in the way."""
