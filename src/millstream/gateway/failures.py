@@ -89,7 +89,8 @@ _FIELDS = {
 }
 
 
-_DIRECTORIES = re.compile(r"(?<![^\s'\"(=])/(?:[^\s/:;,'\"]+/)+")
+_QUOTED_PATH = re.compile(r"(?P<quote>['\"`])/(?:[^'\"`]*/)?(?P<name>[^'\"`/]+)(?P=quote)")
+_PATH = re.compile(r"(?<![\w./~-])/(?:[^\s/:;,'\"`()\[\]]+/)*(?P<name>[^\s/:;,'\"`()\[\]]+)")
 
 
 class TitledError(FieldError):
@@ -131,9 +132,13 @@ def status_of(error: MillstreamError) -> Status:
 
 
 def detail_of(error: MillstreamError) -> str:
-    """Return the detail for a client. The error of a server names files without their directories."""
-    is_of_server = status_of(error).http >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return _DIRECTORIES.sub(".../", error.detail) if is_of_server else error.detail
+    """Return the detail for a client. The error of a server names files without their directories.
+
+    Other errors are about the request, whose paths are the client's own.
+    """
+    if status_of(error).http < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return error.detail
+    return _PATH.sub(r".../\g<name>", _QUOTED_PATH.sub(r"\g<quote>.../\g<name>\g<quote>", error.detail))
 
 
 def field_of(error: MillstreamError) -> str | None:
