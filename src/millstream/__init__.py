@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from millstream.model.errors import UnknownGroupError as UnknownGroupError
     from millstream.model.errors import UnknownTopicError as UnknownTopicError
     from millstream.model.errors import UnreachableError as UnreachableError
+    from millstream.model.errors import UnreadableError as UnreadableError
     from millstream.model.names import TopicPartition as TopicPartition
     from millstream.model.services import Service as Service
     from millstream.records.message import Message as Message
@@ -177,6 +178,7 @@ _HOMES = {
     "UnknownGroupError": "millstream.model.errors",
     "UnknownTopicError": "millstream.model.errors",
     "UnreachableError": "millstream.model.errors",
+    "UnreadableError": "millstream.model.errors",
     "UnstoredError": "millstream.sdk.producing.failures",
 }
 """Where each public name lives; the imports above say the same to tools that read types."""

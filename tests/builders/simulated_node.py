@@ -33,6 +33,10 @@ class SimulatedMachine:
         self._catalog = MemoryCatalog(self.clock, self.entropy)
         self.disk = SimulatedDisk()
 
+    def new_workers(self) -> Workers:
+        """Make the workers of one client."""
+        return SimulatedWorkers(self._loop, Random(4))
+
     async def start(self) -> Node:
         node = Node(
             self._settings,
@@ -54,7 +58,7 @@ class SimulatedMachine:
             network=network,
             clock=self.clock,
             entropy=self.entropy,
-            workers=SimulatedWorkers(self._loop, Random(4)),
+            workers=self.new_workers(),
         )
 
     async def connect(
@@ -68,7 +72,7 @@ class SimulatedMachine:
             network=network,
             clock=self.clock,
             entropy=self.entropy,
-            workers=workers or SimulatedWorkers(self._loop, Random(4)),
+            workers=workers or self.new_workers(),
         )
 
 

@@ -37,7 +37,7 @@ from millstream.catalog.catalog import (
 from millstream.catalog.projection_sqlite import SqliteGroupTables
 from millstream.catalog.queries import QueryEngine, QueryQueue
 from millstream.catalog.query_threads import ThreadQueryEngine
-from millstream.catalog.sqlite_file import connect, flush_directory, migrate, own
+from millstream.catalog.sqlite_file import connect, flush_directory, migrate, own, protect
 from millstream.catalog.sqlite_rows import (
     PLACEMENT_COLUMNS,
     insert_placements,
@@ -360,9 +360,10 @@ class SqliteCatalog:
     def _open(self) -> None:
         if self._connection is not None:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock_descriptor = own(self._path)
         try:
+            protect(self._path)
             self._connection = connect(self._path)
             with self._transaction() as sql:
                 migrate(sql, self._path)
@@ -371,7 +372,7 @@ class SqliteCatalog:
                     (new_cluster_id(self._entropy), readable_time(self._clock.wall_ms())),
                 )
             flush_directory(self._path.parent)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             self._close()
             raise MillstreamError(
                 ErrorCode.CATALOG_REFUSED, f"catalog {self._path} cannot be opened: {error}"

@@ -9,10 +9,12 @@ from pathlib import Path
 from millstream.catalog.schema import APPLICATION_ID, MIGRATIONS
 from millstream.model.errors import ErrorCode, MillstreamError
 
+_OWNER_ONLY = 0o600
+
 
 def own(path: Path) -> int:
     """Locks the file beside the catalog. The lock ends with the process, even after a crash."""
-    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -22,6 +24,21 @@ def own(path: Path) -> int:
             f"another process uses the catalog {path}; stop it, or choose another data directory",
         ) from None
     return descriptor
+
+
+def protect(path: Path) -> None:
+    """Creates the file if it does not exist, and lets only its owner read it and SQLite's files beside it.
+
+    SQLite gives new files beside the catalog the mode of the catalog. Files of another user stay as they are.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY))
+    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}.lock")):
+        try:
+            found = each.stat()
+            if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+                each.chmod(_OWNER_ONLY)
+        except FileNotFoundError:
+            pass
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -86,6 +86,8 @@ From = Annotated[str, typer.Option("--from", "-f", metavar="POSITION", help=f"St
 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show time, partition, offset, key and headers.")]
 
+Raw = Annotated[bool, typer.Option("--raw", help="Print only the bytes of the values, without line ends.")]
+
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 Compression = Annotated[str, typer.Option("--compression", "-z", metavar="|".join(COMPRESSIONS))]
 

@@ -1,7 +1,7 @@
 """Prints the output of commands: tables and lines for people, JSON for programs.
 
-Text for people never contains control characters, because a terminal would interpret them. Only JSON and the message
-values of `get` and `tail` are printed unchanged.
+Text for people never contains control characters, because a terminal would interpret them. Only JSON, and the message
+values that `get` and `tail` write to a file or a pipe, are printed unchanged.
 """
 
 import json
@@ -26,6 +26,14 @@ def _visible(character: str) -> str:
     if character.isprintable() or category(character) == "Zs":  # Spaces of any width are harmless.
         return character
     return character.encode("unicode_escape").decode()
+
+
+def lines_for_terminal(data: bytes) -> str:
+    """Returns bytes as text for a terminal: line ends and tabs stay, all other control characters are escaped."""
+    text = data.decode(errors="backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(each if each in "\n\t" else _visible(each) for each in text)
 
 
 def shortened(text: str) -> str:

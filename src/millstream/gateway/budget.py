@@ -4,6 +4,12 @@ from millstream.model.errors import ErrorCode, MillstreamError
 
 HELD_BYTES = 256 * 1024 * 1024
 
+ANSWER_SHARE = 4
+"""One response may take this part of the budget, because a part of it exists several times while it is built."""
+
+UNPACKED_SHARE = 8
+"""One batch may take this part of the budget when it is decompressed."""
+
 
 class Budget:
     """Counts the bytes that requests in progress hold, up to a common limit."""
@@ -11,6 +17,11 @@ class Budget:
     def __init__(self, most_bytes: int = HELD_BYTES) -> None:
         self.most_bytes = most_bytes
         self.held_bytes = 0
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """Size of the largest response to a read."""
+        return self.most_bytes // ANSWER_SHARE
 
     def take(self, size_bytes: int, *, own_bytes: int = 0, is_refusable: bool = True) -> None:
         """Add bytes to the total.
@@ -48,3 +59,18 @@ class Share:
         size_bytes = self.held_bytes if size_bytes is None else size_bytes
         self._budget.give_back(size_bytes)
         self.held_bytes -= size_bytes
+
+
+class ReadBudget:
+    """Counts what the SDK's reads hold into the budget, until they return their messages."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self.unpacked_bytes_max = budget.most_bytes // UNPACKED_SHARE
+
+    def take(self, size_bytes: int) -> None:
+        """Add bytes. Raises GATEWAY_FULL as `Budget.take` does."""
+        self._budget.take(size_bytes)
+
+    def give_back(self, size_bytes: int) -> None:
+        self._budget.give_back(size_bytes)

@@ -33,6 +33,7 @@ _UNAVAILABLE = Status(503, 14)
 _DAMAGED = Status(500, 15)
 _UNAUTHENTICATED = Status(401, 16)
 _INCOMPATIBLE = Status(502, 9)
+_TOO_LARGE_TO_ANSWER = Status(422, 9)
 
 _ROWS = {
     _OK: "NONE",
@@ -67,9 +68,10 @@ _ROWS = {
         FETCH_SESSION_ID_NOT_FOUND INVALID_FETCH_SESSION_EPOCH FETCH_SESSION_TOPIC_ID_ERROR
         PREFERRED_LEADER_NOT_AVAILABLE ELIGIBLE_LEADERS_NOT_AVAILABLE UNSTABLE_OFFSET_COMMIT SHUTTING_DOWN CLIENT_CLOSED
         CLUSTER_NOT_STARTED""",
-    _DAMAGED: "CORRUPT_MESSAGE PARTITION_QUARANTINED",
+    _DAMAGED: "CORRUPT_MESSAGE PARTITION_QUARANTINED UNDECODABLE_BATCH",
     _UNAUTHENTICATED: "UNSUPPORTED_SASL_MECHANISM ILLEGAL_SASL_STATE",
     _INCOMPATIBLE: "VERSION_WINDOW",
+    _TOO_LARGE_TO_ANSWER: "RESPONSE_TOO_LARGE",
 }
 STATUSES = {ErrorCode[name]: status for status, names in _ROWS.items() for name in names.split()}
 
@@ -87,7 +89,8 @@ _FIELDS = {
 }
 
 
-_DIRECTORIES = re.compile(r"(?<![^\s'\"(=])/(?:[^\s/:;,'\"]+/)+")
+_QUOTED_PATH = re.compile(r"(?P<quote>['\"`])/(?:[^'\"`]*/)?(?P<name>[^'\"`/]+)(?P=quote)")
+_PATH = re.compile(r"(?<![\w./~-])/(?:[^\s/:;,'\"`()\[\]]+/)*(?P<name>[^\s/:;,'\"`()\[\]]+)")
 
 
 class TitledError(FieldError):
@@ -129,9 +132,13 @@ def status_of(error: MillstreamError) -> Status:
 
 
 def detail_of(error: MillstreamError) -> str:
-    """Return the detail for a client. The error of a server names files without their directories."""
-    is_of_server = status_of(error).http >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return _DIRECTORIES.sub(".../", error.detail) if is_of_server else error.detail
+    """Return the detail for a client. The error of a server names files without their directories.
+
+    Other errors are about the request, whose paths are the client's own.
+    """
+    if status_of(error).http < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return error.detail
+    return _PATH.sub(r".../\g<name>", _QUOTED_PATH.sub(r"\g<quote>.../\g<name>\g<quote>", error.detail))
 
 
 def field_of(error: MillstreamError) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import ASGIApp
 
 from millstream import __version__
-from millstream.gateway.budget import Budget
+from millstream.gateway.budget import Budget, ReadBudget
 from millstream.gateway.draining import Draining
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.http.app import make_app
@@ -49,7 +49,7 @@ class Gateway:
         self._draining = Draining()
         self._budget = Budget(settings.held_bytes_max)
         self._web_traffic, self._grpc_traffic = Traffic("http"), Traffic("grpc")
-        self._clusters = ServedClusters(self._seeds, _connecting(settings))
+        self._clusters = ServedClusters(self._seeds, _connecting(settings, self._budget))
         self._supervisor = Supervised(Path(settings.control)) if settings.control else None
         self._http: HttpServer | None = None
         self._grpc: GrpcServer | None = None
@@ -178,8 +178,9 @@ def _seeds(settings: GatewaySettings) -> dict[str, tuple[str, ...]]:
     return {name: (text,) for name, text in {DEFAULT: ",".join(settings.bootstrap), **settings.cluster}.items()}
 
 
-def _connecting(settings: GatewaySettings) -> ClientFactory:
-    return ClientFactory(timeout_s=settings.request_timeout_ms / 1000, held_bytes=settings.held_bytes_max)
+def _connecting(settings: GatewaySettings, budget: Budget) -> ClientFactory:
+    timeout_s = settings.request_timeout_ms / 1000
+    return ClientFactory(timeout_s=timeout_s, held_bytes=settings.held_bytes_max, memory=ReadBudget(budget))
 
 
 def _web_limits(settings: GatewaySettings) -> WebLimits:

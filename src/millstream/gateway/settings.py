@@ -56,7 +56,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
         SIZE,
         Meta(
             ge=2**20,
-            description="Memory limit of all requests in progress together: bodies and unread responses. "
+            description="Memory limit of all requests in progress: bodies, messages read, and responses. "
             "Above it, requests are refused.",
         ),
     ] = 256 * 2**20

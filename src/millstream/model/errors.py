@@ -136,7 +136,9 @@ class ErrorCode(Enum):
     GATEWAY_FULL = (1045, True, "the gateway has reached a limit on memory or requests; retry in a moment")
     NOT_INSTALLED = (1050, False, "an optional part of Millstream is not installed")
     PIPELINE_FAILED = (1051, False, "a pipeline, or one of its queries, failed")
+    UNDECODABLE_BATCH = (1052, False, "the records of a stored batch cannot be decoded")
     QUERY_QUEUE_FULL = (1053, True, "too many SQL queries run or wait on the broker; retry in a moment")
+    RESPONSE_TOO_LARGE = (1054, False, "a message is too large for the response of this gateway")
 
     def __init__(self, number: int, retriable: bool, meaning: str) -> None:
         self.number = number
@@ -221,6 +223,26 @@ class StorageError(MillstreamError):
     """The broker's disk failed, or the data of the partition is damaged."""
 
 
+class UnreadableError(MillstreamError):
+    """A reader cannot return messages: their batch cannot be decoded, or a message is too large for the response."""
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        detail: str = "",
+        place: tuple[str, int] = ("", -1),
+        *,
+        offset: int = -1,
+        next_offset: int = -1,
+    ) -> None:
+        super().__init__(code, detail)
+        self.topic, self.partition = place
+        self.offset = offset
+        """The first offset that cannot be read; -1 if it is not known."""
+        self.next_offset = next_offset
+        """The offset at which a reader continues to skip these messages."""
+
+
 class ClosedError(MillstreamError):
     """The client, producer or consumer is closed."""
 
@@ -250,6 +272,8 @@ _CLASSES: Mapping[ErrorCode, type[MillstreamError]] = {
     ErrorCode.INVALID_CLUSTER: InvalidArgumentError,
     ErrorCode.KAFKA_STORAGE_ERROR: StorageError,
     ErrorCode.PARTITION_QUARANTINED: StorageError,
+    ErrorCode.UNDECODABLE_BATCH: UnreadableError,
+    ErrorCode.RESPONSE_TOO_LARGE: UnreadableError,
     ErrorCode.CLIENT_CLOSED: ClosedError,
 }
 """The subclass that `MillstreamError(code)` makes."""

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import cramjam
 
-from millstream.records.header import Bytes, CorruptBatch
+from millstream.records.header import Bytes, CorruptBatch, OversizedBatch
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -132,8 +132,8 @@ def _checked_level(name: str, level: int | None) -> int:
     return level
 
 
-def _too_large(limit_bytes: int) -> CorruptBatch:
-    return CorruptBatch(f"the decompressed records exceed the limit of {limit_bytes} bytes")
+def _too_large(limit_bytes: int) -> OversizedBatch:
+    return OversizedBatch(f"the decompressed records exceed the limit of {limit_bytes} bytes")
 
 
 _STREAMS: dict[Compression, Callable[[Any, Any], int]] = {

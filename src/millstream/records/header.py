@@ -79,6 +79,10 @@ class CorruptBatch(MillstreamError):  # noqa: N818 - the name says what the batc
         super().__init__(ErrorCode.CORRUPT_MESSAGE, detail)
 
 
+class OversizedBatch(CorruptBatch):
+    """A batch that takes more memory, decompressed or as objects, than the reader allows."""
+
+
 class BatchHeader(NamedTuple):
     """The header of a record batch, field by field."""
 
@@ -188,6 +192,14 @@ def check(buffer: Bytes, position: int, header: BatchHeader, *, verify_crc: bool
     crc = crc32c(memoryview(buffer)[position + CRC_START : end])
     if crc != expected_crc:
         raise CorruptBatch(f"the batch's CRC-32C is {crc:08x}, its header says {expected_crc:08x}")
+
+
+def has_right_checksum(buffer: Bytes, position: int, header: BatchHeader) -> bool:
+    """True if a whole batch is at `position` and its checksum is right, whatever its records are."""
+    end = position + header.size_bytes
+    if header.magic != MAGIC or header.size_bytes < HEADER_BYTES or end > len(buffer):
+        return False
+    return crc32c(memoryview(buffer)[position + CRC_START : end]) == header.crc
 
 
 def stamp(buffer: bytearray | memoryview, position: int = 0, *, base_offset: int, leader_epoch: int) -> None:

@@ -24,7 +24,7 @@ except ImportError:  # Cython is needed to compile, not to run.
 
 from millstream.records import header as _header
 from millstream.records.checksum import crc32c
-from millstream.records.header import CorruptBatch
+from millstream.records.header import CorruptBatch, OversizedBatch
 from millstream.records.record import Record
 
 Bytes = bytes | bytearray | memoryview
@@ -380,7 +380,7 @@ class RecordReader:
     def spend(self, count: cython.Py_ssize_t, each_bytes: cython.Py_ssize_t) -> cython.int:
         """Subtract the memory of `count` objects from the budget before they are created."""
         if count > self._budget // each_bytes:
-            raise CorruptBatch("the records would take more memory as objects than is allowed")
+            raise OversizedBatch("the records would take more memory as objects than is allowed")
         self._budget -= count * each_bytes
 
     @cython.cfunc

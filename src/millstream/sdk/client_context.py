@@ -14,6 +14,7 @@ from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.clock_drift import DriftWatch
 from millstream.sdk.connection.cluster import Cluster, ConnectionSettings
 from millstream.sdk.connection.handshake import ConnectionRole, Handshake
+from millstream.sdk.connection.read_memory import ReadMemory
 from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.lifecycle import Lifecycle
 from millstream.sdk.metrics import NO_METRICS, GuardedMetrics, Metrics, check_metrics
@@ -45,8 +46,10 @@ class ClientContext:
         workers: Workers | None = None,
         settings: ConnectionSettings,
         metrics: Metrics | None = None,
+        memory: ReadMemory | None = None,
         version: str = __version__,
     ) -> None:
+        """Check the arguments. `memory` limits the memory of reads; by default only each read has limits."""
         check_text("client_id", settings.client_id, least=0, most=CLIENT_ID_MAX)
         check_metrics(metrics)
         self.seeds = tuple(seeds)
@@ -56,6 +59,7 @@ class ClientContext:
         self._entropy = entropy
         self._workers = workers or ThreadWorkers(WORKERS, "millstream-worker")
         self._version = version
+        self._memory = memory
         self._metrics = NO_METRICS if metrics is None else GuardedMetrics(metrics)
         self._caller = self.new_caller()
         self._watching_clocks: asyncio.Task[None] | None = None
@@ -81,7 +85,7 @@ class ClientContext:
         handshake = Handshake(self._version, ConnectionRole(role, producer_group))
         owner = "client" if role is None else role.name.lower()
         cluster = Cluster(self.seeds, self._network, self.settings, handshake, self._metrics, owner)
-        return RetryingCaller(cluster, self._entropy, self._workers)
+        return RetryingCaller(cluster, self._entropy, self._workers, self._memory)
 
     def adopt(
         self,

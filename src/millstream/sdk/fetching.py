@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_batches
-from millstream.records.header import each_batch
+from millstream.records.header import CorruptBatch, each_batch
 from millstream.records.record import Record
 from millstream.sdk import requests
 from millstream.sdk.arguments import INT32_MAX, INT64_MAX, check_number
@@ -14,8 +14,10 @@ from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.feed.batch_opening import opened
 from millstream.sdk.feed.feed_set import log_range
+from millstream.sdk.feed.fetched_chunk import FetchedChunk
 from millstream.sdk.feed.leader_call import ask_leader
 from millstream.sdk.feed.partition_feed import FetchAt, PartitionFeed, gone
+from millstream.sdk.feed.undecodable_batches import open_prefix
 from millstream.sdk.reader_defaults import READ_BYTES
 from millstream.sdk.responses import FetchedBatches
 
@@ -38,12 +40,20 @@ class FetchResult(NamedTuple):
     log_start_offset: int
 
 
-def read_batches(answer: FetchedBatches, offset: int) -> FetchResult:
-    """Decode the batches and drop messages before `offset`; raises CORRUPT_MESSAGE for a damaged batch."""
+def read_batches(answer: FetchedBatches, offset: int, where: TopicPartition) -> FetchResult:
+    """Decode the batches and drop messages before `offset`; raises CORRUPT_MESSAGE for a damaged batch.
+
+    A batch that cannot be decoded ends the result; if it is the first, it raises UNDECODABLE_BATCH.
+    """
     next_offset = offset
     for _, header in each_batch(answer.batches):
         next_offset = max(next_offset, header.next_offset)
-    records = decode_batches(answer.batches)
+    try:
+        records = decode_batches(answer.batches)
+    except CorruptBatch:
+        feed = PartitionFeed(where, offset)
+        messages, next_offset = open_prefix(FetchedChunk(feed, offset, next_offset=next_offset, stored=answer.batches))
+        records = [Record(*message[2:]) for message in messages]
     if records and records[0].offset < offset:
         records = [record for record in records if record.offset >= offset]
     return FetchResult(records, next_offset, answer.high_watermark, answer.log_start_offset)

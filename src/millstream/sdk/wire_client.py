@@ -10,6 +10,7 @@ unmodified.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -150,7 +151,13 @@ class WireClient(ClusterQueries):
         """
         where = TopicPartition(topic, partition)
         return await get(
-            self._caller, where, offset, read_batches, max_bytes=max_bytes, max_wait_ms=max_wait_ms, timeout_s=timeout_s
+            self._caller,
+            where,
+            offset,
+            partial(read_batches, where=where),
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            timeout_s=timeout_s,
         )
 
     async def fetch_batches(

@@ -22,6 +22,10 @@ RESERVE_BYTES_MAX = 16 * 1024 * 1024
 RESERVE_RATIO = 8
 """The reserved space, which may stay unused, is at most this fraction (1/8) of the file."""
 
+_OWNER_FILE = 0o600
+_OWNER_DIRECTORY = 0o700
+"""The modes of new files and directories: only the user of the process may use them."""
+
 _IOV_MAX = 1024
 _KEEP_SIZE = 1
 _libc = ctypes.CDLL(None)
@@ -130,7 +134,7 @@ class LocalDisk:
 
     def open(self, path: str, *, create: bool = False) -> LocalFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return LocalFile(path, os.open(path, flags, 0o644))
+        return LocalFile(path, os.open(path, flags, _OWNER_FILE))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -144,7 +148,7 @@ class LocalDisk:
         parent = os.path.dirname(path) or "."
         self.make_directory(parent)
         try:
-            os.mkdir(path, 0o755)
+            os.mkdir(path, _OWNER_DIRECTORY)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise
@@ -174,7 +178,7 @@ class LocalDisk:
         return machine_id()
 
     def lock(self, path: str) -> LocalFile:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_FILE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -254,7 +254,9 @@ class LogStore:
         try:
             async with log.cleaning.lock:
                 if log.is_deleted:
-                    raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.path} was deleted")
+                    raise MillstreamError(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.path.rpartition('/')[2]} was deleted"
+                    )
                 if log.start_offset < offset <= log.end_offset:
                     await self._with_room(log, partial(snapshot.save_state, log, snapshot.START, offset, b""))
         except OSError as error:

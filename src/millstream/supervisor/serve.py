@@ -33,6 +33,7 @@ from millstream.seams.entropy import SystemEntropy
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.network import TcpNetwork
 from millstream.seams.workers import ThreadWorkers, Workers
+from millstream.supervisor.owner_only import restrict
 from millstream.supervisor.query_process import ProcessQueryEngine
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ def _check_distinct(directories: Sequence[str]) -> None:
 async def _serve(given: BrokerSettings, settings: BrokerSettings, files_max: int) -> int:
     clock = SystemClock()
     begun_s = clock.monotonic_s()
+    restrict(settings.data)
     entropy = SystemEntropy()
     workers = ThreadWorkers(DISK_THREADS, "millstream-disk")
     flush_workers = ThreadWorkers(max(2, len(settings.data)), "millstream-flush")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from builders.simulated_node import HOST, SimulatedMachine, simulate
-from millstream.gateway.budget import Budget
+from millstream.gateway.budget import Budget, ReadBudget
 from millstream.gateway.http.app import make_app
 from millstream.gateway.http.web_context import WebContext, WebLimits
 from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ClusterMember, ServedCluster, ServedClusters
@@ -38,12 +38,23 @@ class Ground:
         self.node = await self.machine.start()
 
 
-def with_clusters(story: Callable[[Ground], Awaitable[None]], settings: BrokerSettings | None = None) -> None:
-    """Run a story with a broker and the clusters of a gateway."""
+def with_clusters(
+    story: Callable[[Ground], Awaitable[None]],
+    settings: BrokerSettings | None = None,
+    budget: Budget | None = None,
+) -> None:
+    """Run a story with a broker and the clusters of a gateway, whose reads count into the budget."""
 
     async def whole(machine: SimulatedMachine) -> None:
         network = machine.network.host("gateway")
-        connecting = ClientFactory(network=network, clock=machine.clock, entropy=machine.entropy)
+        memory = None if budget is None else ReadBudget(budget)
+        connecting = ClientFactory(
+            network=network,
+            clock=machine.clock,
+            entropy=machine.entropy,
+            workers=machine.new_workers(),
+            memory=memory,
+        )
         ground = Ground(machine, await machine.start(), ServedClusters({DEFAULT: [f"{HOST}:9092"]}, connecting))
         try:
             await story(ground)
@@ -74,11 +85,20 @@ class Answered(NamedTuple):
 class Web:
     """Sends requests to a web API without a socket."""
 
-    def __init__(self, site: WebContext) -> None:
+    def __init__(self, site: WebContext, machine: SimulatedMachine | None = None) -> None:
         self.site = site
+        self._machine = machine
         self.parts_read = 0
         """The number of body parts that the web API has read."""
         self._app = make_app(site)
+
+    async def produce(self, topic: str, *batches: bytes) -> None:
+        """Write encoded batches to partition 0 of a topic, without the gateway."""
+        assert self._machine is not None
+        writer = await self._machine.client("writer")
+        for batch in batches:
+            await writer.produce(topic, 0, batch)
+        writer.close()
 
     async def ask(self, method: str, target: str, body: Any = None, pieces: int = 1, **headers: str) -> Answered:
         """Send a request and return its response.
@@ -130,6 +150,7 @@ def with_web(
     """Run a story with a web API over a broker."""
 
     async def whole(ground: Ground) -> None:
-        await story(Web(WebContext(ground.clusters, limits=limits, clock=ground.machine.clock, budget=budget)))
+        site = WebContext(ground.clusters, limits=limits, clock=ground.machine.clock, budget=budget)
+        await story(Web(site, ground.machine))
 
-    with_clusters(whole, settings)
+    with_clusters(whole, settings, budget)

@@ -348,6 +348,36 @@ def test_a_verbose_line_escapes_control_characters(capfdbinary: pytest.CaptureFi
     assert capfdbinary.readouterr().out.decode() == f"-  2:5  {escaped}  {escaped} {escaped}={escaped}\n"
 
 
+HOSTILE = b"\x1b]0;title\x07\x1b[31mRED\tkept\nline \xff \xc2\x9b" + "\u202e".encode()
+
+
+def in_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+
+def test_a_terminal_gets_control_characters_of_values_escaped(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_terminal(monkeypatch)
+    MessagePrinter("t").write(0, [RECORD._replace(value=HOSTILE)])
+    expected = "\\x1b]0;title\\x07\\x1b[31mRED\tkept\nline \\xff \\x9b\\u202e\n"
+    assert capfdbinary.readouterr().out.decode() == expected
+    MessagePrinter("t", as_json=True).write(0, [RECORD._replace(value=HOSTILE.replace(b"\xff", b""), key=b"\xc2\x9b")])
+    line = capfdbinary.readouterr().out.decode()
+    assert line[:-1].isprintable()
+    assert json.loads(line)["key"] == "\x9b"
+
+
+def test_raw_and_output_to_a_file_keep_control_characters_of_values(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MessagePrinter("t").write(0, [RECORD._replace(value=HOSTILE)])
+    assert capfdbinary.readouterr().out == HOSTILE + b"\n"
+    in_terminal(monkeypatch)
+    MessagePrinter("t", raw=True).write(0, [RECORD._replace(value=HOSTILE)])
+    assert capfdbinary.readouterr().out == HOSTILE
+
+
 @pytest.mark.parametrize("timestamp_ms", [1_700_000_000_000_000, 2**63 - 1])
 def test_a_timestamp_beyond_the_calendar_is_shown_as_a_number(
     timestamp_ms: int, capfdbinary: pytest.CaptureFixture[bytes]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.gateway.failures import STATUSES, FieldError, field_of, invalid, status_of
+from millstream.gateway.failures import STATUSES, FieldError, detail_of, field_of, invalid, status_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.producing.failures import OutcomeUnknownError
@@ -32,3 +32,19 @@ def test_an_error_names_its_field_if_it_is_known() -> None:
     assert field_of(FieldError(ErrorCode.INVALID_TOPIC, "no name", "name")) == "name"
     assert field_of(MillstreamError(ErrorCode.INVALID_TOPIC)) == "topic"
     assert field_of(MillstreamError(ErrorCode.SHUTTING_DOWN)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/data is full", ".../data is full"),
+        ("/srv/mill/orders-0/log: damaged", ".../log: damaged"),
+        ("[Errno 36] File name too long: '/my data/x y/disk'", "[Errno 36] File name too long: '.../disk'"),
+        ("catalog:/a/b.sqlite, (/c/d) [/e/f]", "catalog:.../b.sqlite, (.../d) [.../f]"),
+        ("2 MiB/s and/or http://host:80/docs", "2 MiB/s and/or http://host:80/docs"),
+        ("orders-0: offset 7", "orders-0: offset 7"),
+    ],
+)
+def test_errors_of_a_server_name_files_without_their_directories(text: str, expected: str) -> None:
+    assert detail_of(MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, text)) == expected
+    assert detail_of(MillstreamError(ErrorCode.INVALID_REQUEST, text)) == text

@@ -25,7 +25,7 @@ CROWDED_FOLDERS = {"src/millstream/broker/handlers": 55, "bench": 28, "tests/int
 LIMITS = {
     "source files over 400 lines": (4, tidy.files(SOURCES, 400)),
     "source files over 800 lines": (1, tidy.files(SOURCES, 800)),
-    "source functions over 40 lines": (23, tidy.functions(SOURCES, 40)),
+    "source functions over 40 lines": (22, tidy.functions(SOURCES, 40)),
     "source functions over 60 lines": (4, tidy.functions(SOURCES, 60)),
     "source functions over 85 lines": (0, tidy.functions(SOURCES, 85)),
     "source classes over 250 lines": (13, tidy.classes(SOURCES, 250)),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -15,11 +16,12 @@ from millstream.cli.options import (
     Bootstrap,
     From,
     OnlyPartitions,
+    Raw,
     Timeout,
     TopicName,
     Verbose,
 )
-from millstream.cli.output import print_bytes, printable, record_document, shown
+from millstream.cli.output import lines_for_terminal, print_bytes, printable, record_document, shown
 from millstream.cli.positions import Offset, parse_position
 from millstream.model.start_words import READ_START
 from millstream.seams.clock import SystemClock
@@ -43,12 +45,12 @@ def get(
         bool, typer.Option("--follow", "-F", help="Wait for new messages at the end, until Ctrl-C.")
     ] = False,
     verbose: Verbose = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Print only the bytes of the values, without line ends.")] = False,
+    raw: Raw = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Read messages and print each value on its own line.
+    """Read messages and print each value on its own line. In a terminal, control characters of values are escaped.
 
     Without --follow it stops at the end that the topic had when the command started. Partitions are read one after the
     other, or concurrently with --follow. Messages that --key and --header exclude are still sent by the broker, but
@@ -94,11 +96,16 @@ def selection(key: str | None, headers: Sequence[str]) -> "Callable[[Record], bo
 
 
 class MessagePrinter:
-    """Writes messages in the requested format. Plain and raw output leave the bytes of values unchanged."""
+    """Writes messages in the requested format.
+
+    A terminal would interpret control characters of a message, so it gets them escaped. With `raw`, and if standard
+    output is not a terminal, the bytes of values are unchanged.
+    """
 
     def __init__(self, topic: str, *, as_json: bool = False, verbose: bool = False, raw: bool = False) -> None:
         self._topic = topic
-        self._line = self._value_line
+        self._is_terminal = sys.stdout.isatty()
+        self._line = self._terminal_line if self._is_terminal else self._value_line
         if as_json:
             self._line = self._json_line
         elif verbose:
@@ -115,9 +122,15 @@ class MessagePrinter:
     def _value_line(self, partition: int, record: "Record") -> bytes:
         return (record.value or b"") + b"\n"
 
+    def _terminal_line(self, partition: int, record: "Record") -> bytes:
+        return lines_for_terminal(record.value or b"").encode() + b"\n"
+
     def _json_line(self, partition: int, record: "Record") -> bytes:
         document = record_document(self._topic, partition, record)
-        return json.dumps(document, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+        text = json.dumps(document, ensure_ascii=False)
+        if self._is_terminal and not text.isprintable():
+            text = json.dumps(document)
+        return text.encode(errors="backslashreplace") + b"\n"
 
     def _verbose_line(self, partition: int, record: "Record") -> bytes:
         headers = "".join(f" {printable(name)}={shown(value)}" for name, value in record.headers)

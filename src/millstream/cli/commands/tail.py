@@ -7,7 +7,7 @@ import typer
 from millstream.cli.commands.completion import complete_topic
 from millstream.cli.commands.get import MessagePrinter
 from millstream.cli.failures import failures_explained, usage_error
-from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, OnlyPartitions, Timeout, Verbose
+from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, OnlyPartitions, Raw, Timeout, Verbose
 from millstream.cli.positions import EXPECTED, Offset, parse_position
 from millstream.model.start_words import FOLLOW_START, GROUP_START, follow_start
 from millstream.seams.clock import SystemClock
@@ -36,11 +36,12 @@ def tail(
         int | None, typer.Option("--limit", "--count", "-c", min=1, help="Maximum number of messages.")
     ] = None,
     verbose: Verbose = False,
+    raw: Raw = False,
     timeout: Timeout = 30.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Print messages as they arrive, until Ctrl-C.
+    """Print messages as they arrive, until Ctrl-C. In a terminal, control characters of values are escaped.
 
     With --group it reads the partitions that the group assigns to it, from the committed offsets on, and commits what
     it has printed. --from then applies only to partitions without a committed offset.
@@ -48,8 +49,8 @@ def tail(
     with failures_explained(as_json):
         start = follow_start(group) if start is None else start
         first = parse_position(start, "--from", SystemClock().wall_ms())
-        if as_json and verbose:
-            raise usage_error("--json and --verbose cannot be combined")
+        if as_json + verbose + raw > 1:
+            raise usage_error("--json, --verbose and --raw cannot be combined")
         if group is not None and partitions:
             raise usage_error("--group and --partition cannot be combined: the group assigns the partitions")
         if group is not None and isinstance(first, Offset):
@@ -61,7 +62,7 @@ def tail(
         from millstream.cli.suggestions import topic_expected
 
         names = list(dict.fromkeys(topics))
-        writers = {name: MessagePrinter(name, as_json=as_json, verbose=verbose).write for name in names}
+        writers = {name: MessagePrinter(name, as_json=as_json, verbose=verbose, raw=raw).write for name in names}
         with connected(bootstrap, timeout) as session, topic_expected(session, names[0]):
             if group is None:
                 session.run(follow(session.client, writers, partitions or (), first, Limit(limit), timeout))

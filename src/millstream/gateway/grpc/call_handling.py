@@ -21,6 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 from millstream.gateway.budget import Budget, Share
 from millstream.gateway.draining import Draining
 from millstream.gateway.failures import invalid
+from millstream.gateway.grpc.limits import encoded_size
 from millstream.gateway.grpc.message_conversion import to_messages
 from millstream.gateway.grpc.statuses import DETAILS_KEY, rich_status
 from millstream.gateway.grpc.v1 import events_pb2
@@ -88,11 +89,16 @@ class CallDependencies(NamedTuple):
 class Call:
     """One call: its clusters, deadline, counters and drain state."""
 
-    __slots__ = ("_context", "_dependencies")
+    __slots__ = ("_context", "_dependencies", "building", "is_refusable")
 
-    def __init__(self, dependencies: CallDependencies, context: Context) -> None:
+    def __init__(self, dependencies: CallDependencies, context: Context, *, is_refusable: bool) -> None:
+        """Prepare a call. With `is_refusable`, its response may be refused, because the client can repeat it."""
         self._dependencies = dependencies
         self._context = context
+        self.is_refusable = is_refusable
+        self.building = Share(dependencies.budget)
+        """The memory of messages that are converted and not encoded yet."""
+        context.add_done_callback(lambda _: self.building.give_back())  # type: ignore[arg-type]
 
     @property
     def clusters(self) -> ServedClusters:
@@ -117,7 +123,11 @@ class Call:
         return self._dependencies.traffic
 
     def read(self, messages: Sequence[StoredMessage]) -> list[events_pb2.Message]:
-        """Convert messages to the contract's form and count them."""
+        """Convert messages to the contract's form and count them, before that also as held memory.
+
+        Raises GATEWAY_FULL if they exceed the budget.
+        """
+        self.building.take(sum(map(encoded_size, messages)), is_refusable=self.is_refusable)
         self._dependencies.traffic.events_read += len(messages)
         return to_messages(messages)
 
@@ -188,15 +198,17 @@ class CallWrapper:
             context.add_done_callback(lambda _: share.give_back())  # type: ignore[arg-type]
             request = self._admit(required, received, context)
             share.take(received.size_bytes)
-            answer = await function(request, Call(self._dependencies, context))
-            return self._written(answer, share, is_refusable=required.is_repeatable(request))
+            call = Call(self._dependencies, context, is_refusable=required.is_repeatable(request))
+            answer = await function(request, call)
+            return self._written(answer, call, share)
 
     async def _unary_stream(
         self, function: Callable[..., Any], required: RequiredRight, received: _Received, context: Context
     ) -> None:
         async with self._reporting_errors(required, context):
             request = self._admit(required, received, context)
-            await function(request, Call(self._dependencies, context), self._writer(required, context))
+            call = self._streaming(required, context)
+            await function(request, call, self._writer(call, context))
 
     async def _stream_stream(
         self,
@@ -207,14 +219,18 @@ class CallWrapper:
     ) -> None:
         async with self._reporting_errors(required, context):
             admitted = self._admitted(required, requests, context)
-            await function(admitted, Call(self._dependencies, context), self._writer(required, context))
+            call = self._streaming(required, context)
+            await function(admitted, call, self._writer(call, context))
 
-    def _writer(self, required: RequiredRight, context: Context) -> Write:
+    def _streaming(self, required: RequiredRight, context: Context) -> Call:
+        return Call(self._dependencies, context, is_refusable=required.right is Right.MESSAGES_READ)
+
+    def _writer(self, call: Call, context: Context) -> Write:
         """Make a function that sends one message of a stream and returns when flow control permits the next."""
 
         async def write(answer: Message) -> None:
             share = Share(self._dependencies.budget)
-            data = self._written(answer, share, is_refusable=required.right is Right.MESSAGES_READ)
+            data = self._written(answer, call, share)
             try:
                 await context.write(data)
             finally:
@@ -222,10 +238,11 @@ class CallWrapper:
 
         return write
 
-    def _written(self, answer: Message, share: Share, *, is_refusable: bool) -> bytes:
+    def _written(self, answer: Message, call: Call, share: Share) -> bytes:
         """Encode the response and count it as held memory. Raises GATEWAY_FULL if it exceeds the budget."""
+        share.take(answer.ByteSize(), is_refusable=call.is_refusable)
         data = answer.SerializeToString()
-        share.take(len(data), is_refusable=is_refusable)
+        call.building.give_back()
         self._dependencies.traffic.sent_bytes += len(data)
         return data
 

@@ -16,7 +16,12 @@ class ConsumerService:
     @needs(Right.MESSAGES_READ, "topic")
     async def poll(self, request: pb.PollRequest, call: Call) -> pb.PollResponse:
         wait_s = self._reading.wait_of(request.wait_ms if request.HasField("wait_ms") else None)
-        limits = self._reading.of(request.max_messages, max_bytes=request.max_bytes, wait_s=call.wait_s(wait_s))
+        limits = self._reading.of(
+            request.max_messages,
+            max_bytes=request.max_bytes,
+            wait_s=call.wait_s(wait_s),
+            skip_bad_batches=request.skip_bad_batches,
+        )
         work = group_consumers.poll(
             call.cluster(request.cluster),
             [request.topic],

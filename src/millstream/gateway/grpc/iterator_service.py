@@ -64,7 +64,9 @@ class IteratorService:
     @needs(Right.MESSAGES_READ, "topic", within="iterator")
     async def read_iterator(self, request: pb.ReadIteratorRequest, call: Call) -> pb.ReadIteratorResponse:
         wait_s = self._reading.wait_of(request.wait_ms if request.HasField("wait_ms") else None)
-        limits = self._reading.of(0, max_bytes=request.max_bytes, wait_s=call.wait_s(wait_s))
+        limits = self._reading.of(
+            0, max_bytes=request.max_bytes, wait_s=call.wait_s(wait_s), skip_bad_batches=request.skip_bad_batches
+        )
         cluster = call.cluster(request.cluster)
         iterator = _group_iterator(request.iterator)
         batch = await iterators.read(cluster, iterator, limits, call.timeout_s(cluster), call.draining)

@@ -2,8 +2,12 @@
 
 from typing import NamedTuple
 
+from millstream.gateway.budget import Budget
 from millstream.gateway.failures import invalid
+from millstream.gateway.operations.answer_limit import MESSAGE_BYTES, AnswerLimit
 from millstream.gateway.operations.reads import ReadLimits
+from millstream.records.message import Message
+from millstream.sdk.watching.read_result import size_of
 
 
 class GrpcLimits(NamedTuple):
@@ -29,15 +33,21 @@ class GrpcLimits(NamedTuple):
 _DEFAULTS = ReadLimits()
 
 
+def encoded_size(message: Message) -> int:
+    """Return the approximate size of a message in a response."""
+    return size_of(message) + MESSAGE_BYTES
+
+
 class ReadingLimits:
     """Checks the size and wait parameters of read requests and applies their defaults."""
 
-    def __init__(self, limits: GrpcLimits) -> None:
+    def __init__(self, limits: GrpcLimits, budget: Budget) -> None:
         self.wait_s = limits.wait_s
+        self._answer = AnswerLimit(budget.answer_bytes_max, 1, encoded_size)
         self._messages = limits.messages
         self._bytes = limits.answer_bytes
 
-    def of(self, max_messages: int, *, max_bytes: int, wait_s: float) -> ReadLimits:
+    def of(self, max_messages: int, *, max_bytes: int, wait_s: float, skip_bad_batches: bool = False) -> ReadLimits:
         """Return the limits for one read; 0 selects the default.
 
         Raises INVALID_REQUEST, naming the field, for a value above the maximum.
@@ -48,7 +58,13 @@ class ReadingLimits:
         ):
             if not 0 <= requested <= most:
                 raise invalid(name, f"{requested} is not between 0 and {most}")
-        return ReadLimits(max_messages or _DEFAULTS.max_messages, max_bytes or _DEFAULTS.max_bytes, wait_s)
+        return ReadLimits(
+            max_messages or _DEFAULTS.max_messages,
+            max_bytes or _DEFAULTS.max_bytes,
+            wait_s,
+            "skip" if skip_bad_batches else "raise",
+            self._answer,
+        )
 
     def wait_of(self, wait_ms: int | None) -> float:
         """Return the wait of a request in seconds. Raises INVALID_REQUEST for a wait above the maximum."""

@@ -76,7 +76,12 @@ class MessageService:
         partition = request.partition if request.HasField("partition") else None
         positions = await begin(reader, request.start, partition, READ_START)
         wait_s = self._reading.wait_of(request.wait_ms if request.HasField("wait_ms") else None)
-        limits = self._reading.of(request.max_messages, max_bytes=request.max_bytes, wait_s=call.wait_s(wait_s))
+        limits = self._reading.of(
+            request.max_messages,
+            max_bytes=request.max_bytes,
+            wait_s=call.wait_s(wait_s),
+            skip_bad_batches=request.skip_bad_batches,
+        )
         found = await call.waiting(reader.read(positions, limits)) or ReadMessages([], positions)
         return pb.GetResponse(messages=call.read(found.messages), next=to_partition_offsets(found.positions))
 
@@ -85,7 +90,12 @@ class MessageService:
         reader = await TopicReader.open(call.cluster(request.cluster), request.topic)
         partition = request.partition if request.HasField("partition") else None
         positions = await begin(reader, request.start, partition, FOLLOW_START)
-        limits = self._reading.of(request.max_messages, max_bytes=request.max_bytes, wait_s=self._reading.wait_s)
+        limits = self._reading.of(
+            request.max_messages,
+            max_bytes=request.max_bytes,
+            wait_s=self._reading.wait_s,
+            skip_bad_batches=request.skip_bad_batches,
+        )
         read = reader.follow if partition is None else reader.read
         await answer(pb.TailResponse(next=to_partition_offsets(positions)))
         while True:

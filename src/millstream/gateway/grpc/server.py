@@ -79,12 +79,11 @@ async def start_grpc(
     """Listen on this address; port 0 selects a free port. Raises ADDRESS_UNAVAILABLE if it cannot be bound."""
     limits, maker, draining = limits or GrpcLimits(), maker or NoSupervisor(), draining or Draining()
     server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
-    wrapper = CallWrapper(
-        CallDependencies(clusters, authorizer, draining, budget or Budget(), traffic or Traffic("grpc"))
-    )
+    budget = budget or Budget()
+    wrapper = CallWrapper(CallDependencies(clusters, authorizer, draining, budget, traffic or Traffic("grpc")))
     state = health.HealthServicer()
     names = [""]
-    for descriptor, service in services(limits, maker).items():
+    for descriptor, service in services(limits, maker, budget).items():
         server.add_generic_rpc_handlers((wrapper.handler(descriptor, service),))
         names.append(descriptor.full_name)
     for name in names:
@@ -104,9 +103,11 @@ async def _bound(server: grpc.aio.Server, host: str, port: int) -> int:
         raise OSError("the address is in use, or is not an address of this machine") from None
 
 
-def services(limits: GrpcLimits, maker: ClusterCreator) -> dict[ServiceDescriptor, object]:
+def services(
+    limits: GrpcLimits, maker: ClusterCreator, budget: Budget | None = None
+) -> dict[ServiceDescriptor, object]:
     """Return the implementation of each service of the contract."""
-    reading = ReadingLimits(limits)
+    reading = ReadingLimits(limits, budget or Budget())
     return {
         _only(topics_pb2.DESCRIPTOR): TopicService(),
         _only(messages_pb2.DESCRIPTOR): MessageService(limits, reading),

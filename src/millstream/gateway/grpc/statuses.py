@@ -7,7 +7,7 @@ from google.rpc.status_pb2 import Status as RichStatus
 
 from millstream.gateway.failures import detail_of, field_of, status_of
 from millstream.gateway.grpc.v1.events_pb2 import Error
-from millstream.model.errors import MillstreamError
+from millstream.model.errors import MillstreamError, UnreadableError
 
 DOMAIN = "millstream"
 DETAILS_KEY = "grpc-status-details-bin"
@@ -18,13 +18,23 @@ _TEXT_MAX = 2_000
 
 
 def rich_status(error: MillstreamError) -> RichStatus:
-    """Return the status with an ErrorInfo and, if a field caused the error, a BadRequest."""
+    """Return the status with an ErrorInfo and, if a field caused the error, a BadRequest.
+
+    For messages that cannot be read the ErrorInfo has their topic, partition and offset, and the offset to continue at.
+    """
     text = detail_of(error)[:_TEXT_MAX]
     info = ErrorInfo(
         reason=error.code.name,
         domain=DOMAIN,
         metadata={"number": str(error.code.number), "retriable": str(error.code.retriable).lower()},
     )
+    if isinstance(error, UnreadableError) and error.offset >= 0:
+        info.metadata.update(
+            topic=error.topic,
+            partition=str(error.partition),
+            offset=str(error.offset),
+            next_offset=str(error.next_offset),
+        )
     details: list[Message] = [info]
     field = field_of(error)
     if field is not None:

@@ -121,6 +121,7 @@ def _options(start: pb.SubscribeStart) -> SubscriptionOptions:
         share_percent=start.share_percent or SHARE_PERCENT,
         auto_commit=None,
         when_gone=_WHEN_GONE[start.when_gone],
+        on_bad_batch="skip" if start.skip_bad_batches else "raise",
     )
 
 

@@ -18,6 +18,8 @@ OWN = ("localhost", "127.0.0.1", "[::1]")
 class KnownHosts:
     """Wraps the ASGI application `app` and passes on requests to these hosts, or without a Host header.
 
+    The protocol adds the host of an absolute request target as a Host header.
+
     Browsers always send the header.
     """
 

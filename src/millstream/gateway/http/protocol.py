@@ -4,10 +4,12 @@
 - The size of a head is limited, and so is the data after a body or between its chunks.
 - The number of connections is limited; a connection over the limit gets a 503.
 - A lost connection cancels the handler's task (`task`).
+- The host of an absolute request target counts as a Host header.
 - A client that closes only its sending side still gets its answer.
 """
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,6 +48,9 @@ REFUSALS = {
     431: Refusal(b"Request Header Fields Too Large", "the request head is too large"),
     503: Refusal(b"Service Unavailable", "too many connections are open"),
 }
+
+
+_TARGET_END = re.compile(rb"[/?#]")
 
 
 class GatewayProtocol(HttpToolsProtocol):
@@ -132,6 +137,8 @@ class GatewayProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._head_bytes = 0
         self._expect_within(self.timeouts.body_s)
+        if not self.url.startswith((b"/", b"*")):
+            self.headers.append((b"host", _authority(self.url)))  # The Host check examines each Host header.
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
         super().on_headers_complete()
 
@@ -212,6 +219,11 @@ class GatewayProtocol(HttpToolsProtocol):
             self.transport.write(head % (status, reason, answer.content_type, len(answer.body)) + answer.body)
         self.transport.close()
         self._expect_taken()
+
+
+def _authority(url: bytes) -> bytes:
+    """Return host and port of an absolute request target, such as `http://host:8080/path`."""
+    return _TARGET_END.split(url.partition(b"://")[2], maxsplit=1)[0].rpartition(b"@")[2]
 
 
 def protocol_with(timeouts: ClientTimeouts) -> type[GatewayProtocol]:

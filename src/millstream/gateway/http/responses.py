@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from millstream.gateway.failures import FieldError, TitledError, detail_of, field_of, invalid, status_of
 from millstream.gateway.http.field_names import hint
-from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.errors import ErrorCode, MillstreamError, UnreadableError
 
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
@@ -39,6 +39,14 @@ class ProblemDetails(msgspec.Struct, kw_only=True, omit_defaults=True):
     """True if the same request may succeed later."""
     field: str | UnsetType = UNSET
     """The part of the request that caused the error."""
+    topic: str | UnsetType = UNSET
+    """The topic of messages that cannot be returned (`UNDECODABLE_BATCH`, `RESPONSE_TOO_LARGE`)."""
+    partition: int | UnsetType = UNSET
+    """The partition of these messages."""
+    offset: int | UnsetType = UNSET
+    """The first offset that cannot be returned."""
+    next_offset: int | UnsetType = UNSET
+    """The offset in this partition at which to continue, to skip these messages."""
     message_id: str | UnsetType = UNSET
     """The id of an event that was not stored, or whose outcome is unknown. A retry with this id stores it once."""
     events: Sequence[Any] | UnsetType = UNSET
@@ -73,6 +81,8 @@ def problem_of(
     """Convert an error to a problem document. `title` replaces the table's text if that does not fit this problem."""
     code = error.code
     field = field_of(error)
+    if isinstance(error, UnreadableError) and error.offset >= 0:
+        more |= {name: getattr(error, name) for name in ("topic", "partition", "offset", "next_offset")}
     return ProblemDetails(
         type=f"/docs/errors#{code.name}",
         title=title or _title(error),

@@ -11,6 +11,7 @@ from typing import TypeVar
 from millstream.gateway.operations.clusters import ClusterMember
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.sdk.feed.undecodable_batches import SKIP
 from millstream.sdk.iterating.engine import GONE, OVER
 from millstream.sdk.iterating.requests import GroupIterator, IteratorCommit, IteratorMembership, ListedIterator
 
@@ -62,7 +63,9 @@ class ClusterConsumer:
         Returns None if the iterator has ended, or if its offset differs from `offset`.
         """
         if iterator.offset < 0 or iterator.offset != offset:
-            batch = await _unless(_OVER, self._calls.read(iterator, max_bytes=1, timeout=self.timeout_s))
+            # The messages are not used, so it does not matter whether they can be decoded.
+            read = self._calls.read(iterator, max_bytes=1, on_bad_batch=SKIP, timeout=self.timeout_s)
+            batch = await _unless(_OVER, read)
             if batch is None or offset not in (None, batch.iterator.offset):
                 return None
             return batch.iterator

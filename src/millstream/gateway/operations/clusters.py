@@ -22,9 +22,11 @@ from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.connection.address import parse_bootstrap
 from millstream.sdk.connection.cluster import ConnectionSettings
+from millstream.sdk.connection.read_memory import ReadMemory
 from millstream.seams.clock import Clock, SystemClock
 from millstream.seams.entropy import Entropy, SystemEntropy
 from millstream.seams.network import Network, TcpNetwork
+from millstream.seams.workers import Workers
 
 T = TypeVar("T")
 
@@ -39,7 +41,7 @@ _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
 
 @dataclass(frozen=True, slots=True)
 class ClientFactory:
-    """Makes the SDK clients. Network, clock and entropy are replaced in tests."""
+    """Makes the SDK clients. Network, clock, entropy and workers are replaced in tests."""
 
     timeout_s: float = 10.0
     """Timeout of each operation."""
@@ -49,6 +51,9 @@ class ClientFactory:
     network: Network | None = None
     clock: Clock | None = None
     entropy: Entropy | None = None
+    workers: Workers | None = None
+    memory: ReadMemory | None = None
+    """Limits the memory of reads; None: no common limit."""
 
     def client(self, bootstrap: str) -> AsyncClient:
         """Make a client. It connects on first use."""
@@ -57,7 +62,9 @@ class ClientFactory:
             network=self.network or TcpNetwork(),
             clock=self.clock or SystemClock(),
             entropy=self.entropy or SystemEntropy(),
+            workers=self.workers,
             settings=ConnectionSettings(self.client_id, min(5.0, self.timeout_s), self.timeout_s),
+            memory=self.memory,
         )
         return AsyncClient(AsyncPortal(), home)
 

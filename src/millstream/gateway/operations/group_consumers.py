@@ -152,7 +152,14 @@ class _Poll:
 
         The result is empty if the log has removed all of them, or if their partitions moved to another consumer.
         """
-        return _merge(await asyncio.gather(*map(self._reread, delivered)))
+        polled = _merge(await asyncio.gather(*map(self._reread, delivered)))
+        answer = self._limits.answer
+        if answer is not None and answer.count(polled.messages) < len(polled.messages):
+            text = (
+                "the consumer's last delivery does not fit into one response in this format; use that delivery's format"
+            )
+            raise MillstreamError(ErrorCode.RESPONSE_TOO_LARGE, text)
+        return polled
 
     async def _reread(self, entry: ListedIterator) -> _Share | None:
         where, end = entry.where, entry.offset + entry.delivered
@@ -173,7 +180,12 @@ class _Poll:
     async def _read_there(self, where: TopicPartition, offset: int, *, count: int, size_bytes: int) -> ReadResult:
         async def read(place: int | str) -> ReadResult:
             return await self._client.read(
-                *where, place, max_messages=count, max_bytes=size_bytes, timeout=self._consumer.timeout_s
+                *where,
+                place,
+                max_messages=count,
+                max_bytes=size_bytes,
+                on_bad_batch=self._limits.on_bad_batch,
+                timeout=self._consumer.timeout_s,
             )
 
         try:
@@ -248,12 +260,14 @@ class _Poll:
                     positions,
                     max_messages=self._limits.max_messages,
                     max_bytes=self._limits.max_bytes,
+                    on_bad_batch=self._limits.on_bad_batch,
                     wait=wait_s,
                     timeout=self._consumer.timeout_s,
                 )
                 for where, portion in found.items():
                     position = positions[where] if portion.messages else portion.next_offset
                     self._assignment.read(where, position, end=portion.high_watermark)
+                found = dict(self._limits.cut(found))
                 return {where: portion for where, portion in found.items() if portion.messages}
             except MillstreamError as error:
                 first = await self._beginnings(positions) if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else {}

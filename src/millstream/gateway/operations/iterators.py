@@ -94,11 +94,17 @@ async def read(
 ) -> IteratorBatch:
     """Read the iterator's messages. Waits for the first message if there is none, until the gateway drains."""
     member = await cluster.home(iterator.topic)
-    batch = await member.calls.read(iterator, max_bytes=limits.max_bytes, timeout=timeout_s)
+
+    async def found(wanted: GroupIterator) -> IteratorBatch:
+        return await member.calls.read(
+            wanted, max_bytes=limits.max_bytes, on_bad_batch=limits.on_bad_batch, timeout=timeout_s
+        )
+
+    batch = await found(iterator)
     if not batch.messages and limits.wait_s:
         await draining.waiting(_arrival(member, batch, limits.wait_s, timeout_s))
-        batch = await member.calls.read(batch.iterator, max_bytes=limits.max_bytes, timeout=timeout_s)
-    return batch
+        batch = await found(batch.iterator)
+    return batch if limits.answer is None else batch.first(limits.answer.count(batch.messages))
 
 
 async def deliver(

@@ -11,12 +11,14 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from millstream.gateway.failures import invalid, invalid_position
+from millstream.gateway.operations.answer_limit import AnswerLimit
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.model.names import TopicPartition
 from millstream.model.start_words import ACCEPTED_WORDS, BEGINNING, LATEST, start_word
 from millstream.model.units import TIME_MS_MAX, looks_like_seconds, read_age_ms
 from millstream.records.message import Message
 from millstream.sdk.responses import TopicView
+from millstream.sdk.watching.read_result import ReadResult
 
 OFFSET_MAX = 2**63 - 1
 
@@ -39,6 +41,14 @@ class ReadLimits(NamedTuple):
     max_messages: int = 500
     max_bytes: int = 1024 * 1024
     wait_s: float = 5.0
+    on_bad_batch: str = "raise"
+    """"skip" skips batches that cannot be decoded; "raise" reports them as UNDECODABLE_BATCH."""
+    answer: AnswerLimit | None = None
+    """Bounds the size of the response; None: `max_bytes` alone does."""
+
+    def cut(self, results: Mapping[TopicPartition, ReadResult]) -> Mapping[TopicPartition, ReadResult]:
+        """Cut results to the size of a response. Raises RESPONSE_TOO_LARGE for a message that is too large for any."""
+        return results if self.answer is None else self.answer.cut(results)
 
 
 class ReadMessages(NamedTuple):
@@ -182,15 +192,18 @@ class TopicReader:
     async def read(self, positions: Positions, limits: ReadLimits) -> ReadMessages:
         """Read messages from these positions. Waits for the first message if there is none.
 
-        A position after the log end waits too. Raises OFFSET_OUT_OF_RANGE if the messages at a position were removed.
+        A position after the log end waits too. Raises OFFSET_OUT_OF_RANGE if the messages at a position were removed,
+        and UNDECODABLE_BATCH or RESPONSE_TOO_LARGE if the first messages at a position cannot be returned.
         """
-        found = await self._client.read_any(
+        found: Mapping[TopicPartition, ReadResult] = await self._client.read_any(
             {TopicPartition(self._view.name, partition): offset for partition, offset in positions.items()},
             max_messages=limits.max_messages,
             max_bytes=limits.max_bytes,
+            on_bad_batch=limits.on_bad_batch,
             wait=limits.wait_s,
             timeout=self._member.timeout_s,
         )
+        found = limits.cut(found)
         messages = [message for portion in found.values() for message in portion.messages]
         return ReadMessages(messages, {portion.partition: portion.next_offset for portion in found.values()})
 

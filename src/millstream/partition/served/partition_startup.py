@@ -225,7 +225,7 @@ class PartitionStartup:
         This runs before new epochs begin, and these partitions begin none. Otherwise repeated starts would raise the
         epochs of the catalog until the log is accepted.
         """
-        newer = {}
+        newer: dict[PartitionKey, None] = {}
         for placement in mine:
             found, log = derived.get(placement.key), self._store.get(placement.key)
             if found is not None and log is not None and found.epochs.latest > placement.leader_epoch:

@@ -194,6 +194,7 @@ class AsyncClient(AsyncReaderFactory):
         *,
         max_messages: int = 500,
         max_bytes: int = 1024 * 1024,
+        on_bad_batch: str = "raise",
         wait: Time = 0.0,
         timeout: Time = 30.0,
     ) -> "ReadResult":
@@ -203,10 +204,13 @@ class AsyncClient(AsyncReaderFactory):
         no message at that offset yet, the call waits for up to `wait` and then returns no messages. All waiting reads
         of a partition share one subscription at the broker, so thousands may wait. Raises OFFSET_OUT_OF_RANGE if the
         offset is before the first message. Transient failures are retried for up to `timeout` in addition to `wait`.
+        A stored batch that cannot be decoded ends the result; if it is the first, it raises UnreadableError, or is
+        skipped with `on_bad_batch="skip"`.
         """
         from millstream.sdk.watching.read_result import WatchLimits
 
-        where, limits = place(topic, partition), WatchLimits.checked(messages=max_messages, size_bytes=max_bytes)
+        where = place(topic, partition)
+        limits = WatchLimits.checked(messages=max_messages, size_bytes=max_bytes, on_bad_batch=on_bad_batch)
         wait_s, timeout_s = self._span_s(wait, "wait"), self._span_s(timeout)
         return (await self._do(self._context.read({where: offset}, limits, wait_s, timeout_s)))[where]
 
@@ -216,6 +220,7 @@ class AsyncClient(AsyncReaderFactory):
         *,
         max_messages: int = 500,
         max_bytes: int = 1024 * 1024,
+        on_bad_batch: str = "raise",
         wait: Time = 0.0,
         timeout: Time = 30.0,
     ) -> "dict[TopicPartition, ReadResult]":
@@ -226,7 +231,7 @@ class AsyncClient(AsyncReaderFactory):
         """
         from millstream.sdk.watching.read_result import WatchLimits
 
-        limits = WatchLimits.checked(messages=max_messages, size_bytes=max_bytes)
+        limits = WatchLimits.checked(messages=max_messages, size_bytes=max_bytes, on_bad_batch=on_bad_batch)
         found = by_place("places", places)
         return await self._do(self._context.read(found, limits, self._span_s(wait, "wait"), self._span_s(timeout)))
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from millstream.model.errors import MillstreamError
 from millstream.sdk.connection.cluster import Cluster
+from millstream.sdk.connection.read_memory import ReadMemory, UnlimitedMemory
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.seams.entropy import Entropy
 from millstream.seams.workers import Workers
@@ -20,12 +21,16 @@ PLACES_PER_REQUEST = 5_000
 
 
 class RetryingCaller:
-    """Sends requests to a cluster with retries. It also holds the worker threads of the client, for compression."""
+    """Sends requests to a cluster with retries.
 
-    def __init__(self, cluster: Cluster, entropy: Entropy, workers: Workers) -> None:
+    It also holds the worker threads of the client, for compression, and the memory that its reads share.
+    """
+
+    def __init__(self, cluster: Cluster, entropy: Entropy, workers: Workers, memory: ReadMemory | None = None) -> None:
         self.cluster = cluster
         self.entropy = entropy
         self.workers = workers
+        self.memory = memory or UnlimitedMemory()
         self.metrics = cluster.metrics
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline, *topics: str) -> T:

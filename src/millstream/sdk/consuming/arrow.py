@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from copy import copy
 from functools import lru_cache
 
 import pyarrow as pa
@@ -42,6 +43,8 @@ def next_record_batch(delivered: DeliveredBuffer) -> pa.RecordBatch | None:
 
 def as_record_batch(chunk: FetchedChunk) -> pa.RecordBatch | None:
     """Decode the messages of a chunk; None if it has none. Raises CORRUPT_MESSAGE if they are damaged."""
+    if chunk.failure is not None:
+        raise copy(chunk.failure)
     arrays = decode_to_arrays(chunk.stored)
     rows = len(arrays.offset)
     if not rows:

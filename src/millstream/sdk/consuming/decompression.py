@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from millstream.model.errors import UnreadableError
 from millstream.sdk.feed.fetched_chunk import FetchedChunk
+from millstream.sdk.feed.undecodable_batches import unpacked
 from millstream.seams.workers import Workers
 
 READ_BYTES = 4 * 1024 * 1024
@@ -28,10 +30,13 @@ class Decompressor:
         if self._chunk is None:
             self._chunk = chunk
             read_bytes = max(piece_bytes, READ_BYTES)
-            work = self._workers.run(partial(chunk.unpacked, piece_bytes=piece_bytes, read_bytes=read_bytes))
+            work = self._workers.run(partial(unpacked, chunk, piece_bytes=piece_bytes, read_bytes=read_bytes))
             work.add_done_callback(partial(self._unpacked, chunk))
 
     def _unpacked(self, chunk: FetchedChunk, pieces: "asyncio.Future[list[FetchedChunk]]") -> None:
         self._chunk = None
         chunk.is_packed = False  # If unpacking failed, opening the chunk fails with the same error and raises it.
-        self._done(chunk, [chunk] if pieces.exception() is not None else pieces.result())
+        error = pieces.exception()
+        if isinstance(error, UnreadableError):
+            chunk.fail(error)
+        self._done(chunk, [chunk] if error is not None else pieces.result())

@@ -3,8 +3,8 @@
 The caller opens chunks and takes messages synchronously, without an event loop, possibly in another thread than the
 engine's. It blocks only to read a local file. This buffer is the only object that both threads use. Invariants:
 
-- The caller pops from the left of `_closed`, `_pieces` and `_left`; the engine pops from the right to take back what
-  the caller has not taken. Each pop is atomic, so exactly one thread gets each item, and messages need no lock.
+- The caller pops from the left of `_queue` and `_left`; the engine pops from the right to take back what the caller
+  has not taken. Each pop is atomic, so exactly one thread gets each item, and messages need no lock.
 - The engine takes nothing back from an open chunk of which the caller has taken no message yet (`_left` is None).
 - The caller does not leave a chunk while the engine takes messages of it back (`_leaving`).
 - A chunk that is being read or opened (`_is_opening`) is in no queue. None of it counts as taken. If opening is
@@ -24,17 +24,22 @@ from functools import partial
 from threading import Lock
 from typing import TypeVar
 
-from millstream.model.errors import MillstreamError
+from millstream.model.errors import MillstreamError, UnreadableError
 from millstream.model.names import TopicPartition
+from millstream.records.header import CorruptBatch
 from millstream.records.message import Message
 from millstream.sdk.consuming.bad_values import SkippingDecoder
 from millstream.sdk.consuming.decoding import Decode, decode_first, decode_some
 from millstream.sdk.consuming.taken_parts import OpenChunk, TakenChunk, TakenMessages, untaken
+from millstream.sdk.feed.chunk_queue import ChunkQueue
 from millstream.sdk.feed.fetched_chunk import COLUMNS_BYTES, PIECE_BYTES, FetchedChunk
 from millstream.sdk.feed.local_files import MORE_BYTES, ScratchBuffer
+from millstream.sdk.feed.undecodable_batches import isolated
 from millstream.seams.signal_handlers import raised_by_signal_handler
 
 T = TypeVar("T")
+
+ValueDecoder = Decode | SkippingDecoder
 
 ENOUGH = 1_000
 """`some` opens no further chunk once it has this many messages."""
@@ -45,11 +50,12 @@ class DeliveredBuffer:
 
     `decode` decodes values. The error of an undecodable message is raised when the message is next, and the message
     is skipped. A `SkippingDecoder` skips it without raising. If `reads` is true, the caller reads chunks from local
-    files itself; otherwise the engine delivers them already read.
+    files itself; otherwise the engine delivers them already read. `skips` skips batches that cannot be decoded.
     """
 
-    def __init__(self, decode: Decode | SkippingDecoder | None = None, *, reads: bool = False) -> None:
+    def __init__(self, decode: ValueDecoder | None = None, *, reads: bool = False, skips: bool = False) -> None:
         self.reads = reads
+        self._skips = skips
         self.turns = 0
         """Number of times that the caller has taken messages. A changed number shows that the caller is alive."""
         self.wants_columns = False
@@ -62,9 +68,7 @@ class DeliveredBuffer:
         self.skipping = decode if isinstance(decode, SkippingDecoder) else None
         """The decoder if it skips undecodable messages; the engine reads its counts."""
         self._decode_first = None if decode is None else partial(decode_first, decode)
-        self._closed: deque[FetchedChunk] = deque()
-        self._pieces: deque[FetchedChunk] = deque()
-        """The remaining pieces of the last chunk that was read from a file; they precede the closed chunks."""
+        self._queue = ChunkQueue()
         self._leaving = Lock()
         self._is_opening = False
         self._chunk: FetchedChunk | None = None
@@ -85,7 +89,7 @@ class DeliveredBuffer:
     def __len__(self) -> int:
         """Count the remaining messages of the open chunk and the unopened chunks."""
         messages = self._all if self._left is None else self._left
-        return self._is_opening + len(self._closed) + len(self._pieces) + len(messages)
+        return self._is_opening + len(self._queue) + len(messages)
 
     def begin(self) -> None:
         """Begin a call that takes messages: the caller has what the previous call returned."""
@@ -100,9 +104,9 @@ class DeliveredBuffer:
             if self._taken:
                 damaged = [] if self.damage is None else [self.damage[0]]
                 opened = OpenChunk(self._chunk, self._all)
-                pieces, offsets = untaken(self._taken, opened, [*damaged, *self._pieces])
-                behind, waiting, nothing = self._behind | offsets, deque(pieces), deque[Message]()
-                self._behind, self._pieces, self._left, self._all, self._chunk = behind, waiting, nothing, [], None
+                pieces, offsets = untaken(self._taken, opened, [*damaged, *self._queue.pieces])
+                behind, waiting, nothing = self._behind | offsets, self._queue.with_pieces(pieces), deque[Message]()
+                self._behind, self._queue, self._left, self._all, self._chunk = behind, waiting, nothing, [], None
                 self.damage, self._work = None, {}
             self._taken = []
             self._is_interrupted = False
@@ -134,8 +138,8 @@ class DeliveredBuffer:
     ) -> tuple[FetchedChunk, FetchedChunk, T] | None:
         """Take the next chunk and open it with `opens`; None if there is no chunk or it is damaged.
 
-        A chunk in a local file is read and cut into pieces, and the first piece is opened. Returns the chunk, the chunk
-        or piece that was opened, and the result of `opens`.
+        Returns the chunk, the chunk or piece that was opened, and the result of `opens`. A chunk in a local file is
+        read and cut into pieces. A chunk that cannot be opened is cut into its batches.
         """
         if self.damage is not None:
             return None
@@ -143,27 +147,29 @@ class DeliveredBuffer:
         self._is_opening = True
         try:
             self._leave()
-            waiting = self._pieces or self._closed
-            try:
-                chunk = waiting[0]
-                del waiting[0]
-            except IndexError:
+            chunk = self._queue.pop()
+            if chunk is None:
                 return None
+            parts: list[FetchedChunk] = []
             try:
-                is_here = chunk.place is None
-                first, *pieces = (
-                    [chunk]
-                    if is_here
-                    else chunk.unpacked(piece_bytes=piece_bytes, read_bytes=read_bytes, scratch=scratch)
-                )
-                made = opens(first)
-                self._pieces += pieces  # `_pieces` is empty here: an unread chunk is always the last piece.
-                return chunk, first, made
+                first, pieces = chunk, list[FetchedChunk]()
+                if chunk.place is not None:
+                    first, *pieces = chunk.unpacked(piece_bytes=piece_bytes, read_bytes=read_bytes, scratch=scratch)
+                try:
+                    made = opens(first)
+                    self._queue.add_pieces(pieces)
+                    return chunk, first, made
+                except (CorruptBatch, UnreadableError) as error:
+                    parts = isolated(first, error, skips=self._skips, is_raised=first is chunk)
+                self._queue.put_first(*parts, *pieces)
+                empty = first.without_messages(first.offset)
+                return empty, empty, opens(empty)
             except MillstreamError as error:
                 self.damage = chunk, error
                 return None
             except BaseException:
-                self._pieces.appendleft(chunk)
+                if not self._queue.begins_with(parts):
+                    self._queue.put_first(chunk)
                 raise
         finally:
             self._is_opening = False
@@ -254,8 +260,7 @@ class DeliveredBuffer:
 
     def drop(self) -> None:
         """Discard the open chunk's messages. A running loop then asks the engine for more, which raises the reason."""
-        if self._left is not None:
-            self._left.clear()
+        (self._left or deque()).clear()
 
     def _scratch(self) -> ScratchBuffer | None:
         """Return the reusable read buffer for chunks that become columns at once, so that their bytes are not kept."""
@@ -275,12 +280,9 @@ class DeliveredBuffer:
         self.damage = None
         self._taken = []
         self._chunk = None
-        self._all = []
-        self._left = deque()
-        self._behind = {}
-        self._work = {}
-        self._pieces = deque()
-        self._closed = deque(chunks)
+        self._all, self._left = [], deque()
+        self._behind, self._work = {}, {}
+        self._queue = ChunkQueue(chunks)
 
     def close(self) -> None:
         """Empty the buffer for good, and release its memory and its reader thread."""
@@ -324,8 +326,7 @@ class DeliveredBuffer:
         back: deque[FetchedChunk] = deque()
         rest: deque[Message] = deque()
         with self._leaving:
-            _move(self._closed, back)
-            _move(self._pieces, back)
+            self._queue.take_back(back)
             if self._left is not None:
                 _move(self._left, rest)
             assert len(rest) <= len(self._all), "what is left of a chunk is a part of it"
@@ -339,7 +340,11 @@ class DeliveredBuffer:
         self.begin()
         if self._left is None:
             self._left = deque(self._all)
-        return self.take_back()
+        damage = self.damage
+        if damage is None or not isinstance(damage[1], UnreadableError):
+            return self.take_back()
+        self.damage = None
+        return [damage[0], *self.take_back()]
 
 
 def _popped(left: deque[Message], count_max: int) -> list[Message]:

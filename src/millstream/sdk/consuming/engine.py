@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
-from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.errors import ErrorCode, MillstreamError, UnreadableError
 from millstream.model.names import TopicPartition
 from millstream.sdk import requests
 from millstream.sdk.connection.retry_policy import Deadline
@@ -143,14 +143,18 @@ class ConsumerEngine:
         `timeout_s=None` waits without limit. `again` continues the previous poll with its remaining time, after a
         callback or after chunks without a usable message. Retriable failures are retried. Raises errors that a retry
         cannot fix (the group or topic is refused, messages are damaged), a failed start, and CLIENT_MISUSED if another
-        task or thread is polling.
+        task or thread is polling. A batch that cannot be decoded raises UNDECODABLE_BATCH whenever it is next, until a
+        seek passes it.
         """
         if self._is_asked:
             text = "another task or thread is polling this consumer; use a consumer in one task or thread at a time"
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, text)
         self._is_asked = True
         try:
-            self._come_back()
+            unreadable = self._come_back()
+            if unreadable is not None:
+                self._go(ConsumerActivity.IDLE)
+                raise unreadable
             if not again:
                 self._deadline = None if timeout_s is None else Deadline(timeout_s)
             if not await self._starting.wait_until(self._deadline):
@@ -204,24 +208,30 @@ class ConsumerEngine:
         self.delivered.give(chunks)
         return bool(chunks)
 
-    def _come_back(self) -> None:
-        """Mark the messages that the caller took as finished, and take back the others for a later poll."""
+    def _come_back(self) -> UnreadableError | None:
+        """Mark the messages that the caller took as finished, and take back the others for a later poll.
+
+        Returns the error of the batch that is next, if the caller could not decode it.
+        """
         self._forget_recall()
         delivered = self.delivered
+        damage = delivered.damage
         back = delivered.come_back()
         self._reading.piece_bytes = COLUMNS_BYTES if delivered.wants_columns else PIECE_BYTES
         positions = delivered.positions()
         for where, offset in positions.items():
             self._reading.readers[where].taken(offset)
         self._source.finish(positions)
-        if delivered.damage is not None:
-            damaged, error = delivered.damage
+        unreadable = damage[1] if damage is not None and isinstance(damage[1], UnreadableError) else None
+        if damage is not None and unreadable is None:
+            damaged, error = damage
             back = [chunk for chunk in back if chunk.feed is not damaged.feed]
             self._reading.refetch(damaged, error)
         self._reading.put_back(back)
         self._count_opened()
         delivered.give(())
         self._source.caller_is_back()
+        return unreadable
 
     def _count_opened(self) -> None:
         opened, self.delivered.opened = self.delivered.opened, []

@@ -47,6 +47,7 @@ class ConsumerBaseOptions(TypedDict, total=False):
     on_lost: OnChange | None
     on_health: Callable[[Health], None] | None
     on_bad_value: OnBadValue
+    on_bad_batch: str
     prefetch_bytes: int
     local_files: bool
     out_of_range: str

@@ -6,9 +6,11 @@ A chunk consists of whole batches as the broker stores them. Opening it decodes 
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from copy import copy
 from operator import attrgetter
 
-from millstream.records.batch import decode_messages, each_piece, unpacked
+from millstream.model.errors import MillstreamError
+from millstream.records.batch import DECODED_BYTES_MAX, decode_messages, each_piece, unpacked
 from millstream.records.message import Message
 from millstream.sdk.feed.batch_opening import HEAVY_BYTES
 from millstream.sdk.feed.local_files import LocalFileReader, ScratchBuffer
@@ -34,6 +36,7 @@ class FetchedChunk:
     __slots__ = (
         "_messages",
         "_packed_bytes",
+        "failure",
         "feed",
         "high_watermark",
         "is_packed",
@@ -47,7 +50,14 @@ class FetchedChunk:
     )
 
     def __init__(
-        self, feed: PartitionFeed, offset: int, *, next_offset: int, stored: memoryview, high_watermark: int = -1
+        self,
+        feed: PartitionFeed,
+        offset: int,
+        *,
+        next_offset: int,
+        stored: memoryview,
+        high_watermark: int = -1,
+        is_packed: bool = False,
     ) -> None:
         self.feed = feed
         self.where = feed.where
@@ -57,7 +67,7 @@ class FetchedChunk:
         """The offset after the chunk. Messages from there on are dropped."""
         self.stored = stored
         self.high_watermark = high_watermark
-        self.is_packed = False
+        self.is_packed = is_packed
         """True if opening it could block the event loop: it is large and compressed, or must be read from a file."""
         self.place: FilePlace | None = None
         """The file position of an unread chunk; None if the bytes are in memory."""
@@ -65,6 +75,8 @@ class FetchedChunk:
         """The reader of the broker's files, for an unread chunk."""
         self.was_opened = False
         """True if it is the remaining part of a chunk that was opened before."""
+        self.failure: MillstreamError | None = None
+        """The error of an attempt to unpack it."""
         self._packed_bytes: int | None = None
         self._messages: list[Message] | None = None
 
@@ -101,12 +113,18 @@ class FetchedChunk:
         return chunk
 
     def unpacked(
-        self, *, piece_bytes: int, read_bytes: int, scratch: ScratchBuffer | None = None
+        self,
+        *,
+        piece_bytes: int,
+        read_bytes: int,
+        scratch: ScratchBuffer | None = None,
+        limit_bytes: int = DECODED_BYTES_MAX,
     ) -> list["FetchedChunk"]:
         """Decompress this chunk and split it into chunks of about `piece_bytes`. May run in any thread.
 
         An unread chunk is read, up to about `read_bytes`; the last of the returned chunks is then the unread rest.
-        Raises CORRUPT_MESSAGE if the batches are damaged, and FileMovedError if the file does not hold them any more.
+        Raises CORRUPT_MESSAGE if a batch is damaged or cannot be decompressed, and FileMovedError if the file does not
+        hold the batches any more.
         """
         packed_bytes: int | None = None
         rest: FilePlace | None = None
@@ -120,19 +138,13 @@ class FetchedChunk:
                 scratch=scratch,
             )
         else:
-            stored, packed_bytes = memoryview(unpacked(self.stored)), self.size_bytes
+            stored, packed_bytes = memoryview(unpacked(self.stored, limit_bytes=limit_bytes)), self.size_bytes
         found: list[FetchedChunk] = []
         offset = self.offset
         for piece, next_offset, is_packed in each_piece(stored, offset, size_bytes=piece_bytes):
-            chunk = FetchedChunk(
-                self.feed,
-                offset,
-                next_offset=min(next_offset, self.next_offset),
-                stored=piece,
-                high_watermark=self.high_watermark,
-            )
+            is_heavy = is_packed and len(piece) >= HEAVY_BYTES
+            chunk = self.part(offset, next_offset=min(next_offset, self.next_offset), stored=piece, is_packed=is_heavy)
             chunk._packed_bytes = packed_bytes
-            chunk.is_packed = is_packed and len(piece) >= HEAVY_BYTES
             found.append(chunk)
             offset = chunk.next_offset
             if next_offset >= self.next_offset:
@@ -142,11 +154,7 @@ class FetchedChunk:
         elif found:
             found[-1].next_offset = self.next_offset
         else:
-            found.append(
-                FetchedChunk(
-                    self.feed, offset, next_offset=self.next_offset, stored=stored, high_watermark=self.high_watermark
-                )
-            )
+            found.append(self.without_messages(self.next_offset))
         return found
 
     def _placed(self, offset: int, place: FilePlace) -> "FetchedChunk":
@@ -166,15 +174,43 @@ class FetchedChunk:
     def size_bytes(self) -> int:
         return len(self.stored) if self.place is None else self.place.size_bytes
 
-    def open(self) -> list[Message]:
-        """Return the messages, decoded at the first call. Raises CORRUPT_MESSAGE if they are damaged."""
+    def open(self, limit_bytes: int = DECODED_BYTES_MAX) -> list[Message]:
+        """Return the messages, decoded at the first call; they may unpack to at most `limit_bytes`.
+
+        Raises CORRUPT_MESSAGE if a batch is damaged or cannot be decoded.
+        """
+        if self.failure is not None:
+            raise copy(self.failure)
         if self._messages is None:
-            messages = decode_messages(self.stored, *self.where, packed_bytes=self._packed_bytes)
+            messages = decode_messages(
+                self.stored, *self.where, limit_bytes=limit_bytes, packed_bytes=self._packed_bytes
+            )
             if messages and (messages[0].offset < self.offset or messages[-1].offset >= self.next_offset):
                 first = bisect_left(messages, self.offset, key=_offset)
                 messages = messages[first : bisect_left(messages, self.next_offset, key=_offset)]
             self._messages = messages
         return self._messages
+
+    def part(self, offset: int, *, next_offset: int, stored: memoryview, is_packed: bool = False) -> "FetchedChunk":
+        """Return the chunk of some of this chunk's batches, or of none of them, for these offsets."""
+        part = FetchedChunk(
+            self.feed,
+            offset,
+            next_offset=next_offset,
+            stored=stored,
+            high_watermark=self.high_watermark,
+            is_packed=is_packed,
+        )
+        part._packed_bytes = self._packed_bytes
+        return part
+
+    def without_messages(self, next_offset: int) -> "FetchedChunk":
+        """Return a chunk without messages, from the same offset on."""
+        return self.part(self.offset, next_offset=next_offset, stored=memoryview(b""))
+
+    def fail(self, error: MillstreamError) -> None:
+        """Set the error of an attempt to unpack the chunk; opening it raises the same error without another attempt."""
+        self.failure = error
 
     def drop_stored(self) -> bool:
         """Release the stored bytes of an opened chunk and keep its messages; True if there were bytes to release."""

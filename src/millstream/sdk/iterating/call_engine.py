@@ -11,10 +11,12 @@ from typing import NamedTuple, TypeVar
 
 from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.sdk.admin.groups import Coordinators
+from millstream.sdk.arguments import INT32_MAX
 from millstream.sdk.connection.address import PartitionLeader
+from millstream.sdk.connection.read_memory import held
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
-from millstream.sdk.feed.batch_opening import is_heavy
+from millstream.sdk.feed.chunk_opener import ChunkOpener
 from millstream.sdk.feed.leader_call import ask_leader
 from millstream.sdk.feed.partition_feed import NO_EPOCH, FetchAt, PartitionFeed
 from millstream.sdk.iterating import requests
@@ -43,6 +45,7 @@ class IteratorCallEngine:
     def __init__(self, asking: RetryingCaller) -> None:
         self._asking = asking
         self._coordinators = Coordinators(asking)
+        self._opener = ChunkOpener(asking)
 
     async def close(self) -> None:
         """Do nothing: the connections belong to the client, which closes them."""
@@ -65,11 +68,19 @@ class IteratorCallEngine:
         return await self._ask(group_id, requests.in_flight(group_id, client_id), timeout_s)
 
     async def read(
-        self, iterator: GroupIterator, max_bytes: int, timeout_s: float, wait_s: float = 0.0
+        self,
+        iterator: GroupIterator,
+        max_bytes: int,
+        timeout_s: float,
+        wait_s: float = 0.0,
+        *,
+        skips_bad_batches: bool = False,
     ) -> IteratorBatch:
         """Read an iterator's messages from the server that it names, waiting up to `wait_s` for the first one.
 
-        If the iterator names no server, or that server fails, the partition's leader is used.
+        If the iterator names no server, or that server fails, the partition's leader is used. The result ends before a
+        batch that cannot be decoded, and has no following iterator then. If the batch is the first, it raises
+        UNDECODABLE_BATCH.
         """
         cluster, deadline = self._asking.cluster, Deadline(timeout_s + wait_s)
         request = requests.read(iterator, max_bytes=max_bytes, max_wait_ms=int(wait_s * 1000))
@@ -85,10 +96,18 @@ class IteratorCallEngine:
                 async with cluster.polling(step.leader, deadline) as connection:
                     closed = await connection.request(request, cluster.timeout_s(deadline, wait_s))
             chunk = closed.chunk(feed)
-            messages = await self._asking.workers.run(chunk.open) if is_heavy(chunk.stored) else chunk.open()
+            with held(self._asking.memory, chunk.size_bytes):
+                messages, end = await self._opener.open(
+                    [chunk],
+                    messages_max=INT32_MAX,
+                    bytes_max=self._asking.memory.unpacked_bytes_max,
+                    skips_bad_batches=skips_bad_batches,
+                )
             if messages:
                 count_read(self._asking.metrics, iterator.topic, messages=len(messages), size_bytes=chunk.size_bytes)
-            return IteratorBatch(closed.iterator, messages, closed.end_offset, closed.following)
+            if end is None or end == closed.end_offset:
+                return IteratorBatch(closed.iterator, messages, closed.end_offset, closed.following)
+            return IteratorBatch(closed.iterator, messages, end, None)
 
         return await ask_leader(self._asking, feed, ask, deadline)
 

@@ -65,6 +65,7 @@ class IteratorEngineSettings(NamedTuple):
     topics: Sequence[str]
     max_bytes: int
     iterator: IteratorRequest
+    skips_bad_batches: bool = False
 
 
 class IteratorEngine:
@@ -122,7 +123,10 @@ class IteratorEngine:
     async def read(self, iterator: GroupIterator, wait_s: float) -> IteratorBatch:
         """Read an iterator's messages from its server or, if that one fails, from the partition's leader."""
         self._raise_failure()
-        return await self._calls.read(iterator, self._settings.max_bytes, TIMEOUT_S, wait_s)
+        settings = self._settings
+        return await self._calls.read(
+            iterator, settings.max_bytes, TIMEOUT_S, wait_s, skips_bad_batches=settings.skips_bad_batches
+        )
 
     async def commit(self, iterator: GroupIterator, count: int, timeout_s: float = TIMEOUT_S) -> IteratorCommit:
         self._raise_failure()

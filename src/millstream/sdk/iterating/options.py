@@ -6,6 +6,7 @@ from typing import TypedDict
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.start_words import ACCEPTED_WORDS, BEGINNING, GROUP_START, LATEST, start_word
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_number, check_text
+from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 from millstream.sdk.fetching import MAX_BYTES
 from millstream.sdk.iterating import requests
 from millstream.sdk.iterating.call_engine import IteratorRequest
@@ -26,6 +27,7 @@ class IteratorOptions(TypedDict, total=False):
     max_bytes: int
     in_flight: Time | None
     start: str
+    on_bad_batch: str
 
 
 def engine_settings(
@@ -42,7 +44,8 @@ def engine_settings(
     check_text("client_id", client_id, least=1, most=NAME_MAX)
     check_number("max_bytes", max_bytes, least=1, most=INT32_MAX)
     iterator = wanted(times, max_messages, options.get("in_flight"), options.get("start", GROUP_START))
-    return IteratorEngineSettings(group, client_id, topics, max_bytes, iterator)
+    skips = skips_bad_batches(options.get("on_bad_batch", "raise"))
+    return IteratorEngineSettings(group, client_id, topics, max_bytes, iterator, skips)
 
 
 def wanted(times: Times, max_messages: int, in_flight: Time | None, start: str) -> IteratorRequest:

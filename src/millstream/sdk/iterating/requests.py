@@ -8,6 +8,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
 from millstream.sdk.connection.address import Address
+from millstream.sdk.feed.batch_opening import is_heavy
 from millstream.sdk.feed.fetched_chunk import FetchedChunk
 from millstream.sdk.feed.partition_feed import PartitionFeed
 from millstream.sdk.requests import naming_leader
@@ -60,12 +61,22 @@ class GroupIterator(NamedTuple):
 
 
 class IteratorBatch(NamedTuple):
-    """The result of reading an iterator: its messages, and the following iterator, which is None after a rebalance."""
+    """The result of reading an iterator: its messages, and the following iterator.
+
+    `following` is None after a rebalance, and if the messages end before those of the iterator. The commit of the batch
+    then returns the next iterator, if there is one.
+    """
 
     iterator: GroupIterator
     messages: list[Message]
     end_offset: int
     following: GroupIterator | None
+
+    def first(self, count: int) -> "IteratorBatch":
+        """Return the first messages of the batch as a batch."""
+        if count == len(self.messages):
+            return self
+        return IteratorBatch(self.iterator, self.messages[:count], self.messages[count].offset, None)
 
     def places(self, read: int | None = None) -> int:
         """Return the number of offsets that a commit of the first `read` messages (None: all) covers.
@@ -178,7 +189,9 @@ class ClosedBatch(NamedTuple):
 
     def chunk(self, feed: PartitionFeed) -> FetchedChunk:
         """Make the chunk of the records in the iterator's range."""
-        return FetchedChunk(feed, self.iterator.offset, next_offset=self.end_offset, stored=memoryview(self.stored))
+        stored = memoryview(self.stored)
+        offset, is_packed = self.iterator.offset, is_heavy(stored)
+        return FetchedChunk(feed, offset, next_offset=self.end_offset, stored=stored, is_packed=is_packed)
 
 
 def read(iterator: GroupIterator, *, max_bytes: int, max_wait_ms: int) -> ApiRequest[ClosedBatch]:

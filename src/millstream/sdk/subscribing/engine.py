@@ -12,9 +12,10 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
-from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.errors import ErrorCode, MillstreamError, UnreadableError
 from millstream.model.ids import TopicId
 from millstream.model.names import TopicPartition
+from millstream.records.header import CorruptBatch
 from millstream.records.message import Message
 from millstream.sdk.admin.groups import Coordinators, GroupsEngine
 from millstream.sdk.background_errors import client_failed
@@ -25,6 +26,7 @@ from millstream.sdk.consuming.start_positions import ADDED_FROM
 from millstream.sdk.feed.batch_opening import is_heavy
 from millstream.sdk.feed.fetched_chunk import FetchedChunk
 from millstream.sdk.feed.partition_feed import MISSING
+from millstream.sdk.feed.undecodable_batches import apart, log_skipped
 from millstream.sdk.metrics import count_read
 from millstream.sdk.shared_start import SharedStart
 from millstream.sdk.single_flight import SingleFlight
@@ -183,22 +185,41 @@ class SubscriptionEngine:
     def _take(self, opened: OpenedChunk) -> DeliveredMessages | None:
         """Return the chunk's messages; None if it has none, or if it was taken back while it was opened.
 
-        A damaged chunk is requested again; if it is still damaged after several attempts, the error is raised.
+        A damaged chunk is requested again; if it is still damaged after several attempts, the error is raised. A batch
+        that cannot be decoded is skipped, or its error is raised whenever it is next.
         """
         chunk, damage = opened
         queue, where = self._streams.queue, chunk.where
         if not queue or queue[0] is not chunk:
             return None
-        if damage is not None:
-            self._streams.send_again(chunk.feed, damage)
+        if damage is not None and not self._skip(chunk, damage):
             return None
         self._streams.delivered(chunk)
-        messages = chunk.open()
+        messages = [] if damage is not None else chunk.open()
         if not messages:
             self.finish(where, chunk.next_offset)  # Offsets without messages need no processing.
             return None
         count_read(self._asking.metrics, where.topic, messages=len(messages), size_bytes=chunk.size_bytes)
         return DeliveredMessages(where, messages, chunk.offset, chunk.next_offset)
+
+    def _skip(self, chunk: FetchedChunk, damage: MillstreamError) -> bool:
+        """Return true to skip the chunk, which cannot be opened.
+
+        Otherwise its batches are queued one by one, or it is requested again, or its error is raised.
+        """
+        try:
+            parts = apart(chunk, damage)
+        except UnreadableError as error:
+            if not self._settings.skips_bad_batches:
+                raise
+            log_skipped(error)
+            return True
+        except CorruptBatch as error:
+            self._streams.send_again(chunk.feed, error)
+        else:
+            self._streams.queue.popleft()
+            self._streams.queue.extendleft(reversed(parts))
+        return False
 
     def finish(self, where: TopicPartition, offset: int) -> None:
         """Mark everything before `offset` as finished, unless auto-commit is off."""

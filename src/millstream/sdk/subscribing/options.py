@@ -7,6 +7,7 @@ from millstream.model import start_words
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_choice, check_number, check_partitions, check_text
 from millstream.sdk.consuming.start_positions import Hint, StartPositions, reader_start
+from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 from millstream.sdk.reader_defaults import AUTO_COMMIT_S, SHARE_PERCENT, WINDOW_BYTES, WINDOW_MESSAGES
 from millstream.sdk.time_arguments import Time, Times
 from millstream.sdk.value_formats import Values
@@ -28,6 +29,7 @@ class SubscriptionBaseOptions(TypedDict, total=False):
     share_percent: int
     auto_commit: Time | None
     when_gone: str
+    on_bad_batch: str
 
 
 class SubscriptionOptions(SubscriptionBaseOptions, total=False):
@@ -60,6 +62,7 @@ class SubscriptionEngineSettings(NamedTuple):
     when_gone: int
     auto_commit_s: float | None
     """The longest time until finished messages are committed; None leaves commits to the caller."""
+    skips_bad_batches: bool
 
 
 def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOptions) -> SubscriptionEngineSettings:
@@ -92,4 +95,5 @@ def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOp
         window,
         _GONE[gone],
         None if auto_commit is None else times.span_s(auto_commit, "auto_commit"),
+        skips_bad_batches(options.get("on_bad_batch", "raise")),
     )

@@ -34,6 +34,7 @@ from millstream.sdk.consuming.options import ConsumerOptions, engine_settings
 from millstream.sdk.consuming.partition_source import Change, ChangeKind
 from millstream.sdk.consuming.read_at import get_messages
 from millstream.sdk.consuming.start_positions import Hint, StartPositions
+from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 from millstream.sdk.fetching import MAX_BYTES
 from millstream.sdk.sync.facade import Portal
 from millstream.sdk.sync.reader import Reader
@@ -88,7 +89,8 @@ class Consumer(Reader, Generic[V_co]):
         decode = bad_value_decoder(
             decoder(options.get("values")), options.get("on_bad_value", RAISE), context.clock.monotonic_s
         )
-        self._buffer = DeliveredBuffer(decode, reads=portal.callers_wait)
+        skips = skips_bad_batches(options.get("on_bad_batch", RAISE))
+        self._buffer = DeliveredBuffer(decode, reads=portal.callers_wait, skips=skips)
         self._has_end = options.get("stop") is not None
         settings = engine_settings(context.times, self.topics, options)
         self._callback_timeout_s = settings.callback_timeout_s
@@ -121,9 +123,10 @@ class Consumer(Reader, Generic[V_co]):
 
         The list is empty if no message arrived in time, or if the position `stop` is reached. `timeout=None` waits
         without a limit. Transient failures are retried. Permanent failures are raised: a refused group or topic,
-        damaged messages, a value that cannot be decoded (UNDECODABLE_VALUE; the next call continues after it).
-        Without a group, a deleted topic raises UNKNOWN_TOPIC_OR_PARTITION in every call that has no messages to
-        return, until its partitions are paused.
+        damaged messages, a value that cannot be decoded (UNDECODABLE_VALUE; the next call continues after it). A batch
+        that cannot be decoded raises UnreadableError (UNDECODABLE_BATCH) in every call until `seek` passes it or the
+        partition is paused; messages before it are returned first. Without a group, a deleted topic raises
+        UNKNOWN_TOPIC_OR_PARTITION in every call that has no messages to return, until its partitions are paused.
         """
         check_number("max_messages", max_messages, least=1, most=INT64_MAX)
         return self._taken(timeout, partial(self._buffer.some, max_messages)) or []

@@ -8,6 +8,7 @@ from millstream.model.errors import ErrorCode
 from millstream.model.roles import Role
 from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_kind, check_number, check_text, place
 from millstream.sdk.client_context import ClientContext
+from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 from millstream.sdk.iterating.call_engine import IteratorCallEngine
 from millstream.sdk.iterating.options import wanted
 from millstream.sdk.iterating.requests import (
@@ -94,15 +95,24 @@ class IteratorCalls(Facade):
             check_text("client_id", client_id, least=1, most=NAME_MAX)
         return self._do(self._engine.in_flight(group, client_id, self._span_s(timeout)))
 
-    def read(self, iterator: GroupIterator, *, max_bytes: int = 1024 * 1024, timeout: Time = 30.0) -> IteratorBatch:
+    def read(
+        self,
+        iterator: GroupIterator,
+        *,
+        max_bytes: int = 1024 * 1024,
+        on_bad_batch: str = "raise",
+        timeout: Time = 30.0,
+    ) -> IteratorBatch:
         """Read the available messages of an iterator from its partition's broker, without waiting for new ones.
 
         Raises ITERATOR_EXPIRED after the iterator's time limit, and FENCED_ITERATOR if the partition has been assigned
-        to another client.
+        to another client. A stored batch that cannot be decoded ends the result; if it is the first, it raises
+        UnreadableError, or is skipped with `on_bad_batch="skip"`.
         """
         check_kind("iterator", iterator, GroupIterator)
         check_number("max_bytes", max_bytes, least=1, most=INT32_MAX)
-        return self._do(self._engine.read(iterator, max_bytes, self._span_s(timeout)))
+        skips = skips_bad_batches(on_bad_batch)
+        return self._do(self._engine.read(iterator, max_bytes, self._span_s(timeout), skips_bad_batches=skips))
 
     def deliver(
         self,

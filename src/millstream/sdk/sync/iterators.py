@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Unpack
 
+from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
 from millstream.sdk.arguments import INT32_MAX, check_kind, check_number, named_topics, place
 from millstream.sdk.client_context import ClientContext
@@ -108,20 +109,30 @@ class Iterators(Reader):
         """Read the messages of an iterator from its partition's broker; waits for the first one for up to `wait`.
 
         Raises ITERATOR_EXPIRED after the iterator's time limit, and FENCED_ITERATOR if the partition has been assigned
-        to another client.
+        to another client. A stored batch that cannot be decoded ends the result; if it is the first, it raises
+        UnreadableError, or is skipped with `on_bad_batch="skip"`. To skip it once, commit the iterator up to the
+        error's `next_offset`.
         """
         check_kind("iterator", iterator, GroupIterator)
         return self._do(self._engine.read(iterator, self._span_s(wait, "wait")))
 
-    def commit(self, batch: IteratorBatch, read: int | None = None, *, timeout: Time = 30.0) -> IteratorCommit:
-        """Commit the first `read` messages of a batch, or all of them.
+    def commit(
+        self, batch: IteratorBatch | GroupIterator, read: int | None = None, *, timeout: Time = 30.0
+    ) -> IteratorCommit:
+        """Commit the first `read` messages of a batch, or all of them; of an iterator, the first `read` offsets.
 
         The result has the next iterator if the partition stays assigned to this client. Raises NOT_OWNER if another
         client owns the partition, and ITERATOR_SETTLED if the iterator was committed before or issued again.
         """
-        check_kind("batch", batch, IteratorBatch)
+        check_kind("batch", batch, IteratorBatch, GroupIterator)
         _check_count("read", read)
-        return self._do(self._engine.commit(batch.iterator, batch.places(read), self._span_s(timeout)))
+        timeout_s = self._span_s(timeout)
+        if isinstance(batch, IteratorBatch):
+            return self._do(self._engine.commit(batch.iterator, batch.places(read), timeout_s))
+        if read is None:
+            text = "read: the commit of an iterator needs the number of offsets"
+            raise MillstreamError(ErrorCode.INVALID_SETTING, text)
+        return self._do(self._engine.commit(batch, read, timeout_s))
 
     # The loop.
 

@@ -69,6 +69,7 @@ class ReaderFactory(Facade):
         partitions: Sequence[int] | None = None,
         values: Values = None,
         on_bad_value: "OnBadValue" = "raise",
+        on_bad_batch: str = "raise",
         auto_commit: Time | None = AUTO_COMMIT_S,
         handler_timeout: Time | None = HANDLER_TIMEOUT_S,
         callback_timeout: Time = CALLBACK_TIMEOUT_S,
@@ -101,6 +102,9 @@ class ReaderFactory(Facade):
         - `on_bad_value` ("raise"): the reaction to a value that cannot be decoded. "raise" raises UndecodableError.
           "skip" skips the message and logs a warning once a minute. A function is called with the message and the
           error for each such message; the consumer skips the message.
+        - `on_bad_batch` ("raise"): the reaction to a stored batch whose records cannot be decoded. "raise" returns the
+          messages before it, then raises UnreadableError until `seek` passes the batch. "skip" skips the batch and logs
+          a warning.
         - `auto_commit` (5 s): the interval at which finished offsets are committed. None leaves commits to `commit()`.
         - `handler_timeout` (5 minutes): the longest time that the caller may take over a message or batch. After it the
           group assigns the consumer's partitions to other members. None: no limit.
@@ -156,6 +160,7 @@ class ReaderFactory(Facade):
         share_percent: int = SHARE_PERCENT,
         auto_commit: Time | None = AUTO_COMMIT_S,
         when_gone: str = "error",
+        on_bad_batch: str = "raise",
     ) -> "Subscription[Any]":
         """Create a push subscription: brokers send the messages of these topics; see `Subscription`.
 
@@ -175,6 +180,8 @@ class ReaderFactory(Facade):
           `commit()`.
         - `when_gone` ("error"): the reaction when messages are removed before they are sent: continue at the
           "beginning" or the "latest" offset, or raise an "error".
+        - `on_bad_batch` ("raise"): the reaction to a stored batch whose records cannot be decoded. "raise" delivers the
+          messages before it, then raises UnreadableError in each call. "skip" skips the batch and logs a warning.
         """
         options = _options(locals())
         from millstream.sdk.sync.subscription import Subscription
@@ -191,6 +198,7 @@ class ReaderFactory(Facade):
         max_bytes: int = READ_BYTES,
         in_flight: Time | None = None,
         start: str = "beginning",
+        on_bad_batch: str = "raise",
     ) -> "Iterators":
         """Create a member of `group` that reads these topics with iterators; see `Iterators`.
 
@@ -202,6 +210,8 @@ class ReaderFactory(Facade):
           client. None uses the broker's setting (30 s).
         - `start` ("beginning"): the start of partitions for which the group has committed nothing: "beginning" or
           "latest", or their synonyms "earliest" and "end".
+        - `on_bad_batch` ("raise"): the reaction to a stored batch whose records cannot be decoded. "raise" returns the
+          messages before it, then raises UnreadableError. "skip" skips the batch and logs a warning.
         """
         options = _options(locals())
         from millstream.sdk.sync.iterators import Iterators

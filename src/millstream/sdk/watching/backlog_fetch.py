@@ -7,15 +7,17 @@ end is watched afterwards. A read that does not wait sends a request of its own,
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from functools import partial
 from typing import NamedTuple
 
-from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.errors import ErrorCode, MillstreamError, UnreadableError
 from millstream.model.names import TopicPartition
-from millstream.records.message import Message
 from millstream.sdk.connection.address import Address
+from millstream.sdk.connection.read_memory import held
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.sdk.connection.retrying_caller import PLACES_PER_REQUEST, RetryingCaller
+from millstream.sdk.feed.chunk_opener import PIECE_BYTES, ChunkOpener
 from millstream.sdk.feed.fetched_chunk import FetchedChunk
 from millstream.sdk.feed.leader_call import Answers, ask_leaders
 from millstream.sdk.feed.partition_feed import FeedPosition, PartitionFeed
@@ -26,9 +28,6 @@ from millstream.sdk.watching.requests import fetch
 
 OPENED_AT_ONCE = 500
 """Number of partitions whose answers are opened per step; the event loop can run other tasks between steps."""
-
-PIECE_BYTES = 32 * 1024
-"""Answers are opened in pieces of this size, and only as many as the read needs: small reads get large answers too."""
 
 FETCHES_MAX = 32
 """The most requests in flight; others wait for a slot."""
@@ -59,12 +58,13 @@ class _Shared(NamedTuple):
         try:
             return dict(self.task.result())
         except MillstreamError as error:
-            raise MillstreamError(error.code, error.detail) from error
+            raise copy(error) from error
 
 
 class BacklogFetch:
     def __init__(self, asking: RetryingCaller) -> None:
         self._asking = asking
+        self._opener = ChunkOpener(asking)
         self._slots = asyncio.Semaphore(FETCHES_MAX)
         self._shared: dict[tuple[_Places, WatchLimits], _Shared] = {}
 
@@ -99,13 +99,14 @@ class BacklogFetch:
         for at in range(0, len(feeds), PLACES_PER_REQUEST):
             some = feeds[at : at + PLACES_PER_REQUEST]
             answers = await self._answers(some, limits, deadline)
-            for number, feed in enumerate(some, 1):
-                if number % OPENED_AT_ONCE == 0:
-                    await asyncio.sleep(0)
-                found = answers[feed.where]
-                if found is None:
-                    found = await ahead(self._asking, feed.where, feed.offset, deadline)
-                results[feed.where] = await self._opened(feed, found, limits)
+            with held(self._asking.memory, sum(len(found.batches) for found in answers.values() if found is not None)):
+                for number, feed in enumerate(some, 1):
+                    if number % OPENED_AT_ONCE == 0:
+                        await asyncio.sleep(0)
+                    found = answers[feed.where]
+                    if found is None:
+                        found = await ahead(self._asking, feed.where, feed.offset, deadline)
+                    results[feed.where] = await self._opened(feed, found, limits)
         return results
 
     async def _answers(
@@ -123,25 +124,24 @@ class BacklogFetch:
         return await ask_leaders(self._asking, feeds, ask, deadline)
 
     async def _opened(self, feed: PartitionFeed, found: FetchedBatches, limits: WatchLimits) -> ReadResult:
-        """Open as much of the response as the limits need; raises CORRUPT_MESSAGE if it is damaged."""
-        messages: list[Message] = []
-        size_bytes, next_offset = 0, feed.offset
+        """Open as much of the response as the limits need, up to the first batch that cannot be read.
+
+        Raises UNDECODABLE_BATCH or RESPONSE_TOO_LARGE if that batch comes first, and CORRUPT_MESSAGE if it is damaged.
+        """
+        chunks = FetchedChunk.each(feed, found, PIECE_BYTES)
         try:
-            for chunk in FetchedChunk.each(feed, found, PIECE_BYTES):
-                parts = [chunk]
-                if chunk.is_packed:
-                    parts = await self._asking.workers.run(
-                        partial(chunk.unpacked, piece_bytes=PIECE_BYTES, read_bytes=PIECE_BYTES)
-                    )
-                for part in parts:
-                    messages += part.open()
-                    size_bytes += part.size_bytes
-                next_offset = chunk.next_offset
-                if len(messages) >= limits.messages or size_bytes >= limits.size_bytes:
-                    break
+            messages, next_offset = await self._opener.open(
+                chunks,
+                messages_max=limits.messages,
+                bytes_max=limits.size_bytes,
+                skips_bad_batches=limits.skips_bad_batches,
+            )
+        except UnreadableError:
+            raise
         except MillstreamError as error:
             raise MillstreamError(error.code, f"{feed.where}: {error.detail}") from error
-        return ReadResult(*feed.where, messages, next_offset, found.log_start_offset, found.high_watermark)
+        end = feed.offset if next_offset is None else next_offset
+        return ReadResult(*feed.where, messages, end, found.log_start_offset, found.high_watermark)
 
     async def share(
         self, offsets: Mapping[TopicPartition, int], limits: WatchLimits, deadline: Deadline

@@ -14,6 +14,7 @@ from operator import attrgetter
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
+from millstream.sdk.feed.chunk_opener import LIGHT_BYTES_MAX
 from millstream.sdk.feed.fetched_chunk import FetchedChunk
 from millstream.sdk.watching.read_result import WatchLimits, from_on, size_of
 
@@ -39,8 +40,9 @@ class RecentChunk:
         self.size_bytes = _CHUNK_BYTES + chunk.size_bytes
 
     def open(self) -> list[Message]:
-        """Return the messages, which readers share and must not change. Raises CORRUPT_MESSAGE if they are damaged."""
-        messages = self.chunk.open()
+        """Return the messages, which readers share and must not change. Raises CORRUPT_MESSAGE if they are damaged
+        or too large."""
+        messages = self.chunk.open(max(LIGHT_BYTES_MAX, self.chunk.size_bytes))
         if self.chunk.drop_stored():
             self.size_bytes = _CHUNK_BYTES + sum(_MESSAGE_BYTES + size_of(message) for message in messages)
         return messages

@@ -102,7 +102,8 @@ class LogReader:
         log_end = log.end_offset
         if not log.start_offset <= offset <= log_end:
             raise MillstreamError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not within {log.start_offset}..{log_end} of {log.path}"
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{offset} is not within {log.start_offset}..{log_end} of {log.path.rpartition('/')[2]}",
             )
         if end_offset > log.written_offset:
             end_offset = log.written_offset

@@ -152,8 +152,10 @@ class LocalClusters:
             await self._workers.run(partial(self._files.remember, cluster.remembered()))
         except BaseException:
             # No client knows the cluster yet, so its brokers have no data to protect and are killed.
-            await _all(broker.stop(0.0) for broker in cluster.brokers)
-            await self._workers.run(partial(self._files.forget, new))
+            try:
+                await _all(broker.stop(0.0) for broker in cluster.brokers)
+            finally:
+                await self._workers.run(partial(self._files.forget, new))
             raise
         return cluster
 

@@ -11,6 +11,8 @@ PROCESSES_MAX = 64
 """Maximum number of brokers in all clusters together. Each is a process of about fifty megabytes."""
 PARTITIONS_MAX = 10_000
 DIRECTORY_LENGTH_MAX = 512
+PART_BYTES_MAX = 255
+"""Longest name of a file or directory, in bytes."""
 DEFAULT_NAME = "default"
 """Name that gateways give to the cluster of the supervising broker."""
 
@@ -65,6 +67,10 @@ def check_inside(root: Path, relative: PurePosixPath) -> Path:
 
 def _check_directory(directory: str) -> None:
     place = PurePosixPath(directory)
+    for part in place.parts:
+        if len(part.encode(errors="surrogateescape")) > PART_BYTES_MAX:
+            detail = f"the name {part[:40]!r}... in a log directory is longer than {PART_BYTES_MAX} bytes"
+            raise _wrong("log_directories", detail)
     if not directory or len(directory) > DIRECTORY_LENGTH_MAX or "\0" in directory or "," in directory:
         raise _wrong("log_directories", f"bad log directory {directory[:80]!r}: 1 to 512 characters, no comma")
     if place.is_absolute() or ".." in place.parts:

@@ -6,6 +6,7 @@ each broker was ready. A crash in between leaves an unfinished cluster that no c
 removed at the next start. Directories without this file do not belong to Millstream and are not touched.
 """
 
+import errno
 import logging
 import os
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from msgspec import Struct
 from millstream.model.errors import ErrorCode, FieldError, MillstreamError
 from millstream.process.control_protocol import NewCluster
 from millstream.supervisor.clusters.name_checks import FILE_NAME, NEW_FILE_NAME, check_inside, directories
+from millstream.supervisor.owner_only import OWNER_ONLY
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +44,11 @@ class ClusterFiles:
     def check(self, asked: NewCluster) -> Sequence[Path]:
         """Returns the data directories of a new cluster's brokers, none of which exists yet.
 
-        Raises CLUSTER_EXISTS, or INVALID_CLUSTER if links or files are in the way.
+        What an earlier failed creation of this name left is removed. Raises CLUSTER_EXISTS, or INVALID_CLUSTER if links
+        or files are in the way.
         """
-        if (self._home(asked.name) / FILE_NAME).exists():
+        file = self._home(asked.name) / FILE_NAME
+        if file.exists() and not self._removed_unfinished(file):
             raise MillstreamError(ErrorCode.CLUSTER_EXISTS, f"the cluster {asked.name!r} already exists")
         places = self.places(asked)
         for place in places:
@@ -55,12 +59,23 @@ class ClusterFiles:
                 raise FieldError(ErrorCode.INVALID_CLUSTER, detail, "log_directories")
         return places
 
+    def _removed_unfinished(self, file: Path) -> bool:
+        """Removes the cluster of this file if its creation failed. Returns false if it is finished or unreadable."""
+        try:
+            cluster = _decoded(file.read_bytes(), file.parent.name)
+        except msgspec.DecodeError:
+            return False
+        if not cluster.is_made:
+            self.forget(cluster.asked)
+        return not cluster.is_made
+
     def begin(self, asked: NewCluster) -> None:
         """Reserves the name and creates the directories above the brokers' data. `forget` undoes this."""
-        self._home(asked.name).mkdir(parents=True, exist_ok=True)
+        for directory in (self._root, self._home(asked.name)):
+            directory.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
         self.remember(StoredCluster(asked=asked, ports=(0,) * asked.brokers))
         for place in self.places(asked):
-            place.parent.mkdir(parents=True, exist_ok=True)
+            place.parent.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
 
     def places(self, asked: NewCluster) -> Sequence[Path]:
         """Returns the brokers' data directories. Raises INVALID_CLUSTER if a symbolic link or a file is in the way."""
@@ -87,19 +102,30 @@ class ClusterFiles:
         """Deletes the cluster with all its data. Its file is deleted last, so that a deletion can be repeated."""
         import shutil  # Imported on demand, because it loads every archive format.
 
-        places = self.places(asked)
+        places = self._possible_places(asked)
         for place in places:
             if place.exists():
                 shutil.rmtree(place)
         home = self._home(asked.name)
         for name in (NEW_FILE_NAME, FILE_NAME):
             (home / name).unlink(missing_ok=True)
-        within = {parent for place in places for parent in place.parents if home in (parent, *parent.parents)}
+        within = {home} | {parent for place in places for parent in place.parents if home in (parent, *parent.parents)}
         for directory in sorted(within, key=lambda path: len(path.parts), reverse=True):
             try:
                 directory.rmdir()
             except OSError:
                 pass  # The directory contains other files.
+
+    def _possible_places(self, asked: NewCluster) -> Sequence[Path]:
+        """Returns the data directories that may exist. One with a name that is too long for the disk never did."""
+        found = []
+        for each in directories(asked):
+            try:
+                found.append(check_inside(self._root.parent, PurePosixPath(self._root.name, asked.name, each)))
+            except OSError as problem:
+                if problem.errno != errno.ENAMETOOLONG:
+                    raise
+        return found
 
     def read(self) -> Sequence[StoredCluster]:
         """Returns all finished clusters, and removes unfinished ones.

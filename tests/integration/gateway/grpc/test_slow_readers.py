@@ -68,7 +68,7 @@ class WatchedBudget(Budget):
 @pytest.mark.parametrize("method", ["Get", "Tail"])
 def test_unread_answers_are_bounded_and_further_reads_are_refused(bootstrap: str, unused: Unused, method: str) -> None:
     async def story() -> None:
-        topic, budget = unused("lazy"), WatchedBudget(3_000_000)
+        topic, budget = unused("lazy"), WatchedBudget(4_000_000)
         async with grpc_gateway(bootstrap, budget=budget) as served:
             rows = [events_pb2.Event(value=b"x" * 100_000) for _ in range(9)]
             await served.messages.PutMany(messages_pb2.PutManyRequest(topic=topic, events=rows))

@@ -72,3 +72,19 @@ def test_beyond_loopback_any_host_is_allowed_unless_some_are_configured(
 ) -> None:
     answer = answer_to(b"Host: machine.example\r\n", listen="0.0.0.0", allowed=allowed)
     assert answer.startswith(b"HTTP/1.1 " + status)
+
+
+@pytest.mark.parametrize("host", [b"", b"Host: localhost\r\n"])
+@pytest.mark.parametrize("target", ["http://evil/metrics", "http://evil:80/", "https://localhost@evil/health"])
+def test_an_absolute_request_target_with_another_host_is_refused(target: str, host: bytes) -> None:
+    answer = answer_to(host, target)
+    assert b" 403 " in answer.splitlines()[0]
+    assert b"CLUSTER_AUTHORIZATION_FAILED" in answer
+
+
+@pytest.mark.parametrize(
+    "target", ["http://localhost/health", "http://127.0.0.1:8080/health", "http://me@[::1]:1/health"]
+)
+def test_an_absolute_request_target_with_an_own_host_is_served(target: str) -> None:
+    assert b" 200 " in answer_to(b"", target).splitlines()[0]
+    assert b" 403 " in answer_to(b"Host: evil\r\n", target).splitlines()[0]

@@ -12,9 +12,9 @@ from types import FrameType
 import pytest
 
 from builders.loops import for_each
-from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
+from millstream.records.header import CorruptBatch
 from millstream.sdk.consuming import delivered_buffer
 from millstream.sdk.consuming.arrow import as_record_batch, next_record_batch
 from millstream.sdk.consuming.delivered_buffer import DeliveredBuffer
@@ -547,7 +547,9 @@ def test_a_damaged_file_raises_corruption_instead_of_a_moved_file(tmp_path: Path
     path.write_bytes(stored)
     delivered = DeliveredBuffer(reads=True)
     delivered.give([unread_chunk(placed(path), 2 * COUNT)])
+    assert delivered.open()
+    assert len(delivered.one()) == COUNT
     assert not delivered.open()
     assert delivered.damage is not None
-    assert isinstance(delivered.damage[1], MillstreamError)
+    assert isinstance(delivered.damage[1], CorruptBatch)
     assert not isinstance(delivered.damage[1], FileMovedError)

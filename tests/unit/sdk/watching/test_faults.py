@@ -14,7 +14,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.records.batch import decode_messages
 from millstream.records.header import CorruptBatch
-from millstream.sdk.feed import fetched_chunk
+from millstream.sdk.feed import fetched_chunk, undecodable_batches
 from millstream.sdk.subscribing import requests as subscribing
 from millstream.sdk.watching.backlog_fetch import BacklogFetch, ReadResults
 from millstream.sdk.watching.engine import CHECK_TICKS, TICK_S, WatchEngine
@@ -272,6 +272,7 @@ def test_a_damaged_delivery_is_fetched_again(monkeypatch: pytest.MonkeyPatch) ->
         assert damaged == 1
         with monkeypatch.context() as patched:
             patched.setattr(fetched_chunk, "decode_messages", decode)
+            patched.setattr(undecodable_batches, "has_right_checksum", lambda *_: False)
             with pytest.raises(MillstreamError, match="a bit has turned") as refused:
                 await ground.client.read(TOPIC, 0, 0)
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE

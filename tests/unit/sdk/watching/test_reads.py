@@ -124,10 +124,10 @@ def test_compressed_messages_are_decompressed_by_workers(wait: float, monkeypatc
     unpackings = 0
     unpacked = batch.unpacked
 
-    def counted(stored: memoryview) -> bytearray:
+    def counted(stored: memoryview, **limits: int) -> bytearray:
         nonlocal unpackings
         unpackings += 1
-        return unpacked(stored)
+        return unpacked(stored, **limits)
 
     monkeypatch.setattr(fetched_chunk, "unpacked", counted)
     values_written = [b"%06d" % number * 100 for number in range(1_500)]
@@ -265,7 +265,7 @@ def test_the_first_partition_with_a_message_ends_the_wait() -> None:
 
 
 @pytest.mark.parametrize(("limits", "most"), [({"max_messages": 10}, 10), ({"max_bytes": 30}, 30)])
-def test_partitions_of_one_read_share_its_limits_without_starvation(limits: dict[str, int], most: int) -> None:
+def test_partitions_of_one_read_share_its_limits_without_starvation(limits: Any, most: int) -> None:
     async def story(ground: Ground) -> None:
         await ground.write(50, (0, 1, 2))
         at = {place(number): 0 for number in range(3)}

@@ -26,6 +26,7 @@ def test_a_valid_cluster_is_accepted(new: NewCluster) -> None:
     ("new", "field", "why"),
     [
         (NewCluster(""), "name", "bad cluster name ''"),
+        (NewCluster("orders", log_directories=("d" * 300,)), "log_directories", "longer than 255 bytes"),
         (NewCluster("Orders"), "name", "1 to 64 of a-z, 0-9 and '-'"),
         (NewCluster("a" * 65), "name", "1 to 64"),
         (NewCluster("../up"), "name", "bad cluster name '../up'"),

@@ -95,3 +95,32 @@ def test_a_cluster_file_that_contradicts_itself_or_its_path_is_kept_and_ignored(
     (tmp_path / "clusters" / "odd").rename(tmp_path / "clusters" / moved)
     assert files.read() == []
     assert (tmp_path / "clusters" / moved / FILE_NAME).exists()
+
+
+LONG = NewCluster("orders", brokers=1, log_directories=("d" * 300,))
+
+
+def test_a_failed_creation_leaves_no_trace_when_a_name_is_too_long_for_the_disk(tmp_path: Path) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    with pytest.raises(OSError, match="File name too long"):
+        files.begin(LONG)
+    files.forget(LONG)
+    assert [*(tmp_path / "clusters").iterdir()] == []
+    assert len(files.check(ORDERS)) == ORDERS.brokers
+
+
+def test_a_name_can_be_used_again_after_a_creation_that_was_not_undone(tmp_path: Path) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    with pytest.raises(OSError, match="File name too long"):
+        files.begin(LONG)
+    assert (tmp_path / "clusters" / "orders" / FILE_NAME).exists()
+    assert len(files.check(ORDERS)) == ORDERS.brokers
+    assert not (tmp_path / "clusters" / "orders").exists()
+
+
+def test_a_start_removes_an_unfinished_cluster_whose_directory_name_is_too_long(tmp_path: Path) -> None:
+    files = ClusterFiles(tmp_path / "clusters")
+    with pytest.raises(OSError, match="File name too long"):
+        files.begin(LONG)
+    assert files.read() == []
+    assert [*(tmp_path / "clusters").iterdir()] == []

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from millstream.gateway.grpc.v1 import events_pb2 as millstream__api_dot_v1_dot_events__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!millstream_api/v1/consumers.proto\x12\x11millstream_api.v1\x1a\x1emillstream_api/v1/events.proto\"\xd6\x01\n\x0bPollRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\x12\r\n\x05topic\x18\x04 \x01(\t\x12\x14\n\x0cmax_messages\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x14\n\x07wait_ms\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12\x13\n\x0b\x61uto_commit\x18\x08 \x01(\x08\x12&\n\x05start\x18\t \x01(\x0e\x32\x17.millstream_api.v1.EdgeB\n\n\x08_wait_ms\"\xa7\x01\n\x0cPollResponse\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.millstream_api.v1.Message\x12\x31\n\x04next\x18\x02 \x01(\x0b\x32#.millstream_api.v1.PartitionOffsets\x12\x36\n\x08\x61ssigned\x18\x03 \x03(\x0b\x32$.millstream_api.v1.AssignedPartition\"@\n\x11\x41ssignedPartition\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x10\n\x03lag\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x06\n\x04_lag\"A\n\rCommitRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\"J\n\x0e\x43ommitResponse\x12\x38\n\x07offsets\x18\x01 \x03(\x0b\x32\'.millstream_api.v1.TopicPartitionOffset\"@\n\x0cLeaveRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\"\x0f\n\rLeaveResponse2\xf5\x01\n\x0f\x43onsumerService\x12G\n\x04Poll\x12\x1e.millstream_api.v1.PollRequest\x1a\x1f.millstream_api.v1.PollResponse\x12M\n\x06\x43ommit\x12 .millstream_api.v1.CommitRequest\x1a!.millstream_api.v1.CommitResponse\x12J\n\x05Leave\x12\x1f.millstream_api.v1.LeaveRequest\x1a .millstream_api.v1.LeaveResponseB\x1cZ\x1amillstream/v1;millstreamv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!millstream_api/v1/consumers.proto\x12\x11millstream_api.v1\x1a\x1emillstream_api/v1/events.proto\"\xf0\x01\n\x0bPollRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\x12\r\n\x05topic\x18\x04 \x01(\t\x12\x14\n\x0cmax_messages\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x14\n\x07wait_ms\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12\x13\n\x0b\x61uto_commit\x18\x08 \x01(\x08\x12&\n\x05start\x18\t \x01(\x0e\x32\x17.millstream_api.v1.Edge\x12\x18\n\x10skip_bad_batches\x18\n \x01(\x08\x42\n\n\x08_wait_ms\"\xa7\x01\n\x0cPollResponse\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.millstream_api.v1.Message\x12\x31\n\x04next\x18\x02 \x01(\x0b\x32#.millstream_api.v1.PartitionOffsets\x12\x36\n\x08\x61ssigned\x18\x03 \x03(\x0b\x32$.millstream_api.v1.AssignedPartition\"@\n\x11\x41ssignedPartition\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x10\n\x03lag\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x06\n\x04_lag\"A\n\rCommitRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\"J\n\x0e\x43ommitResponse\x12\x38\n\x07offsets\x18\x01 \x03(\x0b\x32\'.millstream_api.v1.TopicPartitionOffset\"@\n\x0cLeaveRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x03 \x01(\t\"\x0f\n\rLeaveResponse2\xf5\x01\n\x0f\x43onsumerService\x12G\n\x04Poll\x12\x1e.millstream_api.v1.PollRequest\x1a\x1f.millstream_api.v1.PollResponse\x12M\n\x06\x43ommit\x12 .millstream_api.v1.CommitRequest\x1a!.millstream_api.v1.CommitResponse\x12J\n\x05Leave\x12\x1f.millstream_api.v1.LeaveRequest\x1a .millstream_api.v1.LeaveResponseB\x1cZ\x1amillstream/v1;millstreamv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,19 +34,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\032millstream/v1;millstreamv1'
   _globals['_POLLREQUEST']._serialized_start=89
-  _globals['_POLLREQUEST']._serialized_end=303
-  _globals['_POLLRESPONSE']._serialized_start=306
-  _globals['_POLLRESPONSE']._serialized_end=473
-  _globals['_ASSIGNEDPARTITION']._serialized_start=475
-  _globals['_ASSIGNEDPARTITION']._serialized_end=539
-  _globals['_COMMITREQUEST']._serialized_start=541
-  _globals['_COMMITREQUEST']._serialized_end=606
-  _globals['_COMMITRESPONSE']._serialized_start=608
-  _globals['_COMMITRESPONSE']._serialized_end=682
-  _globals['_LEAVEREQUEST']._serialized_start=684
-  _globals['_LEAVEREQUEST']._serialized_end=748
-  _globals['_LEAVERESPONSE']._serialized_start=750
-  _globals['_LEAVERESPONSE']._serialized_end=765
-  _globals['_CONSUMERSERVICE']._serialized_start=768
-  _globals['_CONSUMERSERVICE']._serialized_end=1013
+  _globals['_POLLREQUEST']._serialized_end=329
+  _globals['_POLLRESPONSE']._serialized_start=332
+  _globals['_POLLRESPONSE']._serialized_end=499
+  _globals['_ASSIGNEDPARTITION']._serialized_start=501
+  _globals['_ASSIGNEDPARTITION']._serialized_end=565
+  _globals['_COMMITREQUEST']._serialized_start=567
+  _globals['_COMMITREQUEST']._serialized_end=632
+  _globals['_COMMITRESPONSE']._serialized_start=634
+  _globals['_COMMITRESPONSE']._serialized_end=708
+  _globals['_LEAVEREQUEST']._serialized_start=710
+  _globals['_LEAVEREQUEST']._serialized_end=774
+  _globals['_LEAVERESPONSE']._serialized_start=776
+  _globals['_LEAVERESPONSE']._serialized_end=791
+  _globals['_CONSUMERSERVICE']._serialized_start=794
+  _globals['_CONSUMERSERVICE']._serialized_end=1039
 # @@protoc_insertion_point(module_scope)

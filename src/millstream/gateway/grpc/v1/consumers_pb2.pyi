@@ -32,6 +32,7 @@ class PollRequest(_message.Message):
     WAIT_MS_FIELD_NUMBER: _builtins.int
     AUTO_COMMIT_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
+    SKIP_BAD_BATCHES_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
     consumer: _builtins.str
@@ -47,6 +48,10 @@ class PollRequest(_message.Message):
     """Commit the last delivery before reading."""
     start: _events_pb2.Edge.ValueType
     """Start of a group without a committed offset: EDGE_BEGINNING (default) or EDGE_LATEST, or a synonym."""
+    skip_bad_batches: _builtins.bool
+    """Skip stored batches that cannot be decoded. Otherwise such a batch ends the answer, and the next read reports
+    UNDECODABLE_BATCH with the offset at which to continue.
+    """
     def __init__(
         self,
         *,
@@ -59,10 +64,11 @@ class PollRequest(_message.Message):
         wait_ms: _builtins.int | None = ...,
         auto_commit: _builtins.bool = ...,
         start: _events_pb2.Edge.ValueType = ...,
+        skip_bad_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "wait_ms", b"wait_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "auto_commit", b"auto_commit", "cluster", b"cluster", "consumer", b"consumer", "group", b"group", "max_bytes", b"max_bytes", "max_messages", b"max_messages", "start", b"start", "topic", b"topic", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "auto_commit", b"auto_commit", "cluster", b"cluster", "consumer", b"consumer", "group", b"group", "max_bytes", b"max_bytes", "max_messages", b"max_messages", "skip_bad_batches", b"skip_bad_batches", "start", b"start", "topic", b"topic", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__wait_ms: _TypeAlias = _typing.Literal["wait_ms"]  # noqa: Y015
     _WhichOneofArgType__wait_ms: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms"]  # noqa: Y015

@@ -392,11 +392,16 @@ class ReadIteratorRequest(_message.Message):
     ITERATOR_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
+    SKIP_BAD_BATCHES_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     max_bytes: _builtins.int
     """Approximate size limit of the answer in bytes; 0 means 1 MiB. The answer has at least one batch if there is one."""
     wait_ms: _builtins.int
     """How long to wait for the first message. Absent: 5 seconds."""
+    skip_bad_batches: _builtins.bool
+    """Skip stored batches that cannot be decoded. Otherwise such a batch ends the answer, and the next read reports
+    UNDECODABLE_BATCH with the offset at which to continue.
+    """
     @_builtins.property
     def iterator(self) -> Global___Iterator: ...
     def __init__(
@@ -406,10 +411,11 @@ class ReadIteratorRequest(_message.Message):
         iterator: Global___Iterator | None = ...,
         max_bytes: _builtins.int = ...,
         wait_ms: _builtins.int | None = ...,
+        skip_bad_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "iterator", b"iterator", "wait_ms", b"wait_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "cluster", b"cluster", "iterator", b"iterator", "max_bytes", b"max_bytes", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms", "cluster", b"cluster", "iterator", b"iterator", "max_bytes", b"max_bytes", "skip_bad_batches", b"skip_bad_batches", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__wait_ms: _TypeAlias = _typing.Literal["wait_ms"]  # noqa: Y015
     _WhichOneofArgType__wait_ms: _TypeAlias = _typing.Literal["_wait_ms", b"_wait_ms"]  # noqa: Y015
@@ -435,7 +441,9 @@ class ReadIteratorResponse(_message.Message):
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Message]: ...
     @_builtins.property
     def next(self) -> Global___Iterator:
-        """The next iterator, with the same expiry. Absent after a rebalance."""
+        """The next iterator, with the same expiry. Absent after a rebalance, and if the answer ends before messages that cannot
+        be returned.
+        """
 
     def __init__(
         self,

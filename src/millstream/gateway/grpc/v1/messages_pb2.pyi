@@ -318,6 +318,7 @@ class GetRequest(_message.Message):
     MAX_MESSAGES_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
+    SKIP_BAD_BATCHES_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     topic: _builtins.str
     partition: _builtins.int
@@ -328,6 +329,10 @@ class GetRequest(_message.Message):
     """Approximate size limit of the answer in bytes; 0 means 1 MiB. The answer has at least one message if there is one."""
     wait_ms: _builtins.int
     """How long to wait for the first message. Absent: 5 seconds."""
+    skip_bad_batches: _builtins.bool
+    """Skip stored batches that cannot be decoded. Otherwise such a batch ends the answer, and the next read reports
+    UNDECODABLE_BATCH with the offset at which to continue.
+    """
     @_builtins.property
     def start(self) -> _events_pb2.Start:
         """Absent: the beginning."""
@@ -342,10 +347,11 @@ class GetRequest(_message.Message):
         max_messages: _builtins.int = ...,
         max_bytes: _builtins.int = ...,
         wait_ms: _builtins.int | None = ...,
+        skip_bad_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "_wait_ms", b"_wait_ms", "partition", b"partition", "start", b"start", "wait_ms", b"wait_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "_wait_ms", b"_wait_ms", "cluster", b"cluster", "max_bytes", b"max_bytes", "max_messages", b"max_messages", "partition", b"partition", "start", b"start", "topic", b"topic", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "_wait_ms", b"_wait_ms", "cluster", b"cluster", "max_bytes", b"max_bytes", "max_messages", b"max_messages", "partition", b"partition", "skip_bad_batches", b"skip_bad_batches", "start", b"start", "topic", b"topic", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__partition: _TypeAlias = _typing.Literal["partition"]  # noqa: Y015
     _WhichOneofArgType__partition: _TypeAlias = _typing.Literal["_partition", b"_partition"]  # noqa: Y015
@@ -396,6 +402,7 @@ class TailRequest(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     MAX_MESSAGES_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
+    SKIP_BAD_BATCHES_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     topic: _builtins.str
     partition: _builtins.int
@@ -404,6 +411,10 @@ class TailRequest(_message.Message):
     """Most messages in one answer; 0 means 500."""
     max_bytes: _builtins.int
     """Approximate size limit of one answer in bytes; 0 means 1 MiB. An answer has at least one message if there is one."""
+    skip_bad_batches: _builtins.bool
+    """Skip stored batches that cannot be decoded. Otherwise such a batch ends the stream with UNDECODABLE_BATCH, which has
+    the offset at which to continue.
+    """
     @_builtins.property
     def start(self) -> _events_pb2.Start:
         """Absent: the current log end."""
@@ -417,10 +428,11 @@ class TailRequest(_message.Message):
         start: _events_pb2.Start | None = ...,
         max_messages: _builtins.int = ...,
         max_bytes: _builtins.int = ...,
+        skip_bad_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "partition", b"partition", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "cluster", b"cluster", "max_bytes", b"max_bytes", "max_messages", b"max_messages", "partition", b"partition", "start", b"start", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "cluster", b"cluster", "max_bytes", b"max_bytes", "max_messages", b"max_messages", "partition", b"partition", "skip_bad_batches", b"skip_bad_batches", "start", b"start", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__partition: _TypeAlias = _typing.Literal["partition"]  # noqa: Y015
     _WhichOneofArgType__partition: _TypeAlias = _typing.Literal["_partition", b"_partition"]  # noqa: Y015
@@ -499,6 +511,7 @@ class SubscribeStart(_message.Message):
     WINDOW_BYTES_FIELD_NUMBER: _builtins.int
     SHARE_PERCENT_FIELD_NUMBER: _builtins.int
     WHEN_GONE_FIELD_NUMBER: _builtins.int
+    SKIP_BAD_BATCHES_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
     """The group that stores the commits and the position; it must have no members. Empty: only the client stores its
@@ -511,6 +524,10 @@ class SubscribeStart(_message.Message):
     share_percent: _builtins.int
     """Percentage of a full window that must be committed before the broker pushes more; 0 means 50."""
     when_gone: Global___WhenGone.ValueType
+    skip_bad_batches: _builtins.bool
+    """Skip stored batches that cannot be decoded. Otherwise such a batch ends the stream with UNDECODABLE_BATCH, which has
+    the offset at which to continue.
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -535,10 +552,11 @@ class SubscribeStart(_message.Message):
         window_bytes: _builtins.int = ...,
         share_percent: _builtins.int = ...,
         when_gone: Global___WhenGone.ValueType = ...,
+        skip_bad_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group", b"group", "partitions", b"partitions", "share_percent", b"share_percent", "start", b"start", "topics", b"topics", "when_gone", b"when_gone", "window_bytes", b"window_bytes", "window_messages", b"window_messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group", b"group", "partitions", b"partitions", "share_percent", b"share_percent", "skip_bad_batches", b"skip_bad_batches", "start", b"start", "topics", b"topics", "when_gone", b"when_gone", "window_bytes", b"window_bytes", "window_messages", b"window_messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

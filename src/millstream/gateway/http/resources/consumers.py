@@ -9,7 +9,7 @@ from millstream.gateway.http.resources.read_parameters import ReadParameters
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import group_consumers
 from millstream.gateway.operations.clusters import DEFAULT, ServedCluster
-from millstream.gateway.operations.reads import group_start
+from millstream.gateway.operations.reads import ReadLimits, group_start
 from millstream.model.errors import ErrorCode
 from millstream.model.rights import Right
 from millstream.model.start_words import GROUP_START
@@ -40,7 +40,9 @@ class Committed(msgspec.Struct, kw_only=True):
     offsets: list[CommittedPosition]
 
 
-async def poll_in_group(cluster: ServedCluster, parameters: ReadParameters) -> group_consumers.PollResult:
+async def poll_in_group(
+    cluster: ServedCluster, parameters: ReadParameters, limits: ReadLimits
+) -> group_consumers.PollResult:
     """Return the consumer's last delivery if it is not committed yet, otherwise the next messages."""
     assert parameters.group is not None
     assert parameters.consumer is not None
@@ -53,7 +55,7 @@ async def poll_in_group(cluster: ServedCluster, parameters: ReadParameters) -> g
         [parameters.topic],
         parameters.group,
         parameters.consumer,
-        parameters.limits,
+        limits,
         auto_commit=parameters.auto_commit,
         start=start,
     )

@@ -1,16 +1,30 @@
 """Encodes messages as JSON: as text if the bytes are UTF-8, otherwise as base64, unless the caller sets a format."""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from millstream.gateway.budget import Budget
 from millstream.gateway.http.resources.event_bodies import HeaderTexts
+from millstream.gateway.http.web_request import WebRequest
+from millstream.gateway.operations.answer_limit import MESSAGE_BYTES, AnswerLimit
 from millstream.model.message_id import ID_HEADER
 from millstream.records.message import Message
 from millstream.records.record import RecordHeader
+
+COPIES_MAX = 3
+"""Most copies of a response at one time: messages, their texts, and the JSON."""
+
+GROWTH = 6
+"""Most bytes of JSON for a byte of a message: a control character is written as six."""
+
+_PLAIN = bytes(number for number in range(256) if number >= 0x20 and number not in b'"\\')
+_SLICE = 64 * 1024
 
 Format = Literal["auto", "text", "json", "base64"]
 
@@ -52,6 +66,40 @@ def shown(message: Message, form: Format = "auto", topic: str | UnsetType = UNSE
     if own_id is not None:
         event.message_id = own_id.decode(errors="backslashreplace")
     return event
+
+
+def answer_limit(budget: Budget, form: Format) -> AnswerLimit:
+    """Return the limit of one response with messages in this format."""
+    return AnswerLimit(budget.answer_bytes_max, GROWTH, partial(json_size, form=form))
+
+
+@contextmanager
+def building(request: WebRequest, messages: Sequence[Message], *, is_refusable: bool = True) -> Iterator[None]:
+    """Count a response with these messages as held memory while it is built. Raises GATEWAY_FULL before that."""
+    limit = answer_limit(request.site.budget, "auto")
+    size_bytes = min(limit.bound(messages), COPIES_MAX * limit.most_bytes)
+    request.share.take(size_bytes, is_refusable=is_refusable)
+    try:
+        yield
+    finally:
+        request.share.give_back(size_bytes)
+
+
+def json_size(message: Message, form: Format) -> int:
+    """Return a size that the JSON of a message does not exceed."""
+    parts = [message.key or b"", *(data or b"" for _, data in message.headers)]
+    size_bytes = sum(_text_size(part) for part in parts) + sum(6 * len(name) for name, _ in message.headers)
+    value = message.value or b""
+    if form == "base64":
+        return size_bytes + MESSAGE_BYTES + (len(value) + 2) // 3 * 4
+    replaced = 2 * len(value) if form == "text" and not value.isascii() else 0
+    return size_bytes + MESSAGE_BYTES + _text_size(value) + replaced
+
+
+def _text_size(data: bytes) -> int:
+    """Return the larger of the sizes as a JSON text, whose control characters take six bytes, and as base64."""
+    escaped = sum(len(data[at : at + _SLICE].translate(None, _PLAIN)) for at in range(0, len(data), _SLICE))
+    return max(len(data) + 5 * escaped, (len(data) + 2) // 3 * 4)
 
 
 def _form(data: bytes, form: Format) -> tuple[Any, str | UnsetType]:

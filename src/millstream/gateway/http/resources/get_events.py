@@ -9,7 +9,7 @@ from millstream.gateway.failures import contradictory, missing
 from millstream.gateway.http.operation_table import Example, WebOperation
 from millstream.gateway.http.resources.common_parameters import CONSUMER_NAMES
 from millstream.gateway.http.resources.consumers import poll_in_group
-from millstream.gateway.http.resources.event_json import EventView, shown
+from millstream.gateway.http.resources.event_json import EventView, building, shown
 from millstream.gateway.http.resources.read_parameters import ReadParameters
 from millstream.gateway.http.responses import JSON, NDJSON, SSE, StreamedResponse, WebResponse, encode, problem_of
 from millstream.gateway.http.web_request import WebRequest
@@ -64,12 +64,12 @@ async def get_events(request: WebRequest) -> WebResponse | StreamedResponse:
         raise contradictory("follow", "needs Accept: application/x-ndjson or text/event-stream")
     if parameters.group is not None and is_tail:
         raise contradictory("follow", "not supported with a group; a consumer of a group polls repeatedly")
-    limits = parameters.limits
+    limits = parameters.limits(request.site.budget)
     if request.is_head:
         await TopicReader.open(request.site.clusters.get(parameters.cluster), parameters.topic)
         return WebResponse(b"", kind)
     if parameters.group is not None:
-        work = poll_in_group(request.site.clusters.get(parameters.cluster), parameters)
+        work = poll_in_group(request.site.clusters.get(parameters.cluster), parameters, limits)
         polled = await request.site.draining.waiting(work)
         return _group_answer(request, kind, polled or NOTHING)
     if parameters.auto_commit:
@@ -84,13 +84,19 @@ async def get_events(request: WebRequest) -> WebResponse | StreamedResponse:
 
 
 def _answer(request: WebRequest, kind: bytes, messages: Sequence[Message], place: str) -> WebResponse:
-    events = _shown(request, messages)
-    if kind is NDJSON:
-        return WebResponse(_joined(events), NDJSON, headers={b"millstream-next": place.encode()})
-    return WebResponse(encode(FoundEvents(topic=request.parameters.topic, events=events, next=place)))
+    with building(request, messages):
+        events = _shown(request, messages)
+        if kind is NDJSON:
+            return WebResponse(_joined(events), NDJSON, headers={b"millstream-next": place.encode()})
+        return WebResponse(encode(FoundEvents(topic=request.parameters.topic, events=events, next=place)))
 
 
 def _group_answer(request: WebRequest, kind: bytes, polled: PollResult) -> WebResponse:
+    with building(request, polled.messages, is_refusable=not request.parameters.auto_commit):
+        return _group_response(request, kind, polled)
+
+
+def _group_response(request: WebRequest, kind: bytes, polled: PollResult) -> WebResponse:
     events = _shown(request, polled.messages)
     if kind is NDJSON:
         rows = [f"{row.where.partition}:{'-' if row.lag is None else row.lag}" for row in polled.assigned or ()]
@@ -144,7 +150,8 @@ async def _tail(
         yield b"id: %b\n\n" % place.encode()  # A reconnect before the first event starts here.
     try:
         while (reading := await request.site.draining.waiting(read(positions, limits))) is not None:
-            part = write(reading.messages, positions, parameters)
+            with building(request, reading.messages):
+                part = write(reading.messages, positions, parameters)
             request.share.take(len(part))
             request.site.traffic.events_read += len(reading.messages)
             yield part
@@ -187,6 +194,8 @@ GET_EVENTS = WebOperation(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_CLUSTER,
         ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNDECODABLE_BATCH,
+        ErrorCode.RESPONSE_TOO_LARGE,
     ),
     media=("application/x-ndjson", "text/event-stream"),
     examples=(Example("As a group consumer", "/events?topic=orders&group=billing&consumer=a&wait=2&max_messages=10"),),
@@ -197,6 +206,10 @@ for a live tail `latest`. With `group` and `consumer` the group keeps the positi
 `POST /offset`, or with `auto_commit` in the next request; uncommitted events are delivered again. `consumer_id` alone
 selects the consumer's own group, `consumer-<id>`. `assigned` has the consumer's partitions and their lag, so that an
 empty answer tells whether there are no partitions or no messages.
+
+Messages that cannot be returned end an answer; if they are the first, the problem names their `partition`, their
+`offset` and the `next_offset` at which to continue: a stored batch that cannot be decoded (`UNDECODABLE_BATCH`, or
+skipped with `on_bad_batch=skip`), or a message that is too large for JSON (`RESPONSE_TOO_LARGE`).
 
 `Accept: application/x-ndjson` returns one JSON line per event; with `follow` the stream does not end. The headers
 `Millstream-Next` and `Millstream-Assigned` (`partition:lag`) replace the fields `next` and `assigned`.

@@ -13,7 +13,7 @@ from millstream.gateway.http.resources.common_parameters import (
     TopicName,
 )
 from millstream.gateway.http.resources.event_json import EventView, Format
-from millstream.gateway.http.resources.unit_fields import InFlight, ReadBytes, Wait
+from millstream.gateway.http.resources.unit_fields import InFlight, OnBadBatch, ReadBytes, Wait
 from millstream.gateway.operations import iterators
 from millstream.gateway.operations.clusters import DEFAULT
 from millstream.model.start_words import GROUP_START
@@ -116,6 +116,7 @@ class IteratorRead(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     format: Annotated[
         Format, Meta(description="Format of values: `auto` (text, or base64 if not UTF-8), `text`, `json` or `base64`.")
     ] = "auto"
+    on_bad_batch: OnBadBatch = "raise"
 
     @property
     def topic(self) -> str:

@@ -3,7 +3,7 @@
 from millstream.gateway.failures import contradictory
 from millstream.gateway.http.operation_table import Example, WebOperation
 from millstream.gateway.http.resources.common_parameters import ConsumerParameters, EmptyBody, GroupParameters
-from millstream.gateway.http.resources.event_json import shown
+from millstream.gateway.http.resources.event_json import answer_limit, building, shown
 from millstream.gateway.http.resources.iterator_bodies import (
     CommittedIterator,
     DeliveryReport,
@@ -20,6 +20,7 @@ from millstream.gateway.http.resources.iterator_bodies import (
     shown_membership,
 )
 from millstream.gateway.http.resources.unit_fields import in_flight_ms, read_bytes, wait_s
+from millstream.gateway.http.responses import WebResponse, encode
 from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import iterators
 from millstream.gateway.operations.reads import ReadLimits, group_start
@@ -89,20 +90,27 @@ async def list_own_iterators(request: WebRequest) -> ListedIterators:
     return ListedIterators(group=of.group, iterators=[shown_listed(each) for each in found])
 
 
-async def read_iterator(request: WebRequest) -> ReadEvents:
+async def read_iterator(request: WebRequest) -> WebResponse:
     """Read from the leader of the partition. The server address in the iterator is ignored."""
     wanted: IteratorRead = request.body
     cluster = request.site.clusters.get(wanted.cluster)
-    limits = ReadLimits(max_bytes=read_bytes(wanted.max_bytes), wait_s=wait_s(wanted.wait))
+    limits = ReadLimits(
+        max_bytes=read_bytes(wanted.max_bytes),
+        wait_s=wait_s(wanted.wait),
+        on_bad_batch=wanted.on_bad_batch,
+        answer=answer_limit(request.site.budget, wanted.format),
+    )
     batch = await iterators.read(cluster, wanted.iterator.given, limits, cluster.timeout_s, request.site.draining)
     request.site.traffic.events_read += len(batch.messages)
     server = Address(wanted.iterator.host, wanted.iterator.port)
-    return ReadEvents(
-        iterator=shown_iterator(batch.iterator, server),
-        events=[shown(message, wanted.format) for message in batch.messages],
-        end_offset=batch.end_offset,
-        next=None if batch.following is None else shown_iterator(batch.following, server),
-    )
+    with building(request, batch.messages):
+        found = ReadEvents(
+            iterator=shown_iterator(batch.iterator, server),
+            events=[shown(message, wanted.format) for message in batch.messages],
+            end_offset=batch.end_offset,
+            next=None if batch.following is None else shown_iterator(batch.following, server),
+        )
+        return WebResponse(encode(found))
 
 
 async def deliver_iterator(request: WebRequest) -> DeliveryReported:
@@ -222,11 +230,19 @@ consumer owns the partition.""",
         answer=ReadEvents,
         concerns="topic",
         group="Iterators",
-        errors=(ErrorCode.UNKNOWN_CLUSTER, *_OVER[2:], ErrorCode.FENCED_ITERATOR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        errors=(
+            ErrorCode.UNKNOWN_CLUSTER,
+            *_OVER[2:],
+            ErrorCode.FENCED_ITERATOR,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNDECODABLE_BATCH,
+            ErrorCode.RESPONSE_TOO_LARGE,
+        ),
         examples=(Example("Without waiting", "/v1/iterators/read", {"iterator": _GIVEN, "wait": 0}),),
         details="""\
 Returns the messages, the iterator to commit and the next iterator. If there are no messages, the gateway waits for the
-first. It reads from the leader of the partition and ignores the server address in the iterator.""",
+first. It reads from the leader of the partition and ignores the server address in the iterator. `next` is null after a
+rebalance, and if the answer ends before messages that cannot be returned: commit what was read to get the next one.""",
     ),
     WebOperation(
         "POST",

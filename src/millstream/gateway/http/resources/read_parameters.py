@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from millstream.gateway.budget import Budget
 from millstream.gateway.http.resources.common_parameters import (
     START_WORDS_TEXT,
     ClusterName,
@@ -11,8 +12,8 @@ from millstream.gateway.http.resources.common_parameters import (
     Partition,
     TopicName,
 )
-from millstream.gateway.http.resources.event_json import Format
-from millstream.gateway.http.resources.unit_fields import ReadBytes, Wait, read_bytes, wait_s
+from millstream.gateway.http.resources.event_json import Format, answer_limit
+from millstream.gateway.http.resources.unit_fields import OnBadBatch, ReadBytes, Wait, read_bytes, wait_s
 from millstream.gateway.operations.clusters import DEFAULT
 from millstream.gateway.operations.reads import ReadLimits
 
@@ -40,11 +41,12 @@ class ReadParameters(ConsumerNames, forbid_unknown_fields=True, kw_only=True):
     format: Annotated[
         Format, Meta(description="Format of values: `auto` (text, or base64 if not UTF-8), `text`, `json` or `base64`.")
     ] = "auto"
+    on_bad_batch: OnBadBatch = "raise"
     follow: Annotated[bool, Meta(description="With NDJSON: do not end the stream. Server-sent events never end.")] = (
         False
     )
 
-    @property
-    def limits(self) -> ReadLimits:
-        """The size limits and the wait. Raises INVALID_SETTING for a text that is not a duration or a size."""
-        return ReadLimits(self.max_messages, read_bytes(self.max_bytes), wait_s(self.wait))
+    def limits(self, budget: Budget) -> ReadLimits:
+        """Return the size limits and the wait. Raises INVALID_SETTING for a text that is not a duration or a size."""
+        answer = answer_limit(budget, self.format)
+        return ReadLimits(self.max_messages, read_bytes(self.max_bytes), wait_s(self.wait), self.on_bad_batch, answer)

@@ -1,7 +1,7 @@
 """Defines fields for durations and sizes: a number, or a text with a unit such as `30s` or `1MiB`."""
 
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta
 
@@ -22,6 +22,10 @@ Wait = Annotated[
 ReadBytes = Annotated[
     Annotated[int, Meta(ge=1, le=READ_BYTES_MAX)] | str,
     Meta(description="Approximate size limit of one answer: bytes, or a text such as `1MiB`; at most 16 MiB."),
+]
+OnBadBatch = Annotated[
+    Literal["raise", "skip"],
+    Meta(description="At a stored batch that cannot be decoded: report UNDECODABLE_BATCH, or skip the batch."),
 ]
 InFlight = Annotated[
     Annotated[int, Meta(ge=1, le=IN_FLIGHT_MS_MAX)] | str,
