@@ -31,7 +31,7 @@ class Appender:
         if partition.is_internal:
             raise _internal_topic(partition)
         records = _EMPTY if batch is None else batch
-        if self.opener.is_needed(partition):
+        if self.opener.is_needed(partition, len(records)):
             return self.opener.append(partition, records, acks)
         return partition.append(records, acks)
 
@@ -45,7 +45,7 @@ class Appender:
             raise MillstreamError(ErrorCode.INVALID_REQUIRED_ACKS, "message ids require acks=1 or acks=-1, not acks=0")
         records = _EMPTY if batch is None else batch
         job = put_job(partition, records, message_ids)
-        if job is not None or self.opener.is_needed(partition):
+        if job is not None or self.opener.is_needed(partition, len(records)):
             return self.opener.append(partition, records, acks, job or PUT)
         return put(partition, records, acks)
 
