@@ -192,6 +192,8 @@ class Node:
             defaults=topic_defaults(settings),
             limits=ProducerLimits(ids=IdLimits(settings.message_id_window_ms, settings.message_ids_max)),
             cleaning_s=settings.cleaner_interval_ms / 1000,
+            partitions_max=settings.partitions_max,
+            validate_records=settings.validate_records,
         ).open()
         self._open.push_async_callback(partitions.close)
         return partitions

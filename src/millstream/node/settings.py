@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from millstream.model.limits import PARTITIONS_PER_BROKER_MAX
 from millstream.process.settings import (
     CLIENT_VARIABLES,
     DURATION,
@@ -80,6 +81,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     default_partitions: Annotated[
         int, Meta(ge=1, le=10_000, description="Partitions of a topic that is created without a number.")
     ] = 1
+    partitions_max: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Maximum number of partitions. Each takes memory and a directory.")
+    ] = PARTITIONS_PER_BROKER_MAX
+    validate_records: Annotated[
+        bool, Meta(description="Refuse uncompressed batches whose records cannot be decoded.")
+    ] = True
     offsets_partitions: Annotated[
         int, Meta(ge=1, le=1_000, description="Partitions of `__consumer_offsets`, which the first group creates.")
     ] = 16
