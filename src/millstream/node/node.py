@@ -248,6 +248,7 @@ def group_settings(settings: BrokerSettings) -> GroupSettings:
         session_timeout_max_ms=settings.group_session_timeout_max_ms,
         initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
         members_max=settings.group_max_size,
+        memory_bytes=settings.group_memory_bytes,
         offsets_retention_ms=settings.offsets_retention_ms,
         offsets_partitions=settings.offsets_partitions,
         consumer_session_timeout_ms=settings.consumer_session_timeout_ms,

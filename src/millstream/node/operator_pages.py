@@ -98,6 +98,9 @@ class Operator:
         groups = self._groups.figures()
         yield gauge("millstream_groups", "Consumer groups.", groups.groups)
         yield gauge("millstream_group_members", "Members of all groups.", groups.members)
+        yield gauge(
+            "millstream_group_memory_bytes", "Memory of the members' metadata and assignments.", groups.member_bytes
+        )
         yield gauge("millstream_group_partitions_loading", "Group log partitions not loaded yet.", groups.loading)
         yield counter("millstream_group_rebalances_total", "New generations and epochs of groups.", groups.rebalances)
         yield counter("millstream_group_offsets_committed_total", "Offsets committed.", groups.offsets_committed)

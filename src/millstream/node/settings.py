@@ -105,6 +105,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, DURATION, Meta(ge=1, description="Maximum session timeout that a member of a classic group may request.")
     ] = 1_800_000
     group_max_size: Annotated[int, Meta(ge=1, description="Maximum number of members in a group.")] = 10_000
+    group_memory_bytes: Annotated[
+        int, SIZE, Meta(ge=2**20, description="Maximum memory of the members of all groups: metadata and assignments.")
+    ] = 128 * 2**20
     consumer_session_timeout_ms: Annotated[
         int, DURATION, Meta(ge=1, description="Session timeout of members of the newer group protocol.")
     ] = 45_000

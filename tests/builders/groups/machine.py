@@ -24,6 +24,8 @@ from millstream.groups.commands import (
 )
 from millstream.groups.effects import GroupEffects
 from millstream.groups.machine import GroupMachine
+from millstream.groups.machine_context import MachineContext
+from millstream.groups.member_memory import MemberBudget
 from millstream.groups.records import NO_TOPIC
 from millstream.groups.responses import (
     Answer,
@@ -94,7 +96,11 @@ class Driver:
         self.topics = topics
         self.log: list[LogRecord] = list(log)
         self._seed = seed
-        self.machine = GroupMachine(GroupSettings(**self._settings), topics, SimulatedEntropy(Random(seed)))
+        self.refusals = 0
+        limits = GroupSettings(**self._settings)
+        budget = MemberBudget(limits.memory_bytes, lambda: self.machine.member_bytes, self._refused)
+        context = MachineContext(limits, topics, SimulatedEntropy(Random(seed)), budget)
+        self.machine = GroupMachine(context)
         self.at_ms = at_ms
         self.answers: dict[Token, Answer] = {}
         self.waiting: dict[Token, Command] = {}
@@ -109,6 +115,9 @@ class Driver:
     @property
     def now(self) -> Now:
         return Now(self.at_ms, WALL_MS + self.at_ms)
+
+    def _refused(self) -> None:
+        self.refusals += 1
 
     def restarted(self) -> Self:
         """Return a driver of a new machine that has replayed the same log, with a different random seed."""

@@ -25,7 +25,7 @@ def operator_over(*logs: Any) -> Operator:
     counters = SimpleNamespace(requests=0, connections_accepted=0, connections_cut=0)
     memory = SimpleNamespace(incoming_bytes=0, outgoing_bytes=0)
     listener: Any = SimpleNamespace(counters=counters, memory=memory, connection_count=0)
-    figures = CoordinatorStats(groups=0, members=0, loading=0, rebalances=0, offsets_committed=0)
+    figures = CoordinatorStats(groups=0, members=0, loading=0, rebalances=0, offsets_committed=0, member_bytes=0)
     groups: Any = SimpleNamespace(figures=lambda: figures)
     return Operator(partitions, groups, listener, ManualClock(monotonic_s=NOW_S), no_metrics)
 

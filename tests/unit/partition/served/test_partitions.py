@@ -154,7 +154,7 @@ def test_invalid_topics_are_refused_and_leave_nothing(
     Site().run(story)
 
 
-def test_a_topic_beyond_partitions_max_is_refused_with_the_setting_until_there_is_room() -> None:
+def test_a_topic_beyond_partitions_max_is_refused_until_there_is_room() -> None:
     async def story(site: Site) -> None:
         partitions = await site.start(partitions_max=8)
         await partitions.create("there", 5)
