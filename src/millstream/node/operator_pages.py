@@ -47,13 +47,14 @@ class Operator:
         return Response(200, CONTENT_TYPE, render([*self.metrics(), *self._process_metrics()]))
 
     def _health_page(self) -> Response:
-        refusing = self._partitions_refusing_writes()
+        refusing, lacking_ids = self._partitions_refusing_writes(), self._partitions_lacking_ids()
         body = {
-            "status": "degraded" if refusing else "ok",
+            "status": "degraded" if refusing or lacking_ids else "ok",
             "version": __version__,
             "uptime_s": round(self._clock.monotonic_s() - self._begun_s, 3),
             "partitions": self._partitions.count,
             "partitions_refusing_writes": refusing,
+            "partitions_rebuilding_message_ids": lacking_ids,
         }
         return Response(200, "application/json", msgspec.json.encode(body) + b"\n")
 
@@ -63,6 +64,9 @@ class Operator:
     def _partitions_refusing_writes(self) -> int:
         now_s = self._clock.monotonic_s()
         return sum(1 for partition in self._partitions.all() if _is_refusing(partition, now_s))
+
+    def _partitions_lacking_ids(self) -> int:
+        return sum(1 for replica in self._partitions.replicas() if replica.lacks_ids)
 
     def metrics(self) -> Iterable[Metric]:
         """Yields the broker's metrics. None has a label per topic, because clients can create any number of topics."""
@@ -89,6 +93,11 @@ class Operator:
         refusing = self._partitions_refusing_writes()
         yield gauge(
             "millstream_partitions_refusing_writes", "Partitions that refuse writes, or did recently.", refusing
+        )
+        yield gauge(
+            "millstream_partitions_rebuilding_message_ids",
+            "Partitions whose message ids are lost or damaged in part.",
+            self._partitions_lacking_ids(),
         )
         yield gauge("millstream_log_bytes", "Size of all logs.", sum(log.size_bytes for log in logs))
         messages = sum(log.end_offset - log.start_offset for log in logs)

@@ -217,10 +217,10 @@ class Leadership(Readable):
         wanted = self.high_watermark if before == LATEST else Offset(before)
         _check_deletable(self, wanted)
         replica = self.replica
-        if replica.ids is not None and replica.ids.covered < wanted:
+        if replica.ids is not None and replica.ids.needed_from < wanted:
             # After a crash the ids of deleted messages could not be rebuilt from the log.
             await to_the_end(replica.save_ids())
-            if replica.ids is None or replica.ids.covered < wanted:
+            if replica.ids is None or replica.ids.needed_from < wanted:
                 raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot save the message ids of {self.topic}")
         await self._store.move_start(self.log, wanted)
         replica.trimmed()
@@ -295,7 +295,7 @@ class Leadership(Readable):
     def apply_retention(self) -> None:
         """Remove expired messages. This is cheap and runs on the event loop. Raises KAFKA_STORAGE_ERROR."""
         ids = self.replica.ids
-        if apply_retention(self.log, self._clock.wall_ms(), None if ids is None else ids.covered):
+        if apply_retention(self.log, self._clock.wall_ms(), None if ids is None else ids.needed_from):
             self.replica.trimmed()
 
     def _advance(self) -> None:

@@ -141,7 +141,9 @@ def _find(lookup: IdLookup) -> IdLookup:
 
 
 def _unreadable(error: OSError) -> MillstreamError:
-    return MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot read message ids: {error}")
+    return MillstreamError(
+        ErrorCode.KAFKA_STORAGE_ERROR, f"cannot read message ids: {error}; retry later, lost ones are rebuilt"
+    )
 
 
 def _checked_ids(records: memoryview, header: BatchHeader, ids: Sequence[bytes]) -> list[MessageId]:

@@ -25,12 +25,13 @@ def replay(index: IdIndex, log: Log, header: BatchHeader, now_ms: int) -> None:
     """Add the ids of a stored batch to the index. Blocking. Raises OSError and the errors of a log read."""
     if header.next_offset <= index.covered:
         return
-    index.add(_entries(log, header), now_ms)
+    index.add(entries_of(log, header), now_ms)
     if index.is_full:
         index.spill(now_ms, covered=header.next_offset)
 
 
-def _entries(log: Log, header: BatchHeader) -> Iterable[Entry]:
+def entries_of(log: Log, header: BatchHeader) -> Iterable[Entry]:
+    """Return the entries of a stored batch. Blocking. Raises OSError and the errors of a log read."""
     if not header.attributes & OWN_IDS:
         return [batch_entry(header)]
     batch = log.read_cold(
