@@ -42,6 +42,7 @@ from millstream.seams.workers import Workers
 from millstream.storage.cleaning.cleaner import CleanerLimits
 from millstream.storage.store import OPEN_FILES_MAX, FlushPolicy, LogStore
 from millstream.topics.setting_table import TABLE
+from millstream.wire.schema import load_schemas
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,9 @@ class Node:
         process_metrics: Source = no_metrics,
         authorizer: Authorizer = ALLOW_ALL,
         open_files_max: int = OPEN_FILES_MAX,
+        descriptors_max: int = 0,
     ) -> None:
+        """`open_files_max` limits the open log files. `descriptors_max` is the limit of open files of the process."""
         self.settings = settings
         self.kafka_port = settings.kafka_port
         self.operator_port = settings.operator_port
@@ -86,6 +89,7 @@ class Node:
         self._process_metrics = process_metrics
         self._authorizer = authorizer
         self._open_files_max = open_files_max
+        self._descriptors_max = descriptors_max
         self._open = AsyncExitStack()
         self._services: list[Service] = []
         self._operator: Operator | None = None
@@ -130,7 +134,8 @@ class Node:
                 features={"codec": "compiled" if COMPILED else "plain", "flush": settings.flush},
             )
         )
-        listener = Listener(table, self._clock, memory, self._workers)
+        load_schemas(row.api for row in table.rows.values())
+        listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
         self._operator = Operator(partitions, groups, listener, self._clock, self._process_metrics)
         await self._open_operator(self._operator)
         self._open.push_async_callback(listener.stop, GRACE_S)

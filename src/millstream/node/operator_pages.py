@@ -81,6 +81,11 @@ class Operator:
         yield counter(
             "millstream_connections_cut_total", "Connections that the broker cut off.", counters.connections_cut
         )
+        yield counter(
+            "millstream_connections_refused_total",
+            "Connections refused because too few file descriptors are left.",
+            counters.connections_refused,
+        )
         yield counter("millstream_requests_total", "Requests received.", counters.requests)
         yield gauge("millstream_request_memory_bytes", "Memory held by requests in flight.", memory.incoming_bytes)
         yield gauge("millstream_answer_memory_bytes", "Memory held by unread responses.", memory.outgoing_bytes)

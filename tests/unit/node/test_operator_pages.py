@@ -22,7 +22,7 @@ def operator_over(*logs: Any) -> Operator:
         count=len(logs),
         budgets=SimpleNamespace(ids=SimpleNamespace(known=0), producers=SimpleNamespace(known=0)),
     )
-    counters = SimpleNamespace(requests=0, connections_accepted=0, connections_cut=0)
+    counters = SimpleNamespace(requests=0, connections_accepted=0, connections_cut=0, connections_refused=0)
     memory = SimpleNamespace(incoming_bytes=0, outgoing_bytes=0)
     listener: Any = SimpleNamespace(counters=counters, memory=memory, connection_count=0)
     figures = CoordinatorStats(groups=0, members=0, loading=0, rebalances=0, offsets_committed=0, member_bytes=0)
