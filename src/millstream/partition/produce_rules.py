@@ -48,6 +48,9 @@ _PRODUCER_POSITION = 43
 _pack_crc = struct.Struct(">I").pack_into
 _pack_attributes = struct.Struct(">h").pack_into
 _PRODUCER = struct.Struct(">qhi")
+_NEGATIVE = 0x80
+"""The first byte of a negative number has this value or a higher one."""
+
 _pack_producer = _PRODUCER.pack_into
 _pack_timestamp = struct.Struct(">q").pack_into
 
@@ -190,6 +193,11 @@ def mark_ids(records: memoryview, header: BatchHeader, ids: int) -> BatchHeader:
     _pack_attributes(records, _ATTRIBUTES_POSITION, header.attributes | ids)
     _pack_crc(records, _CRC_POSITION, crc32c(records[CRC_START:]))
     return read_header(records)
+
+
+def has_producer(records: memoryview) -> bool:
+    """True if a batch has a producer id. The batch may be too short for a header."""
+    return len(records) >= HEADER_BYTES and records[_PRODUCER_POSITION] < _NEGATIVE
 
 
 def read_producer(records: memoryview) -> tuple[int, int, int]:
