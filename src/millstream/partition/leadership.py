@@ -108,7 +108,10 @@ class Leadership(Readable):
         now_ms = self._clock.wall_ms()
         header = check_produced(records, settings, now_ms, ids=ids)
         if self.walks_records and not walked and not header.attributes & COMPRESSION_MASK:
-            header = self._named(check_records, records, header, settings, now_ms)
+            try:
+                header = check_records(records, header, settings, now_ms)
+            except InvalidRecords as error:
+                raise error.of(self.topic, self.number) from None
         log, producer_id = self.log, header.producer_id
         if producer_id >= 0:
             if log.has_buffered(producer_id):

@@ -57,7 +57,7 @@ def open_checked(records: memoryview, header: BatchHeader, settings: TopicSettin
         body = batch_body(records, 0, header, limit_bytes=DECODED_BYTES_MAX, verify=False)
     except CorruptBatch as error:
         raise InvalidRecords(error.detail, []) from None
-    oldest, newest, keyless = walk(body, header, 0)
+    oldest, newest, keyless = walk(body, header)
     if settings.compact and keyless:
         _refuse_keyless(body, header)
     header = check_walked_times(records, header, settings, now_ms, oldest=oldest, newest=newest)

@@ -135,7 +135,10 @@ def check_records(records: memoryview, header: BatchHeader, settings: TopicSetti
 
     Raises InvalidRecords and INVALID_TIMESTAMP.
     """
-    oldest, newest, _ = walk(records, header, HEADER_BYTES)
+    try:
+        oldest, newest, _ = walk_records(records, HEADER_BYTES, header.record_count, header.base_timestamp)
+    except InvalidRecord as error:
+        raise _invalid_record(error, header) from None
     if newest == header.max_timestamp and (oldest == newest or oldest == header.base_timestamp):
         return header  # The usual case. `check_produced` has checked both timestamps.
     return check_walked_times(records, header, settings, now_ms, oldest=oldest, newest=newest)
@@ -158,18 +161,22 @@ def check_walked_times(
     return read_header(records)
 
 
-def walk(body: Bytes, header: BatchHeader, start: int) -> tuple[int, int, int]:
-    """Walk the records of a batch, which begin at `start` of `body`. Raises InvalidRecords.
+def walk(body: Bytes, header: BatchHeader) -> tuple[int, int, int]:
+    """Walk the records of an opened batch. Raises InvalidRecords.
 
     Returns the oldest and the newest timestamp, and the number of records without a key.
     """
     try:
-        return walk_records(body, start, header.record_count, header.base_timestamp)
+        return walk_records(body, 0, header.record_count, header.base_timestamp)
     except InvalidRecord as error:
-        if error.index == header.record_count:
-            raise InvalidRecords(error.detail, []) from None
-        detail = f"record {error.index} of {header.record_count} is invalid: {error.detail}"
-        raise InvalidRecords(detail, [(error.index, error.detail)]) from None
+        raise _invalid_record(error, header) from None
+
+
+def _invalid_record(error: InvalidRecord, header: BatchHeader) -> InvalidRecords:
+    if error.index == header.record_count:
+        return InvalidRecords(error.detail, [])
+    detail = f"record {error.index} of {header.record_count} is invalid: {error.detail}"
+    return InvalidRecords(detail, [(error.index, error.detail)])
 
 
 def stamp_append_time(records: memoryview, header: BatchHeader, now_ms: int) -> None:
