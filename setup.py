@@ -17,7 +17,14 @@ PRODUCING = Path("src", "millstream", "sdk", "producing")
 MODULES = (
     *(
         RECORDS / name
-        for name in ("record_encoder.py", "record_decoder.py", "record_keys.py", "message.py", "produced_batch.py")
+        for name in (
+            "record_encoder.py",
+            "record_decoder.py",
+            "record_keys.py",
+            "record_walk.py",
+            "message.py",
+            "produced_batch.py",
+        )
     ),
     *(PRODUCING / name for name in ("chunk.py", "row_partitioning.py")),
 )

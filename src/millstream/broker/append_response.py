@@ -16,8 +16,8 @@ from millstream.broker.dispatch.request_targets import named_partitions
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.append_result import AppendResult
 from millstream.partition.appender import Appended
-from millstream.partition.opened_batches import InvalidRecords
 from millstream.partition.pending_appends import AppendDeadlines, PendingAppends
+from millstream.partition.produce_rules import InvalidRecords
 from millstream.partition.put_deduplication import KnownIds
 from millstream.partition.watermark import ACKS_NONE
 from millstream.wire.current_leader import CurrentLeader

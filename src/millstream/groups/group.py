@@ -74,6 +74,11 @@ class Group(Protocol):
     def member_count(self) -> int: ...
 
     @property
+    def member_bytes(self) -> int:
+        """An upper bound for the memory of the members' metadata and assignments. Cheap."""
+        ...
+
+    @property
     def is_empty(self) -> bool:
         """True if the group has no members and expects none, so that it can be removed together with its last
         offset."""

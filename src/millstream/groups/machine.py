@@ -32,7 +32,6 @@ from millstream.groups.consumer.group import ConsumerGroup, consumer_heartbeat, 
 from millstream.groups.effects import GroupEffects
 from millstream.groups.failures import failed
 from millstream.groups.group import Group, MemberCommand
-from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.iterators import iterator_requests
 from millstream.groups.iterators.issue import sweep
 from millstream.groups.iterators.records import ITERATOR_KEY
@@ -61,9 +60,7 @@ from millstream.groups.responses import (
 )
 from millstream.groups.runtime.deleted_topics import OrphanedOffsets
 from millstream.groups.timers import Timer, TimerKind
-from millstream.groups.topic_image import TopicImage
 from millstream.model.errors import ErrorCode
-from millstream.seams.entropy import Entropy
 
 TIMERS_PER_TICK = 100
 """Maximum number of timers per tick, so that many due groups do not delay other work. The next tick follows
@@ -84,13 +81,14 @@ _DELETED_TOPICS_TIMER = Timer(TimerKind.GONE, "")
 class GroupMachine:
     """The state machine of one shard; dispatches each command to its group."""
 
-    def __init__(self, configs: GroupConfigs, topics: TopicImage, entropy: Entropy) -> None:
-        self._context = MachineContext(configs, topics, entropy)
+    def __init__(self, context: MachineContext) -> None:
+        """The context belongs to this machine only."""
+        self._context = context
         self._groups = self._context.groups
         self._offsets = self._context.offsets
         self._deadlines = self._context.deadlines
         self._deleted_topics = self._context.gone
-        self._orphaned_offsets = OrphanedOffsets(topics)
+        self._orphaned_offsets = OrphanedOffsets(context.topics)
 
     # The log.
 
@@ -135,6 +133,7 @@ class GroupMachine:
                 yield
         for at, group in enumerate(list(self._groups.values())):
             group.loaded(now(), effects)
+            self._context.measure(group.group_id)
             wait_ms = at % LOOK_EVERY_MS if group.group_id in self._offsets else LOOK_EVERY_MS
             self._context.look_at(group.group_id, now().monotonic_ms + wait_ms)
             if at % LOADED_AT_ONCE == LOADED_AT_ONCE - 1:
@@ -158,6 +157,11 @@ class GroupMachine:
         """Number of members in all groups."""
         return sum(group.member_count for group in self._groups.values())
 
+    @property
+    def member_bytes(self) -> int:
+        """An upper bound for the memory of the members of all groups."""
+        return self._context.sizes.total_bytes
+
     # Commands.
 
     def handle(self, command: Command, token: Token, now: Now, effects: GroupEffects) -> None:
@@ -178,6 +182,8 @@ class GroupMachine:
                 self._mark_topics_deleted(command.names, now, effects)
             case _:
                 effects.reply(token, self._answer(command, now, effects))
+        if not isinstance(command, TopicsDeleted | ListGroups):
+            self._context.measure(command.group_id)
 
     def _answer(self, command: Command, now: Now, effects: GroupEffects) -> Answer:
         match command:
@@ -386,6 +392,7 @@ class GroupMachine:
                 work += self._expire(group, now, effects)
             else:
                 group.timer_due(timer, now, effects)
+            self._context.measure(timer.group_id)
             if work >= WORK_PER_TICK:
                 break
 

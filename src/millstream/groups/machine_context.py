@@ -5,6 +5,7 @@ from millstream.groups.consumer.regex_subscriptions import Regexes
 from millstream.groups.group import Group
 from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.iterators.issued_iterators import IssuedIterators
+from millstream.groups.member_memory import GroupSizes, MemberBudget
 from millstream.groups.offsets import OffsetStore
 from millstream.groups.runtime.deleted_topics import DeletedTopics
 from millstream.groups.timers import Timer, TimerKind
@@ -20,7 +21,10 @@ class MachineContext:
     """Shared state of the groups of one machine. A group that changes its protocol replaces its own entry in
     `groups`."""
 
-    def __init__(self, configs: GroupConfigs, topics: TopicImage, entropy: Entropy) -> None:
+    def __init__(
+        self, configs: GroupConfigs, topics: TopicImage, entropy: Entropy, budget: MemberBudget | None = None
+    ) -> None:
+        """Without a `budget`, the memory of members is not limited."""
         self.settings = configs.broker
         self.configs = configs
         self.topics = topics
@@ -30,7 +34,18 @@ class MachineContext:
         self.gone = DeletedTopics(self.offsets)
         self.issued = IssuedIterators()
         self.groups: dict[str, Group] = {}
+        self.sizes = GroupSizes()
+        self._budget = budget
         self.regexes = Regexes(topics)
+
+    def has_member_room(self, more_bytes: int, *, is_member: bool) -> bool:
+        """True if the memory budget of the broker allows a group to grow by this many bytes (see `MemberBudget`)."""
+        return self._budget is None or self._budget.has_room(more_bytes, is_member=is_member)
+
+    def measure(self, group_id: str) -> None:
+        """Measure a group after a step that may have changed or removed it."""
+        group = self.groups.get(group_id)
+        self.sizes.measured(group_id, 0 if group is None else group.member_bytes)
 
     def look_at(self, group_id: str, at_ms: int) -> None:
         """Schedules an expiry check of the group at `at_ms` (monotonic clock), unless an earlier one is scheduled.

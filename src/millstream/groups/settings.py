@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from millstream.groups.member_memory import MEMORY_BYTES
+
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -14,6 +16,8 @@ class GroupSettings(Struct, frozen=True):
     """How long a group that was empty waits for more members. Kafka waits 3 s, which is too long for local
     development."""
     members_max: int = 10_000
+    memory_bytes: int = MEMORY_BYTES
+    """Maximum memory of the metadata and assignments of all members on the broker. Kafka has no such setting."""
     offset_metadata_bytes_max: int = 4_096
     offsets_retention_ms: int = 7 * DAY_MS
     offsets_partitions: int = 16

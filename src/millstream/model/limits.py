@@ -10,6 +10,9 @@ MESSAGE_BYTES_MAX = 1_048_588
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
 
+PARTITIONS_PER_BROKER_MAX = 50_000
+"""The default of `partitions_max`. Each partition costs memory and a directory, and clients can create them."""
+
 NO_PRODUCER_ID = ProducerId(-1)
 FIRST_SELF_NAMED_PRODUCER = 2**62
 """The first producer id that is reserved for numbered writers, which derive it from their name.

@@ -44,6 +44,7 @@ from millstream.storage.cleaning.cleaner import CleanerLimits
 from millstream.storage.disk_reserve import DiskLimits
 from millstream.storage.store import OPEN_FILES_MAX, FlushPolicy, LogStore
 from millstream.topics.setting_table import TABLE
+from millstream.wire.schema import load_schemas
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,9 @@ class Node:
         process_metrics: Source = no_metrics,
         authorizer: Authorizer = ALLOW_ALL,
         open_files_max: int = OPEN_FILES_MAX,
+        descriptors_max: int = 0,
     ) -> None:
+        """`open_files_max` limits the open log files. `descriptors_max` is the limit of open files of the process."""
         self.settings = settings
         self.kafka_port = settings.kafka_port
         self.operator_port = settings.operator_port
@@ -88,6 +91,7 @@ class Node:
         self._process_metrics = process_metrics
         self._authorizer = authorizer
         self._open_files_max = open_files_max
+        self._descriptors_max = descriptors_max
         self._open = AsyncExitStack()
         self._services: list[Service] = []
         self._operator: Operator | None = None
@@ -134,7 +138,8 @@ class Node:
                 features={"codec": "compiled" if COMPILED else "plain", "flush": settings.flush},
             )
         )
-        listener = Listener(table, self._clock, memory, self._workers)
+        load_schemas(row.api for row in table.rows.values())
+        listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
         self._operator = Operator(
             partitions, groups, listener, self._clock, self._process_metrics, partitions.store.reserves
         )
@@ -199,6 +204,8 @@ class Node:
             defaults=topic_defaults(settings),
             limits=ProducerLimits(ids=IdLimits(settings.message_id_window_ms, settings.message_ids_max)),
             cleaning_s=settings.cleaner_interval_ms / 1000,
+            partitions_max=settings.partitions_max,
+            validate_records=settings.validate_records,
         ).open()
         self._open.push_async_callback(partitions.close)
         return partitions
@@ -255,6 +262,7 @@ def group_settings(settings: BrokerSettings) -> GroupSettings:
         session_timeout_max_ms=settings.group_session_timeout_max_ms,
         initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
         members_max=settings.group_max_size,
+        memory_bytes=settings.group_memory_bytes,
         offsets_retention_ms=settings.offsets_retention_ms,
         offsets_partitions=settings.offsets_partitions,
         consumer_session_timeout_ms=settings.consumer_session_timeout_ms,

@@ -51,8 +51,9 @@ class Operator:
 
     def _health_page(self) -> Response:
         refusing, truncated = self._partitions_refusing_writes(), self._partitions_truncated()
+        lacking_ids = self._partitions_lacking_ids()
         directories = [_directory_health(reserve) for reserve in self._reserves]
-        is_degraded = refusing or truncated or any(each["status"] != "ok" for each in directories)
+        is_degraded = refusing or truncated or lacking_ids or any(each["status"] != "ok" for each in directories)
         body = {
             "status": "degraded" if is_degraded else "ok",
             "version": __version__,
@@ -60,6 +61,7 @@ class Operator:
             "partitions": self._partitions.count,
             "partitions_refusing_writes": refusing,
             "partitions_truncated": truncated,
+            "partitions_rebuilding_message_ids": lacking_ids,
             "directories": directories,
         }
         return Response(200, "application/json", msgspec.json.encode(body) + b"\n")
@@ -74,6 +76,9 @@ class Operator:
     def _partitions_truncated(self) -> int:
         return sum(1 for replica in self._partitions.replicas() if replica.log.health.may_have_lost)
 
+    def _partitions_lacking_ids(self) -> int:
+        return sum(1 for replica in self._partitions.replicas() if replica.lacks_ids)
+
     def metrics(self) -> Iterable[Metric]:
         """Yields the broker's metrics. None has a label per topic, because clients can create any number of topics."""
         counters, memory = self._listener.counters, self._listener.memory
@@ -86,6 +91,11 @@ class Operator:
         yield counter("millstream_connections_accepted_total", "Connections accepted.", counters.connections_accepted)
         yield counter(
             "millstream_connections_cut_total", "Connections that the broker cut off.", counters.connections_cut
+        )
+        yield counter(
+            "millstream_connections_refused_total",
+            "Connections refused because too few file descriptors are left.",
+            counters.connections_refused,
         )
         yield counter("millstream_requests_total", "Requests received.", counters.requests)
         yield gauge("millstream_request_memory_bytes", "Memory held by requests in flight.", memory.incoming_bytes)
@@ -105,6 +115,11 @@ class Operator:
             "Partitions that this start truncated, perhaps below acknowledged messages.",
             self._partitions_truncated(),
         )
+        yield gauge(
+            "millstream_partitions_rebuilding_message_ids",
+            "Partitions whose message ids are lost or damaged in part.",
+            self._partitions_lacking_ids(),
+        )
         yield gauge("millstream_log_bytes", "Size of all logs.", sum(log.size_bytes for log in logs))
         messages = sum(log.end_offset - log.start_offset for log in logs)
         yield gauge("millstream_log_messages", "Offsets in all logs.", messages)
@@ -113,6 +128,9 @@ class Operator:
         groups = self._groups.figures()
         yield gauge("millstream_groups", "Consumer groups.", groups.groups)
         yield gauge("millstream_group_members", "Members of all groups.", groups.members)
+        yield gauge(
+            "millstream_group_memory_bytes", "Memory of the members' metadata and assignments.", groups.member_bytes
+        )
         yield gauge("millstream_group_partitions_loading", "Group log partitions not loaded yet.", groups.loading)
         yield counter("millstream_group_rebalances_total", "New generations and epochs of groups.", groups.rebalances)
         yield counter("millstream_group_offsets_committed_total", "Offsets committed.", groups.offsets_committed)

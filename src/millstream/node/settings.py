@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from millstream.model.limits import PARTITIONS_PER_BROKER_MAX
 from millstream.process.settings import (
     CLIENT_VARIABLES,
     DURATION,
@@ -103,6 +104,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "One partition keeps the order of all messages.",
         ),
     ] = 1
+    partitions_max: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Maximum number of partitions. Each takes memory and a directory.")
+    ] = PARTITIONS_PER_BROKER_MAX
+    validate_records: Annotated[
+        bool, Meta(description="Refuse uncompressed batches whose records cannot be decoded.")
+    ] = True
     offsets_partitions: Annotated[
         int, Meta(ge=1, le=1_000, description="Partitions of `__consumer_offsets`, which the first group creates.")
     ] = 16
@@ -121,6 +128,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, DURATION, Meta(ge=1, description="Maximum session timeout that a member of a classic group may request.")
     ] = 1_800_000
     group_max_size: Annotated[int, Meta(ge=1, description="Maximum number of members in a group.")] = 10_000
+    group_memory_bytes: Annotated[
+        int, SIZE, Meta(ge=2**20, description="Maximum memory of the members of all groups: metadata and assignments.")
+    ] = 128 * 2**20
     consumer_session_timeout_ms: Annotated[
         int, DURATION, Meta(ge=1, description="Session timeout of members with the consumer protocol (KIP-848).")
     ] = 45_000

@@ -11,6 +11,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.append_result import AppendResult
 from millstream.partition.leadership import Leadership
 from millstream.partition.opened_batches import BatchOpener
+from millstream.partition.produce_rules import has_producer, read_producer
 from millstream.partition.put_deduplication import PUT, put, put_job
 from millstream.partition.watermark import ACKS_NONE
 
@@ -26,17 +27,27 @@ class Appender:
     def __init__(self) -> None:
         self.opener = BatchOpener()
 
-    def append(self, partition: Leadership, batch: memoryview | None, acks: int) -> Appended:
-        """Append a batch of records. Raises the errors of `Leadership.append`."""
+    def append(self, partition: Leadership, batch: memoryview | None, acks: int, *, sender: int = 0) -> Appended:
+        """Append a batch of records. `sender` is the number of its connection, or 0.
+
+        Raises the errors of `Leadership.append`.
+        """
         if partition.is_internal:
             raise _internal_topic(partition)
         records = _EMPTY if batch is None else batch
-        if self.opener.is_needed(partition):
+        _note_sender(partition, records, sender)
+        if self.opener.is_needed(partition, len(records)):
             return self.opener.append(partition, records, acks)
         return partition.append(records, acks)
 
     def put(
-        self, partition: Leadership, batch: memoryview | None, message_ids: Sequence[bytes] | None, acks: int
+        self,
+        partition: Leadership,
+        batch: memoryview | None,
+        message_ids: Sequence[bytes] | None,
+        acks: int,
+        *,
+        sender: int = 0,
     ) -> Appended:
         """Append a batch of a Puts request, with natural message ids if the request has them."""
         if partition.is_internal:
@@ -44,10 +55,16 @@ class Appender:
         if message_ids is not None and acks == ACKS_NONE:
             raise MillstreamError(ErrorCode.INVALID_REQUIRED_ACKS, "message ids require acks=1 or acks=-1, not acks=0")
         records = _EMPTY if batch is None else batch
+        _note_sender(partition, records, sender)
         job = put_job(partition, records, message_ids)
-        if job is not None or self.opener.is_needed(partition):
+        if job is not None or self.opener.is_needed(partition, len(records)):
             return self.opener.append(partition, records, acks, job or PUT)
         return put(partition, records, acks)
+
+
+def _note_sender(partition: Leadership, records: memoryview, sender: int) -> None:
+    if sender and has_producer(records):
+        partition.replica.producers.sent_by(read_producer(records)[0], sender=sender)
 
 
 def _internal_topic(partition: Leadership) -> MillstreamError:

@@ -123,6 +123,9 @@ def load(log: Log, now_ms: int, limits: ProducerLimits) -> DerivedState:
     try:
         ids = IdIndex.load(log, limits.ids, now_ms)
         restored = _restore(log, now_ms, limits, has_ids=ids is not None)
+        if restored is not None and ids is not None and ids.covered < restored.offset:
+            # An earlier start was interrupted while it rebuilt the index, so ids before the snapshot may be missing.
+            restored = None
         producers, epochs, offset, last, replayed, _ = restored or nothing(limits)._replace(offset=log.start_offset)
         begin = offset if ids is None else max(log.start_offset, Offset(min(offset, ids.covered)))
         for header in log.scan.headers_from(begin):

@@ -22,13 +22,19 @@ from millstream.model.names import INTERNAL_PREFIX
 from millstream.partition.append_result import AppendResult
 from millstream.partition.derived_state import DerivedState
 from millstream.partition.offset_lookup import LATEST
-from millstream.partition.produce_rules import check_produced, mark_ids, stamp_append_time
+from millstream.partition.produce_rules import (
+    InvalidRecords,
+    check_produced,
+    check_records,
+    mark_ids,
+    stamp_append_time,
+)
 from millstream.partition.producers import ActiveProducer
 from millstream.partition.readable import Readable
 from millstream.partition.replica import Replica
 from millstream.partition.stamped_run import stamped_run
 from millstream.partition.watermark import ACKS_ALL, Acknowledgement
-from millstream.records.header import read_header
+from millstream.records.header import COMPRESSION_MASK, read_header
 from millstream.records.produced_batch import placed
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
@@ -57,13 +63,18 @@ class Leadership(Readable):
         clock: Clock,
         workers: Workers,
         heal_soon: Callable[["Leadership"], None],
+        validate_records: bool = True,
     ) -> None:
-        """`heal_soon` is called when the replica's derived state must be rebuilt from its log."""
+        """`heal_soon` is called when the replica's derived state must be rebuilt from its log.
+
+        With `validate_records`, the records of uncompressed batches from clients are walked before an append.
+        """
         super().__init__(replica, placement.leader_epoch, workers)
         self.settings = settings
         self.placement = placement
         self.is_internal = replica.topic.startswith(INTERNAL_PREFIX)
         """True for topics that only the broker writes to."""
+        self.walks_records = validate_records and not self.is_internal
         self.is_suspended = False
         self._store = store
         self._clock = clock
@@ -78,11 +89,11 @@ class Leadership(Readable):
 
     # Writing
 
-    def append(self, records: memoryview, acks: int = ACKS_ALL, *, ids: int = 0) -> AppendResult:
+    def append(self, records: memoryview, acks: int = ACKS_ALL, *, ids: int = 0, walked: bool = False) -> AppendResult:
         """Append one batch of a client. Writes offset and epoch into `records` in place.
 
         `ids` is the header attribute for the kind of message ids that the batch was sent with, or 0 (see
-        `put_deduplication`).
+        `put_deduplication`). `walked` is True if a worker has walked the records.
 
         Raises the errors that Kafka returns: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
         INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE, INVALID_PRODUCER_EPOCH,
@@ -95,6 +106,11 @@ class Leadership(Readable):
             self.check_writable(acks)
         now_ms = self._clock.wall_ms()
         header = check_produced(records, settings, now_ms, ids=ids)
+        if self.walks_records and not walked and not header.attributes & COMPRESSION_MASK:
+            try:
+                header = check_records(records, header, settings, now_ms)
+            except InvalidRecords as error:
+                raise error.of(self.topic, self.number) from None
         log, producer_id = self.log, header.producer_id
         if producer_id >= 0:
             if log.has_buffered(producer_id):
@@ -167,7 +183,14 @@ class Leadership(Readable):
 
     def run(self, work: Callable[[memoryview, TopicSettings, int], T], records: memoryview) -> asyncio.Future[T]:
         """Run `work` on a batch in a worker, before the batch is appended."""
-        return self.workers.run(partial(work, records, self.settings, self._clock.wall_ms()))
+        return self.workers.run(partial(self._named, work, records, self.settings, self._clock.wall_ms()))
+
+    def _named(self, check: Callable[..., T], *arguments: object) -> T:
+        """Check a batch. An error about its records names the partition."""
+        try:
+            return check(*arguments)
+        except InvalidRecords as error:
+            raise error.of(self.topic, self.number) from None
 
     async def active_producers(self) -> list[ActiveProducer]:
         """Return the known idempotent producers, once all their stored batches are acknowledged.
@@ -196,10 +219,10 @@ class Leadership(Readable):
         wanted = self.high_watermark if before == LATEST else Offset(before)
         _check_deletable(self, wanted)
         replica = self.replica
-        if replica.ids is not None and replica.ids.covered < wanted:
+        if replica.ids is not None and replica.ids.needed_from < wanted:
             # After a crash the ids of deleted messages could not be rebuilt from the log.
             await to_the_end(replica.save_ids())
-            if replica.ids is None or replica.ids.covered < wanted:
+            if replica.ids is None or replica.ids.needed_from < wanted:
                 raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot save the message ids of {self.topic}")
         await self._store.move_start(self.log, wanted)
         replica.trimmed()
@@ -284,7 +307,7 @@ class Leadership(Readable):
         This is cheap and runs on the event loop. Messages whose ids are not saved yet stay.
         """
         ids = self.replica.ids
-        limit = self.high_watermark if ids is None else min(self.high_watermark, ids.covered)
+        limit = self.high_watermark if ids is None else min(self.high_watermark, ids.needed_from)
         if apply_retention(self.log, self._clock.wall_ms(), limit=limit):
             self.replica.trimmed()
 

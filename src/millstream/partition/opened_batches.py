@@ -1,8 +1,8 @@
-"""Opens batches, which means to decode them in a worker, before they are appended.
+"""Opens batches, which means to decompress and walk them in a worker, before they are appended.
 
-Three kinds of batches need this: batches of compacted topics, whose records need keys; batches of topics with a
-compression of their own; and batches with message ids (see `put_deduplication`). All other batches are appended without
-decoding and without this cost.
+Four kinds of batches need this: batches of compacted topics, whose records need keys; batches of topics with a
+compression of their own; batches with message ids (see `put_deduplication`); and uncompressed batches that are too
+large to be walked on the event loop. All other batches are appended at once and without this cost.
 
 Workers open a few batches at a time over all partitions, which bounds memory. The batches of one partition are opened
 one after another and appended in their order of arrival, also if a producer has several in flight. When a batch is
@@ -16,14 +16,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.limits import NO_TIMESTAMP
 from millstream.partition.append_result import AppendResult
 from millstream.partition.leadership import Leadership
-from millstream.partition.produce_rules import check_produced, check_times
+from millstream.partition.produce_rules import InvalidRecords, check_produced, check_walked_times, walk
 from millstream.records.batch import DECODED_BYTES_MAX, batch_body, seal
-from millstream.records.compaction import inspect_records
+from millstream.records.compaction import keyless_records
 from millstream.records.compression import Compression
 from millstream.records.header import COMPRESSION_MASK, HEADER_BYTES, BatchHeader, Bytes, CorruptBatch
+from millstream.records.record_walk import LOCKED_BYTES_MAX
 from millstream.topics.settings import TopicSettings
 
 AT_ONCE_MAX = 2
@@ -37,37 +37,37 @@ _AS_PRODUCED = "producer"
 _PLAIN = "uncompressed"
 
 
-class InvalidRecords(MillstreamError):  # noqa: N818 - named as the error that it is on the wire
-    """Some records of a batch are invalid, so the whole batch is refused."""
-
-    def __init__(self, detail: str, records: list[tuple[int, str | None]]) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, detail)
-        self.records = records
-        """The index of each invalid record in the batch, with the reason."""
-
-
 def wants_opened(settings: TopicSettings) -> bool:
     return settings.compact or settings.compression_type != _AS_PRODUCED
 
 
-def open_produced(records: memoryview, settings: TopicSettings, now_ms: int, *, ids: int = 0) -> Bytes:
-    """Decode and check a batch, and return it as the topic stores it. Blocking.
+def open_produced(records: memoryview, settings: TopicSettings, now_ms: int) -> Bytes:
+    """Check a batch, and return it as the topic stores it. Blocking. Raises the error for the producer."""
+    return open_checked(records, check_produced(records, settings, now_ms), settings, now_ms)
 
-    Raises the error for the producer if the batch is not acceptable. `ids` is as in `check_produced`.
+
+def open_checked(records: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> Bytes:
+    """Check the records of a batch that `check_produced` accepted, and return it as the topic stores it. Blocking.
+
+    A compressed batch is opened only if the topic wants that. Raises InvalidRecords and INVALID_TIMESTAMP.
     """
-    header = check_produced(records, settings, now_ms, ids=ids)
+    if header.compression and not wants_opened(settings):
+        return records
     try:
         body = batch_body(records, 0, header, limit_bytes=DECODED_BYTES_MAX, verify=False)
-        lowest, highest, keyless = inspect_records(body, header.record_count, header.last_offset_delta)
     except CorruptBatch as error:
-        raise MillstreamError(ErrorCode.INVALID_RECORD, error.detail) from None
+        raise InvalidRecords(error.detail, []) from None
+    oldest, newest, keyless = walk(body, header)
     if settings.compact and keyless:
-        why = "a record in a compacted topic needs a key"
-        raise InvalidRecords(f"{why}: record {keyless[0]} has none", [(number, why) for number in keyless])
-    base = header.base_timestamp
-    if not settings.log_append_time and base != NO_TIMESTAMP:
-        check_times(oldest=base + lowest, newest=base + highest, settings=settings, now_ms=now_ms)
+        _refuse_keyless(body, header)
+    header = check_walked_times(records, header, settings, now_ms, oldest=oldest, newest=newest)
     return _stored(records, header, body, settings)
+
+
+def _refuse_keyless(body: Bytes, header: BatchHeader) -> None:
+    numbers = keyless_records(body, header.record_count, header.last_offset_delta)
+    why = "a record in a compacted topic needs a key"
+    raise InvalidRecords(f"{why}: record {numbers[0]} has none", [(number, why) for number in numbers])
 
 
 def _stored(records: memoryview, header: BatchHeader, body: Bytes, settings: TopicSettings) -> Bytes:
@@ -103,7 +103,7 @@ def _open(partition: Leadership, records: memoryview) -> asyncio.Future[Bytes]:
 
 
 def _append(partition: Leadership, records: Bytes, acks: int) -> AppendResult:
-    return partition.append(memoryview(records), acks)
+    return partition.append(memoryview(records), acks, walked=True)
 
 
 _PRODUCED = AppendJob(_open, _append)
@@ -129,11 +129,12 @@ class BatchOpener:
         self._open = 0
         self._waiting_bytes = 0
 
-    def is_needed(self, partition: Leadership) -> bool:
-        """True if a batch for this partition must be opened, or must wait for earlier batches that are."""
+    def is_needed(self, partition: Leadership, size_bytes: int) -> bool:
+        """True if a batch of this size must be opened for this partition, or must wait for earlier batches that are."""
         settings = partition.settings
         is_wanted = settings.compact or settings.compression_type != _AS_PRODUCED
-        return is_wanted or (bool(self._queues) and partition in self._queues)
+        is_long_walk = size_bytes > LOCKED_BYTES_MAX and partition.walks_records
+        return is_wanted or is_long_walk or (bool(self._queues) and partition in self._queues)
 
     def append(
         self, partition: Leadership, records: memoryview, acks: int, job: AppendJob = _PRODUCED

@@ -1,9 +1,11 @@
 """Checks the batches that clients produce. The rules are stricter than those for stored batches.
 
 As in Kafka since Produce version 3, a request has exactly one batch per partition, of format 2, with as many records as
-offsets. Only the header is checked; the records are not decoded. So the timestamp limits apply to the first and the
-newest timestamp, which the header has, and not to the others. `opened_batches` checks all records of the batches that
-it decodes.
+offsets. `check_produced` checks the header. `check_records` walks the records of an uncompressed batch without decoding
+them, so that every reader can decode what is stored.
+
+The timestamp limits apply to each record that is walked. Of a compressed batch, which is not opened, they apply to the
+first and the newest timestamp, which the header has. `opened_batches` checks all records of the batches that it opens.
 """
 
 import struct
@@ -18,6 +20,7 @@ from millstream.records.header import (
     COMPRESSION_MAX,
     CONTROL,
     CRC_START,
+    DEFINED_ATTRIBUTES,
     DELETE_HORIZON,
     HEADER_BYTES,
     LENGTH_END,
@@ -25,16 +28,18 @@ from millstream.records.header import (
     MAGIC,
     TRANSACTIONAL,
     BatchHeader,
+    Bytes,
     check,
     read_header,
 )
 from millstream.records.produced_batch import usual_header
+from millstream.records.record_walk import InvalidRecord, walk_records
 from millstream.topics.settings import TopicSettings
 
 _BROKER_ONLY = TRANSACTIONAL | CONTROL | DELETE_HORIZON
 """Attribute bits that clients must not set, as long as there are no transactions."""
 
-_NOT_PRODUCED = _BROKER_ONLY | ANY_IDS
+_NOT_PRODUCED = ~(COMPRESSION_MASK | LOG_APPEND_TIME)
 """Attribute bits that Produce requests must not set. Puts requests may set those of message ids."""
 
 _CRC_POSITION = 17
@@ -44,8 +49,24 @@ _PRODUCER_POSITION = 43
 _pack_crc = struct.Struct(">I").pack_into
 _pack_attributes = struct.Struct(">h").pack_into
 _PRODUCER = struct.Struct(">qhi")
+_NEGATIVE = 0x80
+"""The first byte of a negative number has this value or a higher one."""
+
 _pack_producer = _PRODUCER.pack_into
 _pack_timestamp = struct.Struct(">q").pack_into
+
+
+class InvalidRecords(MillstreamError):  # noqa: N818 - named as the error that it is on the wire
+    """Some records of a batch are invalid, so the whole batch is refused."""
+
+    def __init__(self, detail: str, records: list[tuple[int, str | None]]) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, detail)
+        self.records = records
+        """The index of each invalid record in the batch, with the reason."""
+
+    def of(self, topic: str, number: int) -> "InvalidRecords":
+        """Return the error with the partition in its text."""
+        return InvalidRecords(f"partition {topic}-{number} refused the batch: {self.detail}", self.records)
 
 
 def check_produced(records: memoryview, settings: TopicSettings, now_ms: int, *, ids: int = 0) -> BatchHeader:
@@ -110,6 +131,55 @@ def check_closely(records: memoryview, settings: TopicSettings, now_ms: int, *, 
     return header
 
 
+def check_records(records: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> BatchHeader:
+    """Walk the records of an uncompressed batch that `check_produced` accepted, and return its header.
+
+    Raises InvalidRecords and INVALID_TIMESTAMP.
+    """
+    try:
+        oldest, newest, _ = walk_records(records, HEADER_BYTES, header.record_count, header.base_timestamp)
+    except InvalidRecord as error:
+        raise _invalid_record(error, header) from None
+    if newest == header.max_timestamp and (oldest == newest or oldest == header.base_timestamp):
+        return header  # The usual case. `check_produced` has checked both timestamps.
+    return check_walked_times(records, header, settings, now_ms, oldest=oldest, newest=newest)
+
+
+def check_walked_times(
+    records: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int, *, oldest: int, newest: int
+) -> BatchHeader:
+    """Check the timestamps that a walk has found, and return the header.
+
+    If the header has another newest timestamp than the records, it is corrected in place, as Kafka does.
+    """
+    if settings.log_append_time:
+        return header
+    check_times(oldest=oldest, newest=newest, settings=settings, now_ms=now_ms)
+    if newest == header.max_timestamp:
+        return header
+    _pack_timestamp(records, _MAX_TIMESTAMP_POSITION, newest)
+    _pack_crc(records, _CRC_POSITION, crc32c(records[CRC_START:]))
+    return read_header(records)
+
+
+def walk(body: Bytes, header: BatchHeader) -> tuple[int, int, int]:
+    """Walk the records of an opened batch. Raises InvalidRecords.
+
+    Returns the oldest and the newest timestamp, and the number of records without a key.
+    """
+    try:
+        return walk_records(body, 0, header.record_count, header.base_timestamp)
+    except InvalidRecord as error:
+        raise _invalid_record(error, header) from None
+
+
+def _invalid_record(error: InvalidRecord, header: BatchHeader) -> InvalidRecords:
+    if error.index == header.record_count:
+        return InvalidRecords(error.detail, [])
+    detail = f"record {error.index} of {header.record_count} is invalid: {error.detail}"
+    return InvalidRecords(detail, [(error.index, error.detail)])
+
+
 def stamp_append_time(records: memoryview, header: BatchHeader, now_ms: int) -> None:
     """Set the broker's time as the timestamp of every record, in place and without decoding the records.
 
@@ -131,6 +201,11 @@ def mark_ids(records: memoryview, header: BatchHeader, ids: int) -> BatchHeader:
     _pack_attributes(records, _ATTRIBUTES_POSITION, header.attributes | ids)
     _pack_crc(records, _CRC_POSITION, crc32c(records[CRC_START:]))
     return read_header(records)
+
+
+def has_producer(records: memoryview) -> bool:
+    """True if a batch has a producer id. The batch may be too short for a header."""
+    return len(records) >= HEADER_BYTES and records[_PRODUCER_POSITION] < _NEGATIVE
 
 
 def read_producer(records: memoryview) -> tuple[ProducerId, int, int]:
@@ -164,7 +239,10 @@ def _refuse_size(size_bytes: int, *, sent_bytes: int) -> None:
 
 
 def _check_origin(header: BatchHeader, ids: int) -> None:
-    """Refuse attributes that only brokers set, and incomplete fields of an idempotent producer."""
+    """Refuse undefined attributes, those that only brokers set, and incomplete fields of an idempotent producer."""
+    if header.attributes & ~DEFINED_ATTRIBUTES:
+        undefined = header.attributes & ~DEFINED_ATTRIBUTES & 0xFFFF
+        raise _invalid(f"the batch has undefined attribute bits ({undefined:#06x}); they must be 0")
     if header.attributes & ANY_IDS & ~ids:
         raise _invalid("the batch has the attribute for message ids of a kind that the request does not have")
     if header.attributes & _BROKER_ONLY:
@@ -183,7 +261,15 @@ def _check_origin(header: BatchHeader, ids: int) -> None:
 
 
 def check_times(*, oldest: int, newest: int, settings: TopicSettings, now_ms: int) -> None:
-    """Raise INVALID_TIMESTAMP if a timestamp of a batch is too far from now for the topic."""
+    """Raise INVALID_TIMESTAMP if a timestamp of a batch is negative, or too far from now for the topic.
+
+    Kafka's brokers store negative timestamps, but its producers refuse to send them and its log cleaner fails on them.
+    """
+    if oldest < NO_TIMESTAMP:
+        raise MillstreamError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp {oldest} is negative; use milliseconds since 1970, or -1 for a message without a timestamp",
+        )
     if newest != NO_TIMESTAMP and newest - now_ms > settings.timestamp_after_max_ms:
         raise MillstreamError(
             ErrorCode.INVALID_TIMESTAMP,

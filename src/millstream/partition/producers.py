@@ -17,6 +17,10 @@ whole broker has too many of a kind, the longest silent one is forgotten. A forg
 of an earlier batch is then stored twice. Silence is measured on the monotonic clock while the broker runs, so neither
 clock jumps nor a long stop shorten the window.
 
+One connection may introduce a tenth of either limit. Beyond that, its own oldest producer is forgotten, so a client
+that invents producer ids does not displace the producers of others. Ids that the catalog has allocated have no
+privilege, because a client can request any number of them. Connections are not saved: a start begins without shares.
+
 `check` changes nothing. `record` is called once the batch is in the log, so a failed append leaves the state unchanged.
 """
 
@@ -36,6 +40,12 @@ PER_PARTITION_MAX = 5_000
 PER_BROKER_MAX = 50_000
 PER_PARTITION_MIN = 5
 """Producers that every partition keeps when the broker is full, so that a busy partition does not empty the others."""
+
+SENDERS_MIN = 10
+"""Number of connections that are needed to fill a partition or the broker with producers."""
+
+ANNOUNCED_MAX = 1_000
+"""Producers whose first batch is being appended. If there are more, their connections are forgotten."""
 
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 2**31 - 1
@@ -75,34 +85,102 @@ class ActiveProducer(NamedTuple):
 
 
 class ProducerBudget:
-    """Counts the producers of one kind over all partitions of a broker."""
+    """Counts the producers of one kind over all partitions of a broker, in total and by the connection they came from.
 
-    __slots__ = ("known", "most")
+    The number 0 stands for unknown connections, whose producers are only counted in total.
+    """
+
+    __slots__ = ("_of_sender", "_share", "known", "most")
 
     def __init__(self, most: int = PER_BROKER_MAX) -> None:
         self.most = most
         self.known = 0
+        self._share = max(1, most // SENDERS_MIN)
+        self._of_sender: dict[int, int] = {}
+
+    def counted(self, sender: int, *, by: int) -> None:
+        """Count the producers of a connection that became known or were forgotten."""
+        count = self._of_sender.get(sender, 0) + by
+        assert count >= 0, "a producer is forgotten once"
+        if count:
+            self._of_sender[sender] = count
+        else:
+            del self._of_sender[sender]
+
+    def is_share_used(self, sender: int) -> bool:
+        """True if a connection has introduced more producers than its share."""
+        return self._of_sender.get(sender, 0) > self._share
+
+
+class _SenderShares:
+    """The producers of one table by the connection that introduced them, oldest first."""
+
+    __slots__ = ("_announced", "_by_sender", "_sender_of")
+
+    def __init__(self) -> None:
+        self._announced: dict[int, int] = {}
+        self._sender_of: dict[ProducerId, int] = {}
+        self._by_sender: dict[int, dict[ProducerId, None]] = {}
+
+    def announced(self, producer_id: ProducerId, *, sender: int) -> None:
+        """Note the connection that sends the first batch of a producer. The batch may still be refused."""
+        if len(self._announced) >= ANNOUNCED_MAX:
+            self._announced.clear()
+        self._announced[producer_id] = sender
+
+    def began(self, producer_id: ProducerId) -> int:
+        """Assign a new producer to the connection that announced it, and return the connection; 0 if unknown."""
+        sender = self._announced.pop(producer_id, 0)
+        if sender:
+            self._sender_of[producer_id] = sender
+            self._by_sender.setdefault(sender, {})[producer_id] = None
+        return sender
+
+    def ended(self, producer_id: ProducerId) -> int:
+        """Remove a producer that was forgotten, and return its connection; 0 if unknown."""
+        sender = self._sender_of.pop(producer_id, 0)
+        if sender:
+            of_sender = self._by_sender[sender]
+            del of_sender[producer_id]
+            if not of_sender:
+                del self._by_sender[sender]
+        return sender
+
+    def of(self, sender: int) -> dict[ProducerId, None]:
+        return self._by_sender.get(sender, {})
 
 
 class _ProducerTable:
     """The producers of one kind, ordered by their last batch. `put` moves a producer to the end."""
 
-    __slots__ = ("_budget", "_most", "_window_ms", "known")
+    __slots__ = ("_budget", "_most", "_share", "_window_ms", "known", "shares")
 
     def __init__(self, window_ms: int, *, most: int, budget: ProducerBudget | None) -> None:
         self._window_ms = window_ms
         self._most = most
+        self._share = max(1, most // SENDERS_MIN)
         self._budget = budget or ProducerBudget()
         self.known: dict[ProducerId, _Producer] = {}
+        self.shares = _SenderShares()
 
     def put(self, producer_id: ProducerId, producer: _Producer) -> None:
-        if self.known.pop(producer_id, None) is None:
-            self._budget.known += 1
+        is_new = self.known.pop(producer_id, None) is None
         self.known[producer_id] = producer
+        if is_new:
+            self._budget.known += 1
+            if sender := self.shares.began(producer_id):
+                self._budget.counted(sender, by=1)
+                self._limit(sender)
         while len(self.known) > self._most or (
             self._budget.known > self._budget.most and len(self.known) > PER_PARTITION_MIN
         ):
             self._forget_oldest()
+
+    def _limit(self, sender: int) -> None:
+        """Forget the oldest producers of a connection beyond its share of the partition or of the broker."""
+        mine = self.shares.of(sender)
+        while len(mine) > self._share or (self._budget.is_share_used(sender) and len(mine) > PER_PARTITION_MIN):
+            self._forget(next(iter(mine)))
 
     def expire(self, now_ms: int) -> int:
         before = len(self.known)
@@ -119,12 +197,19 @@ class _ProducerTable:
         budget.known += len(self.known)
 
     def replace(self, known: dict[ProducerId, _Producer]) -> None:
-        self._budget.known += len(known) - len(self.known)
+        while self.known:
+            self._forget_oldest()
+        self._budget.known += len(known)
         self.known = known
 
     def _forget_oldest(self) -> None:
-        del self.known[next(iter(self.known))]
+        self._forget(next(iter(self.known)))
+
+    def _forget(self, producer_id: ProducerId) -> None:
+        del self.known[producer_id]
         self._budget.known -= 1
+        if sender := self.shares.ended(producer_id):
+            self._budget.counted(sender, by=-1)
 
 
 class Producers:
@@ -179,6 +264,12 @@ class Producers:
         """Return the newest epoch of a producer, or None if the producer is unknown."""
         producer = self._table(producer_id).known.get(producer_id)
         return None if producer is None else producer.epoch
+
+    def sent_by(self, producer_id: ProducerId, *, sender: int) -> None:
+        """Note the connection that sends a batch of a producer. It matters only if the producer is unknown."""
+        table = self._table(producer_id)
+        if producer_id not in table.known:
+            table.shares.announced(producer_id, sender=sender)
 
     def record(self, producer_id: ProducerId, batch: StoredBatch, *, epoch: int, now_ms: int) -> None:
         """Record a batch that has been written to the log."""

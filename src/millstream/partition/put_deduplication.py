@@ -28,7 +28,7 @@ from millstream.partition.leadership import Leadership
 from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.keys import FENCED, IndexedMessage, batch_key, id_entries, id_keys
 from millstream.partition.message_ids.replay import own_id
-from millstream.partition.opened_batches import AppendJob, StaleInspectionError, open_produced, wants_opened
+from millstream.partition.opened_batches import AppendJob, StaleInspectionError, open_checked, wants_opened
 from millstream.partition.produce_rules import check_produced, read_producer, stamp_producer
 from millstream.partition.runs.run import SortedRun, find_newest
 from millstream.partition.watermark import Acknowledgement
@@ -81,17 +81,17 @@ def put_job(partition: Leadership, records: memoryview, ids: Sequence[bytes] | N
     return PUT if wants_opened(partition.settings) or _needs_search(partition, records) else None
 
 
-def put(partition: Leadership, records: memoryview, acks: int) -> AppendResult:
+def put(partition: Leadership, records: memoryview, acks: int, *, walked: bool = False) -> AppendResult:
     """Append a batch without natural ids. Raises the errors of `Leadership.append`."""
     producer_id, epoch, _ = _producer(records)
     if producer_id < 0:
-        return partition.append(records, acks)
+        return partition.append(records, acks, walked=walked)
     if epoch == EPOCH_MAX:
         raise MillstreamError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"epoch {EPOCH_MAX} is reserved for fencing batches with message ids; request a new producer id",
         )
-    return partition.append(records, acks, ids=MADE_IDS)
+    return partition.append(records, acks, ids=MADE_IDS, walked=walked)
 
 
 def _producer(records: memoryview) -> tuple[ProducerId, int, int]:
@@ -124,7 +124,7 @@ def _open(
     kind = MADE_IDS if ids is None else OWN_IDS
     header = check_produced(records, settings, now_ms, ids=kind)
     parsed = [] if ids is None else _checked_ids(records, header, ids)
-    taken = open_produced(records, settings, now_ms, ids=kind) if wants_opened(settings) else records
+    taken = open_checked(records, header, settings, now_ms)
     keys = id_keys(parsed)
     if ids is None:
         keys = [batch_key(header.producer_id, epoch=header.producer_epoch, base_sequence=header.base_sequence)]
@@ -142,7 +142,9 @@ def _find(lookup: IdLookup) -> IdLookup:
 
 
 def _unreadable(error: OSError) -> MillstreamError:
-    return MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot read message ids: {error}")
+    return MillstreamError(
+        ErrorCode.KAFKA_STORAGE_ERROR, f"cannot read message ids: {error}; retry later, lost ones are rebuilt"
+    )
 
 
 def _checked_ids(records: memoryview, header: BatchHeader, ids: Sequence[bytes]) -> list[MessageId]:
@@ -188,7 +190,7 @@ def _append_checked(partition: Leadership, lookup: IdLookup, acks: int) -> Appen
         found = _search(partition, lookup, lookup.keys[0])
         if found is not None:
             return _stored_before(partition, read_header(records), found, acks)
-    return put(partition, records, acks)
+    return put(partition, records, acks, walked=True)
 
 
 PUT = AppendJob(partial(_inspect, ids=None), _append_checked)
@@ -227,7 +229,7 @@ def _append_with_ids(partition: Leadership, lookup: IdLookup, acks: int) -> Appe
     records = memoryview(lookup.records)
     if made is not None:
         _fence(partition, records, made)
-    appended = partition.append(records, acks, ids=OWN_IDS)
+    appended = partition.append(records, acks, ids=OWN_IDS, walked=True)
     if not appended.is_duplicate:
         partition.log.write_buffered()
         offsets = range(appended.base_offset, appended.base_offset + len(lookup.ids))

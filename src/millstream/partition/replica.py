@@ -25,6 +25,7 @@ from millstream.model.names import PartitionKey
 from millstream.partition import derived_state
 from millstream.partition.message_ids.index import IdIndex
 from millstream.partition.message_ids.keys import batch_entry
+from millstream.partition.message_ids.rebuild import rebuild_run
 from millstream.partition.message_ids.replay import entries_from
 from millstream.partition.runs.layout import Entry
 from millstream.partition.runs.merging import write_merged
@@ -200,8 +201,13 @@ class Replica:
 
     @property
     def wants_saving(self) -> bool:
-        """True if a save of the message ids would free memory or disk."""
-        return self.ids is not None and self.ids.wants_saving(self._now_ms())
+        """True if a save of the message ids would free memory or disk, or if some of them must be rebuilt."""
+        return self.ids is not None and (self.lacks_ids or self.ids.wants_saving(self._now_ms()))
+
+    @property
+    def lacks_ids(self) -> bool:
+        """True while a part of the message ids is lost or damaged. Batches with ids that it may have are refused."""
+        return self.ids is not None and self.ids.unreadable is not None
 
     # Maintenance
 
@@ -214,7 +220,7 @@ class Replica:
 
     def cleaning_job(self, end_offset: int) -> CleaningJob:
         """Return the compaction that is allowed below `end_offset` without a change of the derived state."""
-        end = end_offset if self.ids is None else min(end_offset, self.ids.covered)
+        end = end_offset if self.ids is None else min(end_offset, self.ids.needed_from)
         return CleaningJob(self.log, end, self.producers.reading_needs())
 
     async def cleaned(self) -> None:
@@ -309,9 +315,27 @@ class Replica:
                 if not await write_merged(self.log.files.disk, self.workers, *work, is_over):
                     return
                 ids.merged(*work)
-                naming = ids.name_runs(self._now_ms())
-                await self.workers.run(naming.write)
-                ids.saved(naming)
+                await self._name_runs(ids)
+
+    async def rebuild_ids(self, is_over: Callable[[], bool]) -> None:
+        """Rebuild the runs of message ids that cannot be read, from the log. This may take long.
+
+        Raises OSError and the errors of a log read. The runs are then unchanged, and the next round tries again.
+        """
+        async with self.saving:
+            while (ids := self.ids) is not None and self.is_current and (run := ids.unreadable) is not None:
+                where = {"partition": f"{self.topic}-{self.key.partition}", "why": run.unreadable}
+                _log.error("message ids unreadable; rebuilding them from the log", extra=where)
+                start_offset = ids.start_of(run)
+                rebuilding = rebuild_run(ids, self.log, run, self.workers, start_offset=start_offset, is_over=is_over)
+                if not await rebuilding:
+                    return
+                await self._name_runs(ids)
+
+    async def _name_runs(self, ids: IdIndex) -> None:
+        naming = ids.name_runs(self._now_ms())
+        await self.workers.run(naming.write)
+        ids.saved(naming)
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic_s() * 1000)

@@ -3,6 +3,7 @@
 import logging
 import os
 import resource
+import sys
 from collections.abc import Iterable
 
 from millstream.process.metrics import Metric, gauge
@@ -37,7 +38,7 @@ def open_as_many_files_as_allowed() -> int:
         except (OSError, ValueError) as error:
             log.warning("open files limit not raised", extra={"limit": soft, "error": str(error)})
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return FILES_ENOUGH if limit == resource.RLIM_INFINITY else limit
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 def segment_files_max(limit: int) -> int:

@@ -9,9 +9,9 @@ from millstream.model.ids import LeaderEpoch, Offset
 from millstream.model.limits import NO_PRODUCER_ID
 from millstream.records.batch import seal
 from millstream.records.header import COMPRESSION_MASK, DELETE_HORIZON, HEADER_BYTES, MAGIC, BatchHeader, Bytes
-from millstream.records.record_keys import SLOT_BYTES, OffsetMap, filter_records, inspect_records
+from millstream.records.record_keys import SLOT_BYTES, OffsetMap, filter_records, keyless_records
 
-__all__ = ["OFFSETS_MAX", "SLOT_BYTES", "OffsetMap", "emptied", "filler", "inspect_records", "reduced"]
+__all__ = ["OFFSETS_MAX", "SLOT_BYTES", "OffsetMap", "emptied", "filler", "keyless_records", "reduced"]
 
 OFFSETS_MAX = 2**31 - 1
 """The maximum number of offsets that one batch can cover."""

@@ -45,10 +45,7 @@ MAGIC = cython.declare(cython.longlong, _header.MAGIC)
 BASE_OFFSET_MAX = cython.declare(cython.longlong, _header.BASE_OFFSET_MAX)
 COMPRESSION_MASK = cython.declare(cython.longlong, _header.COMPRESSION_MASK)
 COMPRESSION_MAX = cython.declare(cython.longlong, _header.COMPRESSION_MAX)
-UNUSUAL = cython.declare(
-    cython.longlong,
-    _header.LOG_APPEND_TIME | _header.TRANSACTIONAL | _header.CONTROL | _header.DELETE_HORIZON | _header.ANY_IDS,
-)
+UNUSUAL = cython.declare(cython.longlong, ~_header.COMPRESSION_MASK)
 _new = tuple.__new__
 
 

@@ -1,4 +1,4 @@
-"""Finds the last record of each key, for compaction, and checks records that are written to compacted topics.
+"""Finds the last record of each key, for compaction, and the records without a key.
 
 The source runs compiled or as plain Python, and C functions return 0, as in `record_decoder`; see `millstream.records`
 for the format. Records are parsed only up to their keys and copied byte by byte, without creating objects. Every read
@@ -366,29 +366,16 @@ def filter_records(
     return body, largest
 
 
-def inspect_records(
-    data: Bytes, count: cython.Py_ssize_t, last_offset_delta: cython.longlong
-) -> tuple[int, int, list[int]]:
-    """Return the smallest and largest timestamp delta of a batch body, and the indexes of records without a key.
-
-    At most KEYLESS_TOLD_MAX indexes are returned. Raise CorruptBatch unless the records' offset deltas count up from 0,
-    as a producer's do.
-    """
+def keyless_records(data: Bytes, count: cython.Py_ssize_t, last_offset_delta: cython.longlong) -> list[int]:
+    """Return the indexes of the records without a key, at most KEYLESS_TOLD_MAX."""
     walk: RecordCursor = RecordCursor(data, count, last_offset_delta)
     index: cython.Py_ssize_t
-    lowest: cython.longlong = INT64_MAX
-    highest: cython.longlong = -INT64_MAX
     keyless: list = []
     for index in range(count):
         walk.next()
-        if walk.offset_delta != index:
-            raise CorruptBatch(f"record {index} of the batch has the offset delta {walk.offset_delta}")
-        lowest = min(lowest, walk.time_delta)
-        highest = max(highest, walk.time_delta)
         if walk.key_size < 0 and len(keyless) < KEYLESS_TOLD_MAX:
             keyless.append(index)
-    walk.finish()
-    return lowest, highest, keyless
+    return keyless
 
 
 @cython.cfunc

@@ -49,8 +49,8 @@ def run(settings: BrokerSettings) -> int:
     gc.enable()
     logs.configure(settings.log_level, settings.log_format)
     keep_freed_memory()
-    files_max = segment_files_max(open_as_many_files_as_allowed())
-    return run_process(lambda: _serve(settings, _resolved(settings), files_max))
+    descriptors_max = open_as_many_files_as_allowed()
+    return run_process(lambda: _serve(settings, _resolved(settings), descriptors_max))
 
 
 def _resolved(settings: BrokerSettings) -> BrokerSettings:
@@ -76,7 +76,7 @@ def _check_distinct(directories: Sequence[str]) -> None:
         names[place] = name
 
 
-async def _serve(given: BrokerSettings, settings: BrokerSettings, files_max: int) -> int:
+async def _serve(given: BrokerSettings, settings: BrokerSettings, descriptors_max: int) -> int:
     clock = SystemClock()
     begun_s = clock.monotonic_s()
     restrict(settings.data)
@@ -96,7 +96,8 @@ async def _serve(given: BrokerSettings, settings: BrokerSettings, files_max: int
         catalog=catalog,
         entropy=entropy,
         process_metrics=process_metrics,
-        open_files_max=files_max,
+        open_files_max=segment_files_max(descriptors_max),
+        descriptors_max=descriptors_max,
     )
     stopping = asyncio.Event()
     watch_signals(stopping)

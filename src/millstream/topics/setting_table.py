@@ -209,7 +209,8 @@ _ROWS = (
         "message.timestamp.after.max.ms",
         SettingKind.LONG,
         str(_HOUR_MS),
-        "How far the newest timestamp of a batch may be ahead of the broker's clock (CreateTime only).",
+        "How far a timestamp may be ahead of the broker's clock (CreateTime only). Of a compressed batch, the newest "
+        "one is checked.",
         high=_LONG_MAX,
         broker_name="log.message.timestamp.after.max.ms",
     ),
@@ -217,7 +218,8 @@ _ROWS = (
         "message.timestamp.before.max.ms",
         SettingKind.LONG,
         str(_LONG_MAX),
-        "How far the first and the newest timestamp of a batch may be behind the broker's clock (CreateTime only).",
+        "How far a timestamp may be behind the broker's clock (CreateTime only). Of a compressed batch, the first "
+        "and the newest one are checked.",
         high=_LONG_MAX,
         broker_name="log.message.timestamp.before.max.ms",
     ),

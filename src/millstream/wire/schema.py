@@ -8,6 +8,7 @@ statistics, would cost a broker 130 ms at start and 12 MB of memory.
 import importlib.util
 import json
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ _COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 _INTEGERS = frozenset({"int8", "int16", "uint16", "int32", "uint32", "int64"})
 _OWN = Path(__file__).parent / "schemas"
+_EMBEDDED = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
+"""Schemas of Kafka's that are part of other messages."""
 
 
 class VersionSpan(Struct, frozen=True):
@@ -85,6 +88,18 @@ def load(name: str) -> Schema:
         flexible=VersionSpan.parse(rows["flexibleVersions"]),
         fields=tuple(_field(row, shared) for row in rows["fields"]),
     )
+
+
+def load_schemas(apis: Iterable[str]) -> None:
+    """Load the schemas of these APIs, of all records and of consumers' data, so that no later request opens a file.
+
+    A process may have no file descriptor left when a client uses an API for the first time.
+    """
+    for api in apis:
+        load(f"{api}Request")
+        load(f"{api}Response")
+    for name in (*_EMBEDDED, *(path.stem for path in _OWN.glob("*.json"))):
+        load(name)
 
 
 def _text(name: str) -> str:

@@ -25,6 +25,8 @@ from millstream.groups.commands import (
 from millstream.groups.effects import GroupEffects
 from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.machine import GroupMachine
+from millstream.groups.machine_context import MachineContext
+from millstream.groups.member_memory import MemberBudget
 from millstream.groups.records import NO_TOPIC
 from millstream.groups.responses import (
     Answer,
@@ -105,8 +107,11 @@ class Driver:
         self.topics = topics
         self.log: list[LogRecord] = list(log)
         self._seed = seed
+        self.refusals = 0
         self.configs = GroupConfigs(GroupSettings(**self._settings), StoredNowhere())
-        self.machine = GroupMachine(self.configs, topics, SimulatedEntropy(Random(seed)))
+        budget = MemberBudget(self.configs.broker.memory_bytes, lambda: self.machine.member_bytes, self._refused)
+        context = MachineContext(self.configs, topics, SimulatedEntropy(Random(seed)), budget)
+        self.machine = GroupMachine(context)
         self.at_ms = at_ms
         self.answers: dict[Token, Answer] = {}
         self.waiting: dict[Token, Command] = {}
@@ -121,6 +126,9 @@ class Driver:
     @property
     def now(self) -> Now:
         return Now(self.at_ms, WALL_MS + self.at_ms)
+
+    def _refused(self) -> None:
+        self.refusals += 1
 
     def restarted(self) -> Self:
         """Return a driver of a new machine that has replayed the same log, with a different random seed."""

@@ -119,10 +119,10 @@ def test_batches_stay_in_order_when_compression_is_switched_off_between_them(tmp
         opener = BatchOpener()
         first = opener.append(partition, memoryview(batch(b"first")), -1)
         partition.settings = plain.settings
-        assert opener.is_needed(partition)
+        assert opener.is_needed(partition, 100)
         second = opener.append(partition, memoryview(batch(b"second")), -1)
         assert [(await second).base_offset, (await first).base_offset] == [1, 0]
-        assert not opener.is_needed(partition)
+        assert not opener.is_needed(partition, 100)
 
     serve(tmp_path, story)
 

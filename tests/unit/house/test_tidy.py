@@ -23,7 +23,7 @@ CROWDED_FOLDERS = {"src/millstream/broker/handlers": 55, "bench": 28, "tests/int
 """Handlers are exempt: the folder has one per API. The other limits may only fall."""
 
 LIMITS = {
-    "source files over 400 lines": (4, tidy.files(SOURCES, 400)),
+    "source files over 400 lines": (3, tidy.files(SOURCES, 400)),
     "source files over 800 lines": (1, tidy.files(SOURCES, 800)),
     "source functions over 40 lines": (22, tidy.functions(SOURCES, 40)),
     "source functions over 60 lines": (4, tidy.functions(SOURCES, 60)),

@@ -7,7 +7,16 @@ from types import ModuleType
 
 import pytest
 
-from millstream.records import arrow, batch, compaction, produced_batch, record_decoder, record_encoder, record_keys
+from millstream.records import (
+    arrow,
+    batch,
+    compaction,
+    produced_batch,
+    record_decoder,
+    record_encoder,
+    record_keys,
+    record_walk,
+)
 from millstream.records.compiled import COMPILED
 
 
@@ -19,6 +28,7 @@ class Codec:
     decode: ModuleType
     keys: ModuleType
     produced_batch: ModuleType
+    walk: ModuleType
 
 
 def _plain(module: ModuleType) -> ModuleType:
@@ -33,7 +43,8 @@ def _plain(module: ModuleType) -> ModuleType:
     return loaded
 
 
-_PLAIN = Codec(_plain(record_encoder), _plain(record_decoder), _plain(record_keys), _plain(produced_batch))
+_MODULES = (record_encoder, record_decoder, record_keys, produced_batch, record_walk)
+_PLAIN = Codec(*map(_plain, _MODULES))
 
 
 @pytest.fixture
@@ -45,7 +56,7 @@ def plain() -> Codec:
 def compiled() -> Codec:
     if not COMPILED:
         pytest.fail("the codec is not compiled: `make test` does it, or `python setup.py build_ext --inplace`")
-    return Codec(record_encoder, record_decoder, record_keys, produced_batch)
+    return Codec(*_MODULES)
 
 
 @pytest.fixture(params=["plain", "compiled"])

@@ -45,13 +45,14 @@ def test_the_package_reports_whether_the_codec_is_compiled() -> None:
 def test_the_plain_codec_runs_without_cython(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cython", None)
     folder = Path(str(records.__file__)).parent
-    names = ("record_encoder", "record_decoder", "record_keys", "produced_batch", "message")
-    encode, decode, keys, produced, message = (load(f"without{name}", folder / f"{name}.py") for name in names)
-    assert not any(module.COMPILED for module in (encode, decode, keys, produced, message))
+    names = ("record_encoder", "record_decoder", "record_keys", "produced_batch", "record_walk", "message")
+    encode, decode, keys, produced, walk, message = (load(f"without{name}", folder / f"{name}.py") for name in names)
+    assert not any(module.COMPILED for module in (encode, decode, keys, produced, walk, message))
     made = encode.encode_records([b"value", None], [None, b"key"], None, [5, 3], 5, None, HEADER_BYTES)
     found, _ = decode.decode_records(made[HEADER_BYTES:], 2, 0, 1, 5, None, 1000)
     assert found == [(0, 5, None, b"value", ()), (1, 3, b"key", None, ())]
-    assert keys.inspect_records(made[HEADER_BYTES:], 2, 1) == (-2, 0, [0])
+    assert keys.keyless_records(made[HEADER_BYTES:], 2, 1) == [0]
+    assert walk.walk_records(made, HEADER_BYTES, 2, 5) == (3, 5, 1)
     assert produced.usual_header(memoryview(made), 1000, 5, 0, 0) is None, "its header was never filled in"
 
 

@@ -21,7 +21,7 @@ class PutsHandler:
         self._deadlines = deadlines
 
     def __call__(self, request: BrokerRequest) -> Result:
-        access = request.access
+        access, sender = request.access, request.peer.number
         puts = parse_puts_request(request.frame, request.body)
         response = AppendResponse(_write, request.version, self._deadlines, self._partitions)
         for topic, entries in puts.topics:
@@ -34,7 +34,7 @@ class PutsHandler:
                     if number == BY_HASH:
                         number = partition_by_hash(self._partitions.image, topic, entry.hash, access)
                     partition = find_partition(self._partitions, topic, number, access)
-                    appended = self._appender.put(partition, entry.records, entry.message_ids, puts.acks)
+                    appended = self._appender.put(partition, entry.records, entry.message_ids, puts.acks, sender=sender)
                     response.add(results, number, appended)
                 except MillstreamError as error:
                     results.append(failed(number, error))

@@ -3,17 +3,23 @@
 Invariant: a role is declared once. The role and the producer group never change afterwards.
 """
 
+from itertools import count
+
 from millstream.model.authorization import Principal
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
+
+_numbers = count(1)
 
 
 class ClientInfo:
     """The peer of one connection. Without a role it may use the APIs of every role."""
 
-    __slots__ = ("principal", "producer_group", "role")
+    __slots__ = ("number", "principal", "producer_group", "role")
 
     def __init__(self) -> None:
+        self.number = next(_numbers)
+        """A number that no other connection of this process has. Never 0."""
         self.principal = Principal()
         """Anonymous, since there are no logins yet."""
         self.role: Role | None = None

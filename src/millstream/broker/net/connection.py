@@ -67,6 +67,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple) and address:
             self._peer.connected(str(address[0]))
+        if self._shared.lacks_descriptors(transport):
+            self._shared.refused(self._peer.address)
+            self.abort()
+            return
         self._shared.connections.add(self)
         self._shared.counters.connections_accepted += 1
 

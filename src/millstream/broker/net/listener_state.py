@@ -20,6 +20,11 @@ class Counters(Struct):
     requests: int = 0
     connections_accepted: int = 0
     connections_cut: int = 0
+    connections_refused: int = 0
+
+
+DESCRIPTORS_RESERVED = 32
+"""File descriptors that client connections leave to the operator port, to log files and to the catalog."""
 
 
 class OpenConnection(Protocol):
@@ -72,3 +77,21 @@ class ListenerState(Struct):
     connections: OpenConnections = field(default_factory=OpenConnections)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     """Running tasks. They are referenced here because the event loop keeps no references to them."""
+    descriptors_max: int = 0
+    """The limit of open files of the process; 0: unknown."""
+
+    def lacks_descriptors(self, transport: asyncio.BaseTransport) -> bool:
+        """True if a new connection uses a reserved file descriptor.
+
+        The kernel assigns the lowest free number, so a high number means that nearly all descriptors are in use.
+        """
+        if not self.descriptors_max:
+            return False
+        socket = transport.get_extra_info("socket")
+        return socket is not None and socket.fileno() >= self.descriptors_max - DESCRIPTORS_RESERVED
+
+    def refused(self, peer: str) -> None:
+        """Count and log a connection that is closed at once, because it uses a reserved file descriptor."""
+        self.counters.connections_refused += 1
+        why = f"fewer than {DESCRIPTORS_RESERVED} file descriptors are left; raise the limit of open files"
+        self.peers.note(peer, "connection refused", why)

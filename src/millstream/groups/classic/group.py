@@ -60,6 +60,11 @@ class ClassicGroup:
         return len(self.members)
 
     @property
+    def member_bytes(self) -> int:
+        """The members' data, the assignments and the stored record, which contains the assignments."""
+        return self.members.told_bytes + 2 * len(self.rebalance.stored or b"")
+
+    @property
     def is_empty(self) -> bool:
         return self.state is ClassicState.EMPTY and not self.members.expected
 
@@ -99,12 +104,18 @@ class ClassicGroup:
             self._assign(member, dict(command.assignments), now, effects)
 
     def _assign(self, leader: ClassicMember, assignments: Mapping[str, bytes], now: Now, effects: GroupEffects) -> None:
-        """Distributes the leader's assignments. If they are too large for the group's record, the leader gets an error
-        and the group rebalances again."""
-        if sum(len(assignment) for assignment in assignments.values()) <= ASSIGNED_BYTES_MAX:
+        """Distributes the leader's assignments. If they are too large for the group's record or for the memory of the
+        broker, the leader gets an error and the group rebalances again."""
+        size_bytes = sum(len(assignment) for assignment in assignments.values())
+        error = ErrorCode.NONE
+        if size_bytes > ASSIGNED_BYTES_MAX:
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+        elif not self._context.has_member_room(2 * size_bytes - 2 * len(self.rebalance.stored or b""), is_member=True):
+            error = ErrorCode.GROUP_MAX_SIZE_REACHED
+        if error is ErrorCode.NONE:
             self.rebalance.assign(assignments, now, effects)
             return
-        self.members.answer_sync(leader, SyncResponse(ErrorCode.UNKNOWN_SERVER_ERROR), effects)
+        self.members.answer_sync(leader, SyncResponse(error), effects)
         self.rebalance.prepare(now, effects)
 
     def _check_sync(self, command: SyncGroup) -> ErrorCode:

@@ -32,7 +32,7 @@ def join(
 
 
 def _refusal(group: Rebalance, context: MachineContext, command: JoinGroup) -> ErrorCode:
-    if not _has_room(group, context.settings.members_max, command) or not _fits_size_limit(group, command):
+    if not _has_room(group, context.settings.members_max, command) or not _fits_size_limit(group, context, command):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
     if not _fits_protocol(group, command):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -52,15 +52,17 @@ def _has_room(group: Rebalance, members_max: int, command: JoinGroup) -> bool:
     return member is not None or len(group.members) < members_max
 
 
-def _fits_size_limit(group: Rebalance, command: JoinGroup) -> bool:
-    """True if the members' data would still fit into the group's record. A member that sends no more than before is
-    always accepted."""
+def _fits_size_limit(group: Rebalance, context: MachineContext, command: JoinGroup) -> bool:
+    """True if the members' data would still fit into the group's record, and into the memory of the broker. A member
+    that sends no more than before is always accepted."""
     names = (command.member_id, command.instance_id, command.client_id, command.client_host)
     more = text_bytes(*names) + protocols_bytes(command.protocols)
     member = group.members.get(command.member_id or group.members.static_id(command.instance_id) or "")
     if member is not None:
         more -= member.told_bytes
-    return more <= 0 or group.members.told_bytes + more <= TOLD_BYTES_MAX
+    if more > 0 and group.members.told_bytes + more > TOLD_BYTES_MAX:
+        return False
+    return context.has_member_room(more, is_member=member is not None)
 
 
 def _drop_refused(group: Rebalance, member_id: str, now: Now, effects: GroupEffects) -> None:

@@ -27,6 +27,7 @@ from millstream.groups.effects import GroupEffects
 from millstream.groups.failures import failed
 from millstream.groups.group import MemberCommand
 from millstream.groups.machine_context import LOOK_EVERY_MS, MachineContext
+from millstream.groups.member_memory import OWNED_PARTITION_BYTES
 from millstream.groups.records import CONSUMERS, key_version
 from millstream.groups.responses import (
     Answer,
@@ -255,6 +256,10 @@ class ConsumerGroup:
     @property
     def member_count(self) -> int:
         return len(self.state.subscriptions)
+
+    @property
+    def member_bytes(self) -> int:
+        return self.state.told_bytes + self.state.owned_partitions * OWNED_PARTITION_BYTES
 
     def check_delete(self) -> ErrorCode:
         return ErrorCode.NON_EMPTY_GROUP if self.state.subscriptions else ErrorCode.NONE

@@ -71,13 +71,18 @@ class GroupMembership:
             )
 
     def check_told(self, member_id: str, subscription: MemberSubscription) -> None:
-        """Raises GROUP_MAX_SIZE_REACHED if the data of all members would exceed the size of a group. A member that
-        sends no more than before is always accepted."""
+        """Raises GROUP_MAX_SIZE_REACHED if the data of all members would exceed the size of a group, or the memory of
+        the broker. A member that sends no more than before is always accepted."""
         more = self.state.more_told(member_id, subscription)
         if more > 0 and self.state.told_bytes + more > TOLD_BYTES_MAX:
             raise MillstreamError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The metadata of the group's members would exceed {TOLD_BYTES_MAX} bytes.",
+            )
+        if not self.context.has_member_room(more, is_member=member_id in self.state.subscriptions):
+            raise MillstreamError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                "The members of all groups on this broker use the memory that group_memory_bytes allows.",
             )
 
     def check_instance(self, member_id: str, instance_id: str | None) -> None:

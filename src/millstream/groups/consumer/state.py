@@ -46,6 +46,7 @@ class GroupState:
         """Number of members that use the classic protocol."""
         self.told_bytes = 0
         """Size of the data that all members sent about themselves."""
+        self.owned_partitions = 0
         self._group = _VOID
         self._target = _NO_TARGET
         self._readers: Counter[str] = Counter()
@@ -207,11 +208,15 @@ class GroupState:
             for partition in partitions:
                 if owners.get(partition) == member_id:
                     del owners[partition]
+                    self.owned_partitions -= 1
             if not owners:
                 self._owners.pop(topic_id, None)
         if new is not None:
             for topic_id, partitions in chain(new.assigned.items(), new.revoking.items()):
-                self._owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member_id))
+                owners = self._owners.setdefault(topic_id, {})
+                before = len(owners)
+                owners.update(dict.fromkeys(partitions, member_id))
+                self.owned_partitions += len(owners) - before
 
 
 def _put(places: dict[str, _Value], name: str, value: _Value | None) -> None:

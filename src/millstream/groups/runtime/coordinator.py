@@ -1,6 +1,7 @@
 """Coordinates all groups of this broker: routes their commands to shards, and keeps the catalog's tables up to date."""
 
 import asyncio
+import logging
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from millstream.groups.failures import failed
 from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.iterators.iterator import IteratorNotice
 from millstream.groups.machine import GroupMachine
+from millstream.groups.machine_context import MachineContext
+from millstream.groups.member_memory import MemberBudget
 from millstream.groups.responses import Answer, GroupList, ListedGroup
 from millstream.groups.runtime.group_shard import GroupHooks, GroupShard, HandDown
 from millstream.groups.runtime.projector import Projector
@@ -24,11 +27,15 @@ from millstream.model.ids import Offset
 from millstream.model.names import PartitionKey
 from millstream.partition.leadership import Leadership
 from millstream.partition.served.partitions import Partitions
+from millstream.process.log_limiter import LogLimiter
 from millstream.seams.clock import Clock
 from millstream.seams.entropy import Entropy
 from millstream.seams.workers import Workers
 
 TOPIC = "__consumer_offsets"
+
+_REFUSED_LOG_S = 60.0
+_log = logging.getLogger(__name__)
 
 TOPIC_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
@@ -65,6 +72,8 @@ class CoordinatorStats(NamedTuple):
     """Number of partitions of the internal topic that are loading, so that their groups accept no commands yet."""
     rebalances: int
     offsets_committed: int
+    member_bytes: int
+    """An upper bound for the memory of the members' metadata and assignments."""
 
 
 class GroupCoordinator(Coordinator[Command, Answer, IteratorNotice]):
@@ -92,6 +101,8 @@ class GroupCoordinator(Coordinator[Command, Answer, IteratorNotice]):
         self._workers = workers
         self._entropy = entropy
         self._hand_down = hand_down
+        self._budget = MemberBudget(configs.broker.memory_bytes, self._member_bytes, self._member_refused)
+        self._limiter = LogLimiter(_REFUSED_LOG_S)
         self._topics = ClusterTopics(partitions.cluster)
         self._deleted: list[str] = []
         self._turn = asyncio.Lock()
@@ -123,6 +134,7 @@ class GroupCoordinator(Coordinator[Command, Answer, IteratorNotice]):
             loading=len(shards) - len(loaded),
             rebalances=sum(shard.hooks.rebalances for shard in shards),
             offsets_committed=sum(shard.hooks.offsets_committed for shard in shards),
+            member_bytes=self._member_bytes(),
         )
 
     async def project(self) -> None:
@@ -152,7 +164,16 @@ class GroupCoordinator(Coordinator[Command, Answer, IteratorNotice]):
         return Shard(partition, hooks, clock=self._clock, workers=self._workers, turn=self._turn)
 
     def _new_machine(self) -> GroupMachine:
-        return GroupMachine(self._configs, self._topics, self._entropy)
+        return GroupMachine(MachineContext(self._configs, self._topics, self._entropy, self._budget))
+
+    def _member_bytes(self) -> int:
+        return sum(shard.machine.member_bytes for shard in self._group_shards() if shard.machine is not None)
+
+    def _member_refused(self) -> None:
+        left_out = self._limiter.admit("refused", self._clock.monotonic_s())
+        if left_out is not None:
+            fields = {"group_memory_bytes": self._configs.broker.memory_bytes, "times_since_last_log": left_out}
+            _log.warning("group member refused: the members of all groups use too much memory", extra=fields)
 
     def _topics_changed(self, image: ClusterImage, delta: ClusterDelta) -> None:
         """Reports deleted topics to the shards. Topics that are deleted in one turn of the event loop form one command.

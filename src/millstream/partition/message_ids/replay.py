@@ -25,7 +25,7 @@ def replay(index: IdIndex, log: Log, header: BatchHeader, now_ms: int) -> None:
     """Add the ids of a stored batch to the index. Blocking. Raises OSError and the errors of a log read."""
     if header.next_offset <= index.covered:
         return
-    index.add(_entries(log, header), now_ms)
+    index.add(entries_of(log, header), now_ms)
     if index.is_full:
         index.spill(now_ms, covered=header.next_offset)
 
@@ -39,14 +39,15 @@ def entries_from(log: Log, offset: Offset, *, entries_max: int) -> tuple[list[En
     end = max(offset, log.start_offset)
     for header in log.scan.headers_from(end):
         if header.attributes & ANY_IDS:
-            entries += _entries(log, header)
+            entries += entries_of(log, header)
         end = Offset(header.next_offset)
         if len(entries) >= entries_max:
             break
     return entries, end
 
 
-def _entries(log: Log, header: BatchHeader) -> Iterable[Entry]:
+def entries_of(log: Log, header: BatchHeader) -> Iterable[Entry]:
+    """Return the entries of a stored batch. Blocking. Raises OSError and the errors of a log read."""
     if not header.attributes & OWN_IDS:
         return [batch_entry(header)]
     batch = log.read_cold(

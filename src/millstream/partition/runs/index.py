@@ -246,6 +246,36 @@ class RunIndex:
         """Replace `runs` by `run`, the written result of their merge. The next save lists `run`."""
         self._budget.changed(self._set.merged(runs, run) + self._set.forget_dead())
 
+    # Rebuilding a run that cannot be read
+
+    @property
+    def unreadable(self) -> SortedRun | None:
+        """The first run that is lost or damaged. Keys that it may have can be neither found nor excluded."""
+        return next((run for run in self.runs if run.unreadable is not None), None)
+
+    def start_of(self, run: SortedRun) -> int:
+        """Return the offset at which the entries of a run begin."""
+        return self._set.start_of(run)
+
+    @property
+    def needed_from(self) -> int:
+        """The offset from which the log must be kept, so that the entries can be read from it again."""
+        run = self.unreadable
+        return self.covered if run is None else min(self.covered, self._set.start_of(run))
+
+    def begin_rebuild(self, run: SortedRun, count: int, *, end_offset: int) -> SortedRun:
+        """Return a run to write with entries of a run that cannot be read."""
+        return self._set.new_run(count, end_offset=end_offset, oldest_ms=run.oldest_ms, newest_ms=run.newest_ms)
+
+    def discarded(self, runs: Iterable[SortedRun]) -> None:
+        """Have the files of runs removed that did not become part of the index."""
+        for run in runs:
+            self._set.discarded(run)
+
+    def rebuilt(self, run: SortedRun, instead: tuple[SortedRun, ...]) -> None:
+        """Replace a run that cannot be read. The next save lists the written runs `instead`."""
+        self._budget.changed(self._set.rebuilt(run, instead) + self._set.forget_dead())
+
     def truncate(self, offset: int, *, now_ms: int) -> RunSave | None:
         """Drop the entries at or above `offset`. The log ends there, or the caller is about to cut it there.
 

@@ -4,9 +4,10 @@ Invariant: entries at or above `end_offset` are ignored, because the log was cut
 Entries outside the live range of the index are ignored as well.
 
 A damaged block raises KAFKA_STORAGE_ERROR. If it were skipped, a known key could be reported as absent, and its message
-could be stored a second time.
+could be stored a second time. The run is marked as `unreadable`, and the owner of the index rebuilds it.
 """
 
+import errno
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,9 @@ from millstream.seams.disk import DiskFile
 from millstream.storage.log.open_files import OpenFiles
 
 CHECKSUM = struct.Struct(">I")
+_LOST = (errno.ENOENT, errno.EIO)
+"""Errors that mean that the content of a file is lost. Others, such as a lack of descriptors, pass."""
+
 _GUESSES = 4
 """Number of guessed positions before the search bisects, since deliberately chosen keys may be unevenly distributed."""
 
@@ -60,6 +64,8 @@ class SortedRun:
     ) -> None:
         self.layout = layout
         self.path = f"{directory}/{layout.run_name(facts.number)}"
+        self.unreadable: str | None = None
+        """The reason why a part of the file cannot be read. It remains until the run is replaced."""
         self.file: DiskFile | None = None
         self.used = False
         self.number, self.count, self.filter_bytes, self.end_offset, *_ = facts
@@ -184,13 +190,17 @@ class SortedRun:
         return self.filter
 
     def _read(self, size: int, *, position: int) -> bytes:
-        data = self._files.open(self).read(size + CHECKSUM.size, position=position)
+        try:
+            data = self._files.open(self).read(size + CHECKSUM.size, position=position)
+        except OSError as error:
+            if error.errno in _LOST:
+                self.unreadable = f"{self.path} cannot be read: {error.strerror}"
+            raise
         payload, checksum = data[:size], data[size:]
         if len(data) != size + CHECKSUM.size or crc32c(payload) != CHECKSUM.unpack(checksum)[0]:
+            self.unreadable = f"{self.path} is damaged at byte {position}"
             raise MillstreamError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{self.path} is damaged at byte {position}. To rebuild the index from the log, stop the broker, "
-                f"remove {self.layout.name}.snapshot beside the run and start the broker",
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.unreadable}; the broker rebuilds it from the log, retry later"
             )
         return payload
 

@@ -95,6 +95,21 @@ class RunSet:
         run.cut(runs[-1].end_offset)  # The log may have been cut during the merge.
         return self._replace(runs, (run,))
 
+    def start_of(self, run: SortedRun) -> int:
+        """Return the offset at which the entries of a run begin: the end of the run before it."""
+        first = self.runs.index(run)
+        return self.runs[first - 1].end_offset if first else 0
+
+    def rebuilt(self, run: SortedRun, instead: tuple[SortedRun, ...]) -> int:
+        """Replace a run that cannot be read by runs with the same entries. Return as `merged` does."""
+        if run not in self.runs:
+            for each in instead:
+                self.discarded(each)
+            return 0
+        for each in instead:
+            each.cut(run.end_offset)  # The log may have been cut meanwhile.
+        return self._replace((run,), instead)
+
     def _replace(self, runs: tuple[SortedRun, ...], instead: tuple[SortedRun, ...]) -> int:
         first = self.runs.index(runs[0])
         self.runs = (*self.runs[:first], *instead, *self.runs[first + len(runs) :])

@@ -22,6 +22,8 @@ class LeadershipFactory:
         workers: Workers,
         limits: derived_state.ProducerLimits,
         maintenance: Maintenance,
+        *,
+        validate_records: bool,
     ) -> None:
         self.budgets = derived_state.Budgets(limits)
         self._store = store
@@ -29,6 +31,7 @@ class LeadershipFactory:
         self._workers = workers
         self._limits = limits
         self._maintenance = maintenance
+        self._validate_records = validate_records
 
     def replica(self, opened: OpenedPartition) -> Replica:
         """Create the replica of a partition on this broker."""
@@ -58,6 +61,7 @@ class LeadershipFactory:
             clock=self._clock,
             workers=self._workers,
             heal_soon=self._maintenance.heal_soon,
+            validate_records=self._validate_records,
         )
         if not replica.is_complete:
             leadership.suspend("has producers or message ids that were not read from the log yet")

@@ -106,6 +106,7 @@ class Maintenance:
             task.add_done_callback(lambda _: self._saving.pop(replica))
 
     async def _save_ids(self, replica: Replica) -> None:
+        await replica.rebuild_ids(self._stopping.is_set)
         await replica.save_ids()
         await replica.merge_ids(self._stopping.is_set)
 

@@ -28,6 +28,7 @@ from millstream.catalog.cluster_image import ClusterTopic, plain_name
 from millstream.catalog.cluster_metadata import ClusterMetadata
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import TopicId
+from millstream.model.limits import PARTITIONS_PER_BROKER_MAX
 from millstream.model.names import NO_TOPIC_ID
 from millstream.partition import derived_state
 from millstream.partition.derived_state import ProducerLimits
@@ -59,9 +60,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-PARTITIONS_MAX = 50_000
-"""Maximum number of partitions of a broker. Each costs memory and a directory, and clients can create them."""
-
 
 class Partitions(PartitionRegistry):
     """The partitions of this broker, with the operations that change topics."""
@@ -76,9 +74,10 @@ class Partitions(PartitionRegistry):
         cluster: ClusterMetadata,
         defaults: Mapping[str, str] | None = None,
         limits: ProducerLimits | None = None,
-        partitions_max: int = PARTITIONS_MAX,
+        partitions_max: int = PARTITIONS_PER_BROKER_MAX,
         upkeep_s: float = INTERVAL_S,
         cleaning_s: float = CLEANING_INTERVAL_S,
+        validate_records: bool = True,
     ) -> None:
         """`defaults` are the broker's defaults of topic settings. Raises INVALID_CONFIG if one is invalid."""
         super().__init__(cluster)
@@ -94,7 +93,9 @@ class Partitions(PartitionRegistry):
         self._leftovers: dict[TopicId, Topic] = {}
         self._unsettled: dict[TopicId, Topic] = {}
         self._upkeep = Maintenance(self, store, clock, upkeep_s, cleaning_s)
-        self._leaderships = LeadershipFactory(store, clock, workers, self._limits, self._upkeep)
+        self._leaderships = LeadershipFactory(
+            store, clock, workers, self._limits, self._upkeep, validate_records=validate_records
+        )
         self.budgets = self._leaderships.budgets
         self._reserved = 0
         self._closing = False
@@ -239,8 +240,8 @@ class Partitions(PartitionRegistry):
         if self.count + self._reserved + partitions > self._partitions_max:
             raise MillstreamError(
                 ErrorCode.POLICY_VIOLATION,
-                f"topic {name!r}: {partitions} more partitions would exceed "
-                f"the broker's limit of {self._partitions_max} partitions",
+                f"topic {name!r}: {partitions} more partitions would exceed partitions_max, which is "
+                f"{self._partitions_max}; this broker has {self.count}. Delete topics or raise the setting",
             )
 
     async def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:

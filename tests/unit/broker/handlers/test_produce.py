@@ -12,7 +12,7 @@ from builders.held_disk import HeldDisk
 from builders.loops import for_each
 from builders.partitions import read_all
 from builders.requests import request_frame
-from builders.served import ServedBroker, fetch_one, produce, serve, topic_ref, until
+from builders.served import ServedBroker, fetch_one, produce, puts, serve, topic_ref, until
 from millstream.broker.append_response import AppendResponse
 from millstream.broker.dispatch.request import DeferredResponse
 from millstream.broker.handlers import produce as produce_handler
@@ -20,6 +20,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import TopicId
 from millstream.partition.append_result import AppendResult
 from millstream.partition.pending_appends import AppendDeadlines
+from millstream.partition.producers import PER_PARTITION_MAX, SENDERS_MIN
 from millstream.partition.watermark import Acknowledgement
 from millstream.storage.store import FlushPolicy
 from millstream.wire.framing import read_correlation_id
@@ -289,3 +290,22 @@ def test_a_response_that_cannot_be_encoded_closes_only_its_connection(
         assert ErrorCode.of((await other).error) in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
 
     serve(tmp_path, story, policy=FlushPolicy.ALWAYS)
+
+
+@for_each("send", [produce, puts])
+def test_producer_ids_that_a_connection_invents_displace_only_its_own(send: Any, tmp_path: Path) -> None:
+    share = PER_PARTITION_MAX // SENDERS_MIN
+
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic()
+        peer, flood = await broker.peer(), await broker.peer()
+        kept = batch(b"kept", producer_id=1, producer_epoch=0, base_sequence=0)
+        assert (await send(peer, "events", kept)).base_offset == 0
+        for producer_id in range(1_000, 1_000 + share + 100):
+            invented = batch(producer_id=producer_id, producer_epoch=0, base_sequence=0)
+            assert (await send(flood, "events", invented)).error == 0
+        producers = broker.partitions.of("events")[0].replica.producers
+        assert len(producers) == 1 + share
+        assert (await send(peer, "events", kept)).base_offset == 0, "the retry is recognised"
+
+    serve(tmp_path, story)

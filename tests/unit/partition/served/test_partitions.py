@@ -154,6 +154,20 @@ def test_invalid_topics_are_refused_and_leave_nothing(
     Site().run(story)
 
 
+def test_a_topic_beyond_partitions_max_is_refused_until_there_is_room() -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start(partitions_max=8)
+        await partitions.create("there", 5)
+        for refused in (partitions.create("more", 4), partitions.grow("there", 9)):
+            with pytest.raises(MillstreamError, match=r"exceed partitions_max, which is 8; this broker has 5") as error:
+                await refused
+            assert error.value.code is ErrorCode.POLICY_VIOLATION
+        await partitions.delete("there")
+        await partitions.create("more", 8)
+
+    Site().run(story)
+
+
 @pytest.mark.parametrize(("there", "wanted"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c")])
 def test_a_name_that_collides_with_another_topic_is_refused(there: str, wanted: str) -> None:
     async def story(site: Site) -> None:
