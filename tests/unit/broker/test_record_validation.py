@@ -3,6 +3,7 @@
 import struct
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -12,6 +13,7 @@ from builders.loops import for_each
 from builders.partitions import Site, read_all
 from builders.served import ServedBroker, produce, puts, serve
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import LeaderEpoch, Offset, ProducerId
 from millstream.records.batch import encode_batch, seal
 from millstream.records.header import CRC_START, HEADER_BYTES, BatchHeader, check, read_header
 from millstream.records.record_walk import LOCKED_BYTES_MAX
@@ -20,9 +22,10 @@ INVALID_RECORD = ErrorCode.INVALID_RECORD.number
 INVALID_TIMESTAMP = ErrorCode.INVALID_TIMESTAMP.number
 
 
-def garbage(count: int = 3, *, size_bytes: int = 200, **fields: int) -> bytearray:
+def garbage(count: int = 3, *, size_bytes: int = 200, **fields: Any) -> bytearray:
     """Build a batch with a right checksum whose records are random bytes."""
-    header = BatchHeader(0, 0, -1, 2, 0, 0, count - 1, SOME_TIME_MS, SOME_TIME_MS, -1, -1, -1, count)
+    no_epoch, nobody = LeaderEpoch(-1), ProducerId(-1)
+    header = BatchHeader(Offset(0), 0, no_epoch, 2, 0, 0, count - 1, SOME_TIME_MS, SOME_TIME_MS, nobody, -1, -1, count)
     return seal(bytearray(HEADER_BYTES) + Random(1).randbytes(size_bytes), header._replace(**fields))
 
 
@@ -159,7 +162,7 @@ def test_a_wrong_newest_timestamp_in_the_header_is_corrected(
         records = encode_batch([b"a", b"b"], keys=[b"1", b"2"], timestamps=[SOME_TIME_MS - 5, SOME_TIME_MS - 3])
         assert (await produce(await broker.peer(), "events", resealed(records, ">q", 35, claimed))).error == 0
         partition = broker.partitions.of("events")[0]
-        (header,) = partition.log.scan.headers_from(0)
+        (header,) = partition.log.scan.headers_from(Offset(0))
         assert header.max_timestamp == SOME_TIME_MS - 3
         stored = await read_all(partition)
         assert [record.timestamp for record in stored] == [SOME_TIME_MS - 5, SOME_TIME_MS - 3]

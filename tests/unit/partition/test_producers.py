@@ -182,17 +182,17 @@ def test_a_connection_beyond_its_share_displaces_only_its_own_producers() -> Non
     budget = ProducerBudget(most=1_000)
     writer = Writer(Producers(most=100, budget=budget))
     for producer_id in range(5):
-        writer.producers.sent_by(producer_id, sender=1)
+        writer.producers.sent_by(ProducerId(producer_id), sender=1)
         writer.append(producer_id, 0, 0)
     for producer_id in range(1_000, 2_000):
-        writer.producers.sent_by(producer_id, sender=2)
+        writer.producers.sent_by(ProducerId(producer_id), sender=2)
         writer.append(producer_id, 0, 0)
     assert len(writer.producers) == budget.known == 5 + 10
     assert [writer.append(producer_id, 0, 0) for producer_id in range(5)] == list(range(5)), "these are still known"
     assert [each.producer_id for each in writer.producers.active(0)][5:] == list(range(1_990, 2_000))
     assert writer.producers.expire(WINDOW_MS) == 15
     for producer_id in range(20):
-        writer.producers.sent_by(producer_id, sender=2)
+        writer.producers.sent_by(ProducerId(producer_id), sender=2)
         writer.append(producer_id, 0, 0)
     assert len(writer.producers) == 10, "a connection gets its share back when its producers are forgotten"
     writer.producers.clear()
@@ -205,7 +205,7 @@ def test_a_connection_has_a_share_of_the_whole_broker_over_all_partitions() -> N
     writers = [Writer(Producers(budget=budget)) for _ in range(4)]
     for number, writer in enumerate(writers):
         for producer_id in range(100):
-            writer.producers.sent_by(1_000 * number + producer_id, sender=1)
+            writer.producers.sent_by(ProducerId(1_000 * number + producer_id), sender=1)
             writer.append(1_000 * number + producer_id, 0, 0)
     assert [len(writer.producers) for writer in writers] == [20, *[PER_PARTITION_MIN] * 3]
 
@@ -213,7 +213,7 @@ def test_a_connection_has_a_share_of_the_whole_broker_over_all_partitions() -> N
 def test_announced_producers_that_are_never_stored_take_no_memory() -> None:
     writer = Writer(Producers())
     for producer_id in range(3 * ANNOUNCED_MAX):
-        writer.producers.sent_by(producer_id, sender=1)
+        writer.producers.sent_by(ProducerId(producer_id), sender=1)
     assert len(writer.producers._ordinary.shares._announced) <= ANNOUNCED_MAX
     assert len(writer.producers) == 0
 

@@ -52,10 +52,10 @@ async def rebuild_run(
     made: list[SortedRun] = []
     is_whole = False
     try:
-        offset = max(start_offset, log.start_offset)
+        offset = Offset(max(start_offset, log.start_offset))
         while offset < run.end_offset:
             found = await workers.run(partial(_read_slice, log, offset, end_offset=run.end_offset))
-            offset = found.next_offset
+            offset = Offset(found.next_offset)
             if found.entries:
                 made.append(index.begin_rebuild(run, len(found.entries), end_offset=offset))
                 await workers.run(partial(_write, disk, made[-1], found.entries))
@@ -82,7 +82,7 @@ def _read_slice(log: Log, offset: Offset, *, end_offset: int) -> _Slice:
             break
         if header.attributes & ANY_IDS:
             entries.update(entries_of(log, header))
-        offset = header.next_offset
+        offset = Offset(header.next_offset)
         if len(entries) >= SLICE_ENTRIES or number >= SLICE_BATCHES:
             return _Slice(entries, offset)
     return _Slice(entries, end_offset)
