@@ -337,6 +337,10 @@ class SqliteCatalog:
                     if not (may_use_reserve and _is_full(error) and await self._make_room()):
                         raise
                 return await self._workers.run(work)
+            except ValueError as error:  # A row that this program has not written.
+                raise MillstreamError(
+                    ErrorCode.CATALOG_REFUSED, f"catalog {self._path} is damaged: {error}; restore it from a copy"
+                ) from error
             except sqlite3.Error as error:
                 raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"catalog {self._path}: {error}") from error
 
@@ -372,7 +376,7 @@ class SqliteCatalog:
                     (new_cluster_id(self._entropy), readable_time(self._clock.wall_ms())),
                 )
             flush_directory(self._path.parent)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             self._close()
             raise MillstreamError(
                 ErrorCode.CATALOG_REFUSED, f"catalog {self._path} cannot be opened: {error}"

@@ -14,6 +14,7 @@ from millstream.process.metrics import CONTENT_TYPE, Metric, Source, counter, ga
 from millstream.records.compiled import COMPILED
 from millstream.seams.clock import Clock
 from millstream.storage.disk_reserve import DiskReserve
+from millstream.storage.log.log import Log
 
 REFUSED_LATELY_S = 30.0
 """How long a partition counts as refusing writes after its last failed write.
@@ -106,6 +107,9 @@ class Operator:
         yield gauge("millstream_message_ids", "Message ids remembered.", budgets.ids.known)
         yield gauge("millstream_producers", "Idempotent producers remembered.", budgets.producers.known)
         yield from self._group_metrics()
+        yield from self._partition_metrics(logs)
+
+    def _partition_metrics(self, logs: Sequence[Log]) -> Iterable[Metric]:
         refusing = self._partitions_refusing_writes()
         yield gauge(
             "millstream_partitions_refusing_writes", "Partitions that refuse writes, or did recently.", refusing

@@ -246,3 +246,22 @@ def test_only_the_newest_producer_ids_of_groups_are_remembered(tmp_path: Path) -
         await catalog.close()
 
     _with_workers(work, tmp_path / "catalog.db")
+
+
+@pytest.mark.parametrize("damage", ["UPDATE topics SET topic_id = 'x'", "UPDATE topics SET created = 'never'"])
+def test_a_damaged_row_is_refused_with_the_name_of_the_file(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "catalog.sqlite"
+
+    async def work(new: Callable[[], SqliteCatalog]) -> None:
+        catalog = new()
+        await catalog.open()
+        await catalog.create_topic("orders", 1, {}, [[BrokerId(1)]])
+        with sqlite3.connect(path) as other:
+            other.execute("PRAGMA foreign_keys = OFF")
+            other.execute(damage)
+        other.close()
+        with pytest.raises(MillstreamError, match=r"catalog\.sqlite is damaged") as refused:
+            await catalog.topics()
+        assert refused.value.code is ErrorCode.CATALOG_REFUSED
+
+    _with_workers(work, path)

@@ -1,0 +1,183 @@
+"""Damages each kind of file of a killed broker: what was acknowledged is readable, or refused and reported.
+
+Each round kills one broker under load, copies its data directory for each damage, and starts a broker on the copy. A
+short round damages every kind of file once; `make faults ROUNDS=20` covers the combinations.
+"""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import millstream
+from faults.rounds import ROUNDS, SEED
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.testing.real_broker import BrokerFailedError, RealBroker
+
+PARTITIONS = 2
+GROUP = "readers"
+ARGS = ("--segment-bytes", "16384", "--offsets-partitions", "1")
+NOT_READ = (".lock", "catalog.sqlite.lock", "control.sock", "reserve")
+"""Files without content that a start depends on."""
+
+Damage = Callable[[Path, Random], None]
+
+
+def flip(path: Path, random: Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+    path.write_bytes(content)
+
+
+def zero(path: Path, random: Random) -> None:
+    content = bytearray(path.read_bytes())
+    first = random.randrange(len(content))
+    content[first : first + 200] = bytes(len(content[first : first + 200]))
+    path.write_bytes(content)
+
+
+def truncate(path: Path, random: Random) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: random.randrange(len(content))])
+
+
+def remove(path: Path, random: Random) -> None:
+    path.unlink()
+
+
+DAMAGES = (flip, zero, truncate, remove)
+
+
+@dataclass
+class Acknowledged:
+    """What clients were told before the kill."""
+
+    values: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
+    committed: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+def load(broker: RealBroker, random: Random) -> Acknowledged:
+    """Write to topics with and without message ids, commit offsets of a group, and restart once in between."""
+    told = Acknowledged({(topic, number): {} for topic in ("plain", "named") for number in range(PARTITIONS)})
+    for part in range(3):
+        with millstream.connect(broker.bootstrap) as client:
+            if not part:
+                for topic in ("plain", "named"):
+                    client.create_topic(topic, partitions=PARTITIONS)
+            with client.producer() as producer:
+                for number in range(40):
+                    for topic, partition in told.values:
+                        value = f"{topic}-{partition}-{part}-{number}".encode().ljust(random.randrange(20, 600), b".")
+                        name = f"{partition}-{part}-{number}" if topic == "named" else None
+                        result = producer.put(topic, value, partition=partition, message_id=name).result()
+                        told.values[topic, partition][result.offset] = value
+            with client.consumer("plain", group=GROUP, auto_commit=None) as consumer:
+                consumer.poll(timeout=30, max_messages=10)
+                consumer.commit()
+        if part == 0:
+            broker.restart()
+    with millstream.connect(broker.bootstrap) as client:
+        told.committed = committed(client)
+    assert told.committed
+    return told
+
+
+def kinds(data: Path) -> dict[str, list[Path]]:
+    """The files with content by kind: their names without numbers and ids."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(data.rglob("*")):
+        if path.is_file() and path.name not in NOT_READ and path.stat().st_size:
+            folder = "log/" if path.parent != data else ""
+            found.setdefault(folder + re.sub(r"[0-9a-f]{8,}|\d+", "#", path.name), []).append(path)
+    return found
+
+
+def plans(data: Path, random: Random) -> Iterator[tuple[Path, Damage]]:
+    for paths in kinds(data).values():
+        yield random.choice(paths), random.choice(DAMAGES)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("round_number", range(ROUNDS))
+def test_acknowledged_data_is_readable_or_refused_whatever_file_is_damaged(tmp_path: Path, round_number: int) -> None:
+    random = Random(f"{SEED} {round_number} damage")
+    data = tmp_path / "killed"
+    with RealBroker(data, extra_args=ARGS) as broker:
+        told = load(broker, random)
+        broker.kill()
+    for number, (path, damage) in enumerate(plans(data, random)):
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(data, copy, ignore=shutil.ignore_patterns("control.sock"))
+        damage(copy / path.relative_to(data), random)
+        what = f"{damage.__name__} {path.relative_to(data)} with seed {SEED}, round {round_number}"
+        broker = RealBroker(copy, extra_args=ARGS)
+        try:
+            problem = check(broker, told, is_catalog=path.name.startswith("catalog"))
+        finally:
+            broker.close()
+        assert problem is None, f"{what}: {problem}"
+
+
+def check(broker: RealBroker, told: Acknowledged, *, is_catalog: bool) -> str | None:
+    """Return what is wrong with a broker on damaged files; None if everything is readable or refused and reported."""
+    try:
+        broker.start()
+    except BrokerFailedError:
+        text = broker.log_text()
+        is_explained = "\nmillstream: " in "\n" + text and "Traceback" not in text
+        return None if is_explained else f"the start failed without a reason: {text[-500:]}"
+    allowed = {ErrorCode.PARTITION_QUARANTINED, ErrorCode.KAFKA_STORAGE_ERROR}
+    if is_catalog:  # SQLite has no checksums of values, so a name may be another one.
+        allowed |= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+    with millstream.connect(broker.bootstrap) as client:
+        for (topic, partition), values in told.values.items():
+            try:
+                if wrong := differing(client, topic, partition, values):
+                    return wrong
+            except MillstreamError as error:
+                if error.code not in allowed:
+                    return f"{topic}-{partition}: {error}"
+        return None if is_catalog else differing_commits(client, told)
+
+
+def differing(client: millstream.Client, topic: str, partition: int, values: dict[int, bytes]) -> str | None:
+    """Compare all acknowledged messages, and write one more: it must not get an acknowledged offset."""
+    seen: dict[int, bytes] = {}
+    end = max(values) + 1
+    while len(seen) < end:
+        result = client.read(topic, partition, max(seen, default=-1) + 1)
+        if not result.messages:
+            return f"{topic}-{partition} ends at {len(seen)}, but {end} messages were acknowledged"
+        seen |= {message.offset: message.value or b"" for message in result.messages}
+    if wrong := [offset for offset, value in values.items() if seen.get(offset) != value]:
+        return f"{topic}-{partition} has other messages at the offsets {wrong[:5]}"
+    with client.producer() as producer:
+        written = producer.put(topic, b"after", partition=partition).result()
+    return f"{topic}-{partition}: offset {written.offset} is assigned twice" if written.offset < end else None
+
+
+def committed(client: millstream.Client) -> dict[tuple[str, int], int]:
+    return {
+        (where.topic, where.partition): each.offset for where, each in client.groups.offsets(GROUP, timeout=5).items()
+    }
+
+
+def differing_commits(client: millstream.Client, told: Acknowledged) -> str | None:
+    try:
+        found = committed(client)
+    except MillstreamError as error:
+        return None if error.code in (ErrorCode.PARTITION_QUARANTINED, *RETRIED) else f"group: {error}"
+    lost = {where: offset for where, offset in told.committed.items() if found.get(where) != offset}
+    return f"committed offsets differ: {lost}, found {found}" if lost else None
+
+
+RETRIED = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
