@@ -232,7 +232,7 @@ def test_the_loop_joins_automatically_and_requires_topics() -> None:
         ({"in_flight": -1}, "in_flight"),
         ({"client_id": 5}, "client_id=5"),
         ({"max_messages": 2**40}, "max_messages="),
-        ({"max_bytes": "x"}, "max_bytes='x'"),
+        ({"max_bytes": "x"}, 'max_bytes: "x" is not a size'),
     ],
     ids=str,
 )

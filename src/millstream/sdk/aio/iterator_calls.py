@@ -6,7 +6,7 @@ from functools import partial
 from millstream.model.errors import ErrorCode
 from millstream.model.roles import Role
 from millstream.sdk.aio.facade import AsyncFacade, AsyncPortal
-from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_kind, check_number, check_text, place
+from millstream.sdk.arguments import INT32_MAX, NAME_MAX, Size, as_size, check_kind, check_number, check_text, place
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.iterating.call_engine import IteratorCallEngine
 from millstream.sdk.iterating.options import wanted
@@ -96,7 +96,7 @@ class AsyncIteratorCalls(AsyncFacade):
         return await self._do(self._engine.in_flight(group, client_id, self._span_s(timeout)))
 
     async def read(
-        self, iterator: GroupIterator, *, max_bytes: int = 1024 * 1024, timeout: Time = 30.0
+        self, iterator: GroupIterator, *, max_bytes: Size = 1024 * 1024, timeout: Time = 30.0
     ) -> IteratorBatch:
         """Read the available messages of an iterator from its partition's broker, without waiting for new ones.
 
@@ -104,8 +104,8 @@ class AsyncIteratorCalls(AsyncFacade):
         to another client.
         """
         check_kind("iterator", iterator, GroupIterator)
-        check_number("max_bytes", max_bytes, least=1, most=INT32_MAX)
-        return await self._do(self._engine.read(iterator, max_bytes, self._span_s(timeout)))
+        size_bytes = as_size("max_bytes", max_bytes, most=INT32_MAX)
+        return await self._do(self._engine.read(iterator, size_bytes, self._span_s(timeout)))
 
     async def deliver(
         self,

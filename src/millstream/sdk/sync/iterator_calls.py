@@ -6,7 +6,7 @@ from functools import partial
 
 from millstream.model.errors import ErrorCode
 from millstream.model.roles import Role
-from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_kind, check_number, check_text, place
+from millstream.sdk.arguments import INT32_MAX, NAME_MAX, Size, as_size, check_kind, check_number, check_text, place
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.iterating.call_engine import IteratorCallEngine
 from millstream.sdk.iterating.options import wanted
@@ -94,15 +94,15 @@ class IteratorCalls(Facade):
             check_text("client_id", client_id, least=1, most=NAME_MAX)
         return self._do(self._engine.in_flight(group, client_id, self._span_s(timeout)))
 
-    def read(self, iterator: GroupIterator, *, max_bytes: int = 1024 * 1024, timeout: Time = 30.0) -> IteratorBatch:
+    def read(self, iterator: GroupIterator, *, max_bytes: Size = 1024 * 1024, timeout: Time = 30.0) -> IteratorBatch:
         """Read the available messages of an iterator from its partition's broker, without waiting for new ones.
 
         Raises ITERATOR_EXPIRED after the iterator's time limit, and FENCED_ITERATOR if the partition has been assigned
         to another client.
         """
         check_kind("iterator", iterator, GroupIterator)
-        check_number("max_bytes", max_bytes, least=1, most=INT32_MAX)
-        return self._do(self._engine.read(iterator, max_bytes, self._span_s(timeout)))
+        size_bytes = as_size("max_bytes", max_bytes, most=INT32_MAX)
+        return self._do(self._engine.read(iterator, size_bytes, self._span_s(timeout)))
 
     def deliver(
         self,

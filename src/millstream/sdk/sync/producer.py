@@ -6,7 +6,7 @@ from typing import Any, Generic
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
-from millstream.sdk.arguments import INT64_MAX, check_callback, check_number
+from millstream.sdk.arguments import Size, as_size, check_callback
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.connection.outage import ConnectionHealth
 from millstream.sdk.lifecycle import Lifecycle
@@ -161,10 +161,9 @@ class Producer(Facade, Generic[V_contra]):
         """Return whether the brokers are reachable, since when, the reason if not, and the bytes held."""
         return self._call(lambda: self._engine.health())
 
-    def room(self, size_bytes: int = 0) -> None:
+    def room(self, size_bytes: Size = 0) -> None:
         """Wait until at least half of the buffer is free, or more if `size_bytes` needs more."""
-        check_number("size_bytes", size_bytes, least=0, most=INT64_MAX)
-        self._do(self._engine.room(size_bytes))
+        self._do(self._engine.room(as_size("size_bytes", size_bytes, least=0)))
 
     def flush(self, timeout: Time | None = None) -> None:
         """Wait until every message put before is stored or has failed; raises TimeoutError after `timeout`.

@@ -7,6 +7,7 @@ The readers are imported on first use: a program that only writes should not wai
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from millstream.sdk.arguments import Size
 from millstream.sdk.reader_defaults import (
     AUTO_COMMIT_S,
     CALLBACK_TIMEOUT_S,
@@ -79,7 +80,7 @@ class ReaderFactory(Facade):
         on_revoked: "OnChange | None" = None,
         on_lost: "OnChange | None" = None,
         on_health: "Callable[[Health], None] | None" = None,
-        prefetch_bytes: int = PREFETCH_BYTES,
+        prefetch_bytes: Size = PREFETCH_BYTES,
         local_files: bool = True,
         out_of_range: str = "nearest",
     ) -> "Consumer[Any]":
@@ -122,7 +123,7 @@ class ReaderFactory(Facade):
         - `out_of_range` ("nearest"): the reaction to an offset that does not exist any more. "nearest" continues at the
           nearest offset, "error" raises OFFSET_OUT_OF_RANGE. A consumer in a group always continues.
         """
-        options = _options(locals())
+        options = call_options(locals())
         from millstream.sdk.sync.consumer import Consumer
 
         return Consumer(self._portal, self._context, topics, **options)
@@ -152,7 +153,7 @@ class ReaderFactory(Facade):
         partitions: Sequence[int] | None = None,
         values: Values = None,
         window_messages: int = WINDOW_MESSAGES,
-        window_bytes: int = WINDOW_BYTES,
+        window_bytes: Size = WINDOW_BYTES,
         share_percent: int = SHARE_PERCENT,
         auto_commit: Time | None = AUTO_COMMIT_S,
         when_gone: str = "error",
@@ -176,7 +177,7 @@ class ReaderFactory(Facade):
         - `when_gone` ("error"): the reaction when messages are removed before they are sent: continue at the
           "beginning" or the "latest" offset, or raise an "error".
         """
-        options = _options(locals())
+        options = call_options(locals())
         from millstream.sdk.sync.subscription import Subscription
 
         return Subscription(self._portal, self._context, topics, **options)
@@ -188,7 +189,7 @@ class ReaderFactory(Facade):
         group: str,
         client_id: str | None = None,
         max_messages: int = ITERATOR_MESSAGES,
-        max_bytes: int = READ_BYTES,
+        max_bytes: Size = READ_BYTES,
         in_flight: Time | None = None,
         start: str = "beginning",
     ) -> "Iterators":
@@ -203,7 +204,7 @@ class ReaderFactory(Facade):
         - `start` ("beginning"): the start of partitions for which the group has committed nothing: "beginning" or
           "latest", or their synonyms "earliest" and "end".
         """
-        options = _options(locals())
+        options = call_options(locals())
         from millstream.sdk.sync.iterators import Iterators
 
         return Iterators(self._portal, self._context, topics, **options)
@@ -215,6 +216,6 @@ class ReaderFactory(Facade):
         return IteratorCalls(self._portal, self._context)
 
 
-def _options(arguments: dict[str, Any]) -> dict[str, Any]:
+def call_options(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the options among the arguments of a call."""
     return {name: value for name, value in arguments.items() if name not in ("self", "topics")}

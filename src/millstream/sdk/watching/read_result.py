@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
-from millstream.sdk.arguments import INT32_MAX, check_number
+from millstream.sdk.arguments import INT32_MAX, Size, as_size, check_number
 
 _offset = attrgetter("offset")
 
@@ -37,11 +37,10 @@ class WatchLimits(NamedTuple):
     size_bytes: int
 
     @classmethod
-    def checked(cls, *, messages: int, size_bytes: int) -> "WatchLimits":
+    def checked(cls, *, messages: int, size_bytes: Size) -> "WatchLimits":
         """Make limits; raises INVALID_SETTING if one is out of its range."""
         check_number("max_messages", messages, least=1, most=INT32_MAX)
-        check_number("max_bytes", size_bytes, least=1, most=INT32_MAX)
-        return cls(messages, size_bytes)
+        return cls(messages, as_size("max_bytes", size_bytes, most=INT32_MAX))
 
 
 def from_on(messages: list[Message], offset: int) -> list[Message]:
