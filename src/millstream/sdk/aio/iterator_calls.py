@@ -42,7 +42,7 @@ class AsyncIteratorCalls(AsyncFacade):
     """
 
     def __init__(self, portal: AsyncPortal, context: ClientContext) -> None:
-        caller = context.new_caller(Role.CONSUMER)
+        caller = context.new_caller(Role.CONSUMER, owner="iterators")
         context.lifecycle.check()
         self._engine = portal.call(partial(IteratorCallEngine, caller))
         super().__init__(portal, context, context.adopt("calls of iterators", caller, self._engine.close))
