@@ -175,6 +175,37 @@ def test_an_invalid_start_position_is_refused(wrong: Any) -> None:
     play(body)
 
 
+@pytest.mark.parametrize("given", [10**12, 1_763_555_000_000, 4_999_999_999_999])
+def test_a_position_in_milliseconds_is_refused_with_a_hint(given: int) -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t")
+        async with connect(scene) as client:
+            looks = (
+                f"{given} looks like a time in milliseconds, and an int is an offset; for a time give {given / 1000}"
+            )
+            for option in ("start", "stop"):
+                with pytest.raises(MillstreamError, match=re.escape(f"INVALID_SETTING: {option}: {looks}")):
+                    client.consumer("t", **{option: given})
+            with pytest.raises(MillstreamError, match=re.escape(f"INVALID_SETTING: start: {looks}")):
+                client.subscription("t", start=given)
+            with pytest.raises(MillstreamError, match=re.escape(f"INVALID_SETTING: to: {looks}")):
+                await client.consumer("t").seek(given)
+            with pytest.raises(MillstreamError, match=re.escape(f"INVALID_SETTING: offset: {looks}")):
+                await client.read("t", 0, given)
+
+    play(body)
+
+
+@pytest.mark.parametrize("given", [10**12 - 1, 5 * 10**12, {0: 1_763_555_000_000}])
+def test_other_large_offsets_are_accepted_as_positions(given: Any) -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t")
+        async with connect(scene) as client:
+            client.consumer("t", start=given)
+
+    play(body)
+
+
 @pytest.mark.parametrize("wrong", [-1, 0, "5", None])
 def test_a_poll_for_less_than_one_message_is_refused(wrong: Any) -> None:
     async def body(scene: Scene) -> None:

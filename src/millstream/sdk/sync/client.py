@@ -215,9 +215,12 @@ class Client(ReaderFactory):
         of a partition share one subscription at the broker, so thousands may wait. Raises OFFSET_OUT_OF_RANGE if the
         offset is before the first message. Transient failures are retried for up to `timeout` in addition to `wait`.
         """
+        from millstream.sdk.consuming.start_positions import check_single_offset
         from millstream.sdk.watching.read_result import WatchLimits
 
         where, limits = place(topic, partition), WatchLimits.checked(messages=max_messages, size_bytes=max_bytes)
+        if isinstance(offset, int):
+            check_single_offset(offset, "offset")
         wait_s, timeout_s = self._span_s(wait, "wait"), self._span_s(timeout)
         return (self._do(self._context.read({where: offset}, limits, wait_s, timeout_s)))[where]
 
