@@ -64,6 +64,15 @@ _GROUPS = (
         fails=UNKNOWN_TOPIC,
     ),
     Case(
+        "commit_offsets", "while the group has members",
+        lambda w: {"group": w.member(), "topic": w.topic("a"), "offset": 1}, fails=ErrorCode.NON_EMPTY_GROUP,
+        but={"wire": "Kafka's protocol has UNKNOWN_MEMBER_ID for it, as for a commit of a member that left"},
+    ),
+    Case(
+        "reset_offsets", "while the group has members",
+        lambda w: {"group": w.member(), "topic": w.topic("a"), "to": "beginning"}, fails=ErrorCode.NON_EMPTY_GROUP,
+    ),
+    Case(
         "reset_offsets", "to the beginning",
         lambda w: {"topic": (topic := w.topic("a", "b")), "group": w.group(topic), "to": "beginning"},
         lambda w, a: {0: 0}, lambda w, a: w.committed(a["group"]) == {Place(a["topic"], 0): 0},

@@ -29,6 +29,16 @@ class GroupMember(NamedTuple):
     topics: tuple[str, ...]
     partitions: tuple[TopicPartition, ...]
 
+    @property
+    def label(self) -> str:
+        """The instance id, or else the client id and the end of the member id."""
+        return self.instance_id or f"{self.client_id or 'unnamed'} {self.member_id[-8:]}".strip()
+
+    @property
+    def host(self) -> str:
+        """The member's address as people write it."""
+        return self.client_host.removeprefix("/")
+
 
 class GroupDescription(NamedTuple):
     """A group of either kind. `epoch` is -1 for a classic group, whose generation is not reported."""
