@@ -125,8 +125,8 @@ class Resources:
     ) -> None:
         """Change the settings `names` of a resource.
 
-        Raises the errors of `settings` and of `change`, INVALID_CONFIG for an invalid setting of a group, and
-        INVALID_REQUEST if a setting is named twice or cannot be changed while the broker runs.
+        Raises the errors of `settings` and of `change`, INVALID_CONFIG for an invalid setting of a group or an unknown
+        one of a broker, and INVALID_REQUEST if a setting is named twice or cannot be changed while the broker runs.
         """
         _check(access, _ALTER.get(resource.kind, Right.CLUSTER_ADMIN), resource)
         kind, name = resource
@@ -142,6 +142,8 @@ class Resources:
         known = self._settings(resource)
         if kind == ConfigResourceKind.GROUP:
             _check_group_settings(change({}), {entry.name for entry in known})
+        if kind == ConfigResourceKind.BROKER:
+            _check_broker_settings(names, [entry.name for entry in known])
         if names:
             raise MillstreamError(
                 ErrorCode.INVALID_REQUEST,
@@ -174,6 +176,17 @@ def _check_group_settings(settings: Mapping[str, str | None], known: Collection[
             raise MillstreamError(ErrorCode.INVALID_CONFIG, text)
         if value is None or not (value.isascii() and value.isdigit()):
             raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{name}: {str(value)[:100]!r} is not a whole number")
+
+
+def _check_broker_settings(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise INVALID_CONFIG for an unknown setting of a broker. The settings of all brokers, which are empty, pass."""
+    for name in names:
+        if known and name not in known:
+            from difflib import get_close_matches  # only needed for an error message
+
+            close = get_close_matches(name[:100], known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{name[:100]}: there is no such broker setting{hint}")
 
 
 def _check(access: Access, right: Right, resource: Resource) -> None:

@@ -79,6 +79,17 @@ def test_a_refusal_by_the_broker_comes_with_a_hint(
     assert "millstream " in ended.errors.splitlines()[1]
 
 
+@pytest.mark.parametrize(("kind", "name"), [("group", "billing"), ("broker", "1"), ("topic", "{topic}")])
+def test_a_refused_setting_hints_at_the_settings_of_its_own_kind(
+    millstream: Command, topic: str, kind: str, name: str
+) -> None:
+    millstream.succeed("topic", "create", topic)
+    name = name.format(topic=topic)
+    ended = millstream.run("config", "set", kind, name, "colour=red")
+    assert ended.code == 1
+    assert f"`millstream config describe {kind} {name}` lists all settings." in ended.errors
+
+
 def test_settings_of_a_broker_are_listed(millstream: Command) -> None:
     (rows,) = millstream.succeed("config", "list", "broker", "1", "--all", "--json").documents
     assert len(rows) > 10

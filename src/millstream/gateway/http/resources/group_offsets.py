@@ -149,8 +149,10 @@ async def reset_group_offsets(request: WebRequest) -> ResetOffsets:
     """Move the group to an offset or a time. Raises NON_EMPTY_GROUP while it has members."""
     parameters: GroupParameters = request.parameters
     wanted: Reset = request.body
-    if (wanted.offset is None) == (wanted.time is None):
-        raise contradictory("offset", "set exactly one of offset and time")
+    if wanted.offset is None and wanted.time is None:
+        raise missing("offset", "set `offset` or `time`")
+    if wanted.offset is not None and wanted.time is not None:
+        raise contradictory("offset", "set either `offset` or `time`, not both")
     cluster = request.site.clusters.get(parameters.cluster)
     is_time = wanted.offset is None
     found = await groups.reset_offsets(
