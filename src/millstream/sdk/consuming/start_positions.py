@@ -27,7 +27,7 @@ from millstream.sdk.arguments import INT64_MAX
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.feed.leader_call import ask_partitions
-from millstream.sdk.requests import LATEST
+from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.time_arguments import Times, not_a_position
 
 Hint = str | int | float | datetime | timedelta | Mapping[int, int] | Mapping[TopicPartition, int]
@@ -71,6 +71,11 @@ class StartPositions:
             self._time_ms = times.moment_ms(hint, name)
         else:
             raise not_a_position(hint, name)
+
+    @property
+    def is_beginning(self) -> bool:
+        """True if every partition is read from its beginning."""
+        return self._time_ms == BEGINNING and self._offset is None and not self._offsets
 
     async def find(
         self, asking: RetryingCaller, places: Iterable[TopicPartition], deadline: Deadline
