@@ -116,6 +116,7 @@ _GROUPS = (
     Case(
         "change_group_settings", "with an unknown setting",
         lambda w: {"group": w.unused(), "chosen": {"no.such.setting": "1"}}, fails=ErrorCode.INVALID_CONFIG,
+        field="set", title=ErrorCode.INVALID_CONFIG.meaning,
     ),
     Case(
         "change_group_settings", "that cannot change at run time",
@@ -278,7 +279,12 @@ _CLUSTER = (
     ),
     Case(
         "change_broker_settings", "that cannot change at run time",
-        lambda w: {"broker": 1, "chosen": {"node.id": "9"}}, fails=ErrorCode.INVALID_REQUEST,
+        lambda w: {"broker": 1, "chosen": {"node.id": "9"}}, fails=ErrorCode.INVALID_REQUEST, field="set",
+        says="cannot be changed", title="the setting cannot be changed while the broker runs",
+    ),
+    Case(
+        "change_broker_settings", "with a misspelled setting", lambda w: {"broker": 1, "chosen": {"nod.id": "9"}},
+        fails=ErrorCode.INVALID_CONFIG, field="set", says="did you mean node.id?",
     ),
 )  # fmt: skip
 
