@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.gateway.settings import TABLE as GATEWAY
-from millstream.model.units import format_duration_ms, format_size_bytes
+from millstream.model.setting_values import readable_setting
 from millstream.node.settings import TABLE as BROKER
 from millstream.process.settings import CLIENT_VARIABLES, SettingField, SettingsTable
 from millstream.topics.setting_table import TABLE as TOPICS
@@ -19,7 +19,6 @@ from millstream.topics.setting_table import SettingKind, TopicSetting
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "configuration.md"
 
-_LONG_MAX = 2**63 - 1
 
 _HEAD = """\
 # Configuration
@@ -120,12 +119,7 @@ def _topic_rows() -> Iterator[str]:
 def _topic_default(row: TopicSetting) -> str:
     if row.kind not in (SettingKind.INT, SettingKind.LONG) or row.choices:
         return row.default
-    value = int(row.default)
-    if value == _LONG_MAX:
-        return "none"
-    if row.name.endswith(".ms"):
-        return format_duration_ms(value)
-    return format_size_bytes(value) if row.name.endswith(".bytes") else row.default
+    return readable_setting(row.name, row.default)
 
 
 def main() -> int:

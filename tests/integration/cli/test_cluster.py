@@ -12,7 +12,10 @@ from millstream import __version__
 def test_topic_settings_are_set_listed_and_unset(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic)
     said = millstream.succeed("config", "set", "topic", topic, "retention.ms=2h", "max.message.bytes=2MiB").output
-    assert said.splitlines()[0] == f"Set retention.ms = 7200000 for topic {topic}.".encode()
+    assert said.splitlines()[0] == f"Set retention.ms = 2h for topic {topic}.".encode()
+    shown = [line.split()[:2] for line in millstream.succeed("config", "list", "topic", topic).lines]
+    assert [b"retention.ms", b"2h"] in shown
+    assert [b"max.message.bytes", b"2MiB"] in shown
     (rows,) = millstream.succeed("config", "list", "topic", topic, "--json").documents
     own = {row["name"]: row["value"] for row in rows if row["own"]}
     assert own == {"retention.ms": "7200000", "max.message.bytes": "2097152"}

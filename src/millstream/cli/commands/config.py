@@ -12,6 +12,7 @@ from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun,
 from millstream.cli.output import print_json, print_line, print_table
 from millstream.cli.setting_values import read_settings
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.setting_values import readable_setting
 
 if TYPE_CHECKING:
     from millstream.cli.session import CommandSession
@@ -120,7 +121,8 @@ def set_settings(
             print_json({"kind": kind.value, "name": name, "set": chosen, "changed": not dry_run})
         else:
             for key, value in chosen.items():
-                print_line(f"{'Would set' if dry_run else 'Set'} {key} = {value} for {kind.value} {name}.")
+                shown = f"{key} = {readable_setting(key, value)}"
+                print_line(f"{'Would set' if dry_run else 'Set'} {shown} for {kind.value} {name}.")
 
 
 @app.command()
@@ -241,7 +243,7 @@ def _documents(rows: "Sequence[ConfigSetting]") -> list[dict[str, Any]]:
 def _value(row: "ConfigSetting") -> str:
     if row.value is None:
         return "(secret)" if row.is_secret else "(unset)"
-    return row.value or "(empty)"
+    return readable_setting(row.name, row.value) or "(empty)"
 
 
 def _wrapped(text: str) -> list[str]:
