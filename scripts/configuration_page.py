@@ -16,7 +16,8 @@ from typing import Any
 from millstream.broker.config_entries import ConfigEntry, group_settings
 from millstream.gateway.settings import TABLE as GATEWAY
 from millstream.groups.settings import GroupSettings
-from millstream.model.units import format_duration_ms, format_size_bytes
+from millstream.model.setting_values import readable_setting
+from millstream.model.units import format_duration_ms
 from millstream.node.settings import TABLE as BROKER
 from millstream.process.settings import CLIENT_VARIABLES, SettingField, SettingsTable
 from millstream.topics.setting_table import TABLE as TOPICS
@@ -27,7 +28,6 @@ DOCS = ROOT / "docs"
 PAGE = DOCS / "configuration.md"
 _BLOCK = re.compile(r"(<!-- ([a-z]+): written by scripts/configuration_page.py -->\n).*?(<!-- end -->)", re.DOTALL)
 
-_LONG_MAX = 2**63 - 1
 
 _HEAD = """\
 # Configuration
@@ -178,15 +178,8 @@ def _group_default(entry: ConfigEntry) -> str:
 def _topic_default(row: TopicSetting) -> str:
     if row.kind not in (SettingKind.INT, SettingKind.LONG) or row.choices:
         return f"`{row.default}`" if row.default else "–"
-    value = int(row.default)
-    if value == _LONG_MAX:
-        return "`none`"
-    if row.name.endswith(".ms"):
-        return f"`{format_duration_ms(value)}`"
-    if not row.name.endswith(".bytes"):
-        return f"`{row.default}`"
-    size = format_size_bytes(value)
-    return f"`{size}` bytes" if size.isdigit() and value else f"`{size}`"
+    shown = readable_setting(row.name, row.default)
+    return f"`{shown}` bytes" if row.name.endswith(".bytes") and shown.isdigit() and shown != "0" else f"`{shown}`"
 
 
 def main() -> int:

@@ -1,7 +1,17 @@
 """Millstream: an event-streaming platform in Python.
 
-`connect` gives a client that blocks, `connect_async` one for asyncio; everything else is made by these two. Names are
-imported when they are first used, so that `import millstream` costs next to nothing.
+connect() creates a blocking Client, and connect_async() an AsyncClient for asyncio. A client creates everything else:
+
+    client.producer()      Producer      writes messages
+    client.consumer()      Consumer      reads topics, alone or as a member of a group
+    client.subscription()  Subscription  brokers push the messages
+    client.iterators()     Iterators     a group that commits batches of messages
+    client.admin           Admin         settings, partitions, sizes, the cluster
+    client.groups          Groups        members and committed offsets of groups
+
+Messages are read as Message, and errors are raised as MillstreamError or a subclass, such as UnreachableError. Each
+class has an asyncio variant, such as AsyncConsumer. Types of arguments are Time, Moment, Size, Hint and Values. dir()
+lists all names. They are imported on first use, so that `import millstream` stays fast.
 """
 
 TYPE_CHECKING = False  # Which tools that read types take for true; `typing` itself would cost more than all of this.
@@ -50,15 +60,19 @@ if TYPE_CHECKING:
     from millstream.sdk.aio.numbered_writer import AsyncNumberedWriter as AsyncNumberedWriter
     from millstream.sdk.aio.producer import AsyncProducer as AsyncProducer
     from millstream.sdk.aio.subscription import AsyncSubscription as AsyncSubscription
+    from millstream.sdk.arguments import Size as Size
     from millstream.sdk.cluster_queries import DriftInfo as DriftInfo
     from millstream.sdk.connection.address import Address as Address
     from millstream.sdk.connection.clock_drift import ClockDrift as ClockDrift
     from millstream.sdk.connection.outage import ConnectionHealth as ConnectionHealth
+    from millstream.sdk.consuming.bad_values import OnBadValue as OnBadValue
     from millstream.sdk.consuming.decoding import UndecodableError as UndecodableError
     from millstream.sdk.consuming.health import ConsumerActivity as ConsumerActivity
     from millstream.sdk.consuming.health import Health as Health
     from millstream.sdk.consuming.message_batch import MessageBatch as MessageBatch
     from millstream.sdk.consuming.options import ConsumerOptions as ConsumerOptions
+    from millstream.sdk.consuming.options import OnChange as OnChange
+    from millstream.sdk.consuming.start_positions import Hint as Hint
     from millstream.sdk.iterating.options import IteratorOptions as IteratorOptions
     from millstream.sdk.iterating.requests import GroupIterator as GroupIterator
     from millstream.sdk.iterating.requests import IteratorBatch as IteratorBatch
@@ -90,6 +104,10 @@ if TYPE_CHECKING:
     from millstream.sdk.sync.numbered_writer import NumberedWriter as NumberedWriter
     from millstream.sdk.sync.producer import Producer as Producer
     from millstream.sdk.sync.subscription import Subscription as Subscription
+    from millstream.sdk.time_arguments import Moment as Moment
+    from millstream.sdk.time_arguments import Time as Time
+    from millstream.sdk.value_formats import Values as Values
+    from millstream.sdk.watching.read_positions import Position as Position
     from millstream.sdk.watching.read_result import ReadResult as ReadResult
 
 __version__ = "0.1.0"
@@ -134,6 +152,7 @@ _HOMES = {
     "GroupMember": "millstream.sdk.admin.group_results",
     "Groups": "millstream.sdk.sync.groups",
     "Health": "millstream.sdk.consuming.health",
+    "Hint": "millstream.sdk.consuming.start_positions",
     "InvalidArgumentError": "millstream.model.errors",
     "IteratorBatch": "millstream.sdk.iterating.requests",
     "IteratorCalls": "millstream.sdk.sync.iterator_calls",
@@ -149,12 +168,16 @@ _HOMES = {
     "MessageBatch": "millstream.sdk.consuming.message_batch",
     "Metrics": "millstream.sdk.metrics",
     "MillstreamError": "millstream.model.errors",
+    "Moment": "millstream.sdk.time_arguments",
     "NotAuthorizedError": "millstream.model.errors",
     "NumberedWriter": "millstream.sdk.sync.numbered_writer",
     "OffsetRange": "millstream.sdk.admin.topic_sizes",
+    "OnBadValue": "millstream.sdk.consuming.bad_values",
+    "OnChange": "millstream.sdk.consuming.options",
     "OutcomeUnknownError": "millstream.sdk.producing.failures",
     "PartitionSize": "millstream.sdk.admin.topic_sizes",
     "PartitionView": "millstream.sdk.responses",
+    "Position": "millstream.sdk.watching.read_positions",
     "Producer": "millstream.sdk.sync.producer",
     "PutResult": "millstream.sdk.producing.chunk",
     "PutResults": "millstream.sdk.producing.bulk",
@@ -166,9 +189,11 @@ _HOMES = {
     "ResourceKind": "millstream.sdk.admin.admin_results",
     "Service": "millstream.model.services",
     "ServiceMap": "millstream.sdk.admin.service_map",
+    "Size": "millstream.sdk.arguments",
     "StorageError": "millstream.model.errors",
     "Subscription": "millstream.sdk.sync.subscription",
     "SubscriptionOptions": "millstream.sdk.subscribing.options",
+    "Time": "millstream.sdk.time_arguments",
     "TopicPage": "millstream.sdk.admin.admin_results",
     "TopicPartition": "millstream.model.names",
     "TopicSize": "millstream.sdk.admin.topic_sizes",
@@ -180,8 +205,11 @@ _HOMES = {
     "UnreachableError": "millstream.model.errors",
     "UnreadableError": "millstream.model.errors",
     "UnstoredError": "millstream.sdk.producing.failures",
+    "Values": "millstream.sdk.value_formats",
 }
 """Where each public name lives; the imports above say the same to tools that read types."""
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - `help()` shows these names, and `import *` imports them.
 
 
 def __getattr__(name: str) -> object:
@@ -196,4 +224,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -128,8 +128,8 @@ class Resources:
     ) -> None:
         """Change the settings `names` of a resource.
 
-        Raises the errors of `settings`, of `change` and of `GroupConfigs.alter`, and INVALID_REQUEST if a setting is
-        named twice or cannot be changed while the broker runs.
+        Raises the errors of `settings`, of `change` and of `GroupConfigs.alter`, INVALID_CONFIG for an unknown setting
+        of a broker, and INVALID_REQUEST if a setting is named twice or cannot be changed while the broker runs.
         """
         _check(access, _ALTER.get(resource.kind, Right.CLUSTER_ADMIN), resource)
         kind, name = resource
@@ -142,10 +142,13 @@ class Resources:
             self._topic(name)
             await self.topics.alter(name, change, validate_only=validate_only)
             return
-        self._settings(resource)
+        known = self._settings(resource)
         if kind == ConfigResourceKind.GROUP:
             await self._groups.alter(name, change, validate_only=validate_only)
-        elif names:
+            return
+        if kind == ConfigResourceKind.BROKER:
+            _check_broker_settings(names, [entry.name for entry in known])
+        if names:
             raise MillstreamError(
                 ErrorCode.INVALID_REQUEST,
                 f"{names[0][:100]} cannot be changed while the broker runs; set it in the configuration and restart",
@@ -167,6 +170,17 @@ class Resources:
                 ErrorCode.INVALID_REQUEST, f"this is broker {self._cluster.node_id}, not {name[:100]!r}"
             )
         return True
+
+
+def _check_broker_settings(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise INVALID_CONFIG for an unknown setting of a broker. The settings of all brokers, which are empty, pass."""
+    for name in names:
+        if known and name not in known:
+            from difflib import get_close_matches  # only needed for an error message
+
+            close = get_close_matches(name[:100], known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{name[:100]}: there is no such broker setting{hint}")
 
 
 def _check(access: Access, right: Right, resource: Resource) -> None:

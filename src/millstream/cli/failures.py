@@ -34,7 +34,6 @@ _HINTS = {
     ErrorCode.RESOURCE_NOT_FOUND: "`millstream cluster info` shows the brokers.",
     ErrorCode.GROUP_ID_NOT_FOUND: "`millstream group list` shows the groups.",
     ErrorCode.NON_EMPTY_GROUP: "Stop its consumers or wait until they expire; `millstream group describe` shows them.",
-    ErrorCode.UNKNOWN_MEMBER_ID: "Its consumers are running; stop them first. `millstream group describe` shows them.",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Its consumers are reading that topic; stop them first.",
     ErrorCode.NO_SUPERVISOR: "Start one with `millstream serve`, or name its first data directory with --data.",
     ErrorCode.CLUSTER_EXISTS: "`millstream cluster list` shows the existing clusters; choose another name.",

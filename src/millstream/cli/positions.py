@@ -5,7 +5,7 @@ from datetime import datetime
 
 from millstream.cli.failures import usage_error
 from millstream.model.start_words import BEGINNING, start_word
-from millstream.model.units import TIME_MS_MAX, looks_like_seconds, read_age_ms
+from millstream.model.units import TIME_MS_MAX, looks_like_seconds, looks_like_time_ms, read_age_ms
 
 OFFSET_MAX = 2**63 - 1
 """The largest offset that the protocol can express."""
@@ -47,6 +47,10 @@ def parse_position(text: str, flag: str, now_ms: int, expected: str = EXPECTED) 
         raise usage_error(f"{flag}: {text!r} is not a {what} (use {expected})") from None
     if isinstance(position, Offset) and position.offset > OFFSET_MAX:
         raise usage_error(f"{flag}: {text!r} is too large (the largest possible offset is {OFFSET_MAX})")
+    if isinstance(position, Offset) and looks_like_time_ms(position.offset):
+        raise usage_error(
+            f"{flag}: {text!r} looks like milliseconds, and a number is an offset (a time is @{text.strip()})"
+        )
     if isinstance(position, Time):
         _check_time(position.timestamp_ms, text, flag)
     return position

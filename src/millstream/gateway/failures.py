@@ -1,6 +1,8 @@
 """Maps each row of the error table to an HTTP status and a gRPC status."""
 
 import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -121,6 +123,27 @@ def invalid_position(field: str, detail: str) -> FieldError:
     return TitledError(
         ErrorCode.INVALID_SETTING, f"{field}: {detail}", field, title="the start position or time is not valid"
     )
+
+
+@contextmanager
+def setting_failures(chosen: Collection[str], unset: Collection[str]) -> Iterator[None]:
+    """Check that each setting is named once, and name the field `set` or `unset` in a refused change of settings."""
+    for name in chosen:
+        if name in unset:
+            raise contradictory("unset", f"{name[:100]!r} is also in `set`")
+    if len(set(unset)) < len(unset):
+        raise invalid("unset", "a setting is repeated")
+    try:
+        yield
+    except MillstreamError as error:
+        titles = {
+            ErrorCode.INVALID_CONFIG: ErrorCode.INVALID_CONFIG.meaning,
+            ErrorCode.INVALID_REQUEST: "the setting cannot be changed while the broker runs",
+        }
+        if error.code not in titles:
+            raise
+        field = "unset" if not chosen or any(name in error.detail for name in unset) else "set"
+        raise TitledError(error.code, error.detail, field, title=titles[error.code]) from error
 
 
 def status_of(error: MillstreamError) -> Status:

@@ -52,7 +52,7 @@ class ErrorCode(Enum):
     INVALID_REPLICA_ASSIGNMENT = (39, False, "the assignment of replicas is not valid")
     INVALID_CONFIG = (40, False, "a topic, group or broker setting is unknown or its value is not valid")
     NOT_CONTROLLER = (41, True, "this broker is not the controller")
-    INVALID_REQUEST = (42, False, "the request contradicts itself or violates the protocol")
+    INVALID_REQUEST = (42, False, "the request is not valid")
     UNSUPPORTED_FOR_MESSAGE_FORMAT = (43, False, "the message format does not support this operation")
     POLICY_VIOLATION = (44, False, "a policy of this cluster forbids the operation")
     OUT_OF_ORDER_SEQUENCE_NUMBER = (45, False, "the sequence number is not the next one; an earlier batch is missing")

@@ -8,12 +8,29 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.units import quoted, read_duration_ms, read_size_bytes
+from millstream.model.units import (
+    UNLIMITED,
+    format_duration_ms,
+    format_size_bytes,
+    quoted,
+    read_duration_ms,
+    read_size_bytes,
+)
 
 SettingValue = str | int | float | bool | timedelta
 """The accepted types of a setting's value. Only durations may be a `timedelta`."""
 
 _MILLISECOND = timedelta(milliseconds=1)
+_LONG_MAX = 2**63 - 1
+
+
+def readable_setting(name: str, value: str) -> str:
+    """Return a plain value as people read it: durations and sizes with units, such as `36h`; `none` for no limit."""
+    if value == str(_LONG_MAX):
+        return UNLIMITED[0]
+    if not value.removeprefix("-").isdecimal() or not name.endswith((".ms", "_ms", ".bytes", "_bytes")):
+        return value
+    return format_duration_ms(int(value)) if name.endswith("ms") else format_size_bytes(int(value))
 
 
 def plain_settings(settings: Mapping[str, SettingValue]) -> dict[str, str]:

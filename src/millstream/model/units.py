@@ -20,6 +20,8 @@ TIME_MS_MAX = 10**14
 would be far in the future, so the SDK takes larger numbers of seconds for milliseconds."""
 
 _SECONDS_MIN, _SECONDS_MAX = 10**8, 10**10
+_OFFSET_TIME_MIN_MS, _OFFSET_TIME_MAX_MS = 10**12, 5 * 10**12
+"""The years 2001 to 2128. Offsets of this size are rare: at 100,000 messages/s a partition has them after 115 days."""
 
 UNLIMITED = ("none", "unlimited")
 _DURATION_UNITS_MS = {unit: DURATIONS_MS[unit] for unit in ("d", "h", "m", "s", "ms")}
@@ -64,6 +66,11 @@ def looks_like_seconds(time_ms: int) -> bool:
     In milliseconds these numbers are times between January and April 1970; in seconds, times from 1973 to 2286.
     """
     return _SECONDS_MIN <= time_ms < _SECONDS_MAX
+
+
+def looks_like_time_ms(offset: int) -> bool:
+    """Return True if a single offset that a user gave is probably a time in milliseconds since 1970."""
+    return _OFFSET_TIME_MIN_MS <= offset < _OFFSET_TIME_MAX_MS
 
 
 def format_duration_ms(duration_ms: int) -> str:

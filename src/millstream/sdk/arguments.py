@@ -10,6 +10,10 @@ from typing import Any, TypeVar
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition, check_topic_name
+from millstream.model.units import quoted, read_size_bytes
+
+Size = int | str
+"""The accepted types of every size: bytes, or a text with a unit such as "32MiB"."""
 
 INT16_MAX = 2**15 - 1
 INT32_MAX = 2**31 - 1
@@ -63,6 +67,21 @@ def check_number(
         raise wrong(name, given, "it must be an integer")
     if not least <= given <= most:
         raise wrong(name, given, f"it must be from {least} to {most}", code)
+
+
+def as_size(name: str, given: Size, *, least: int = 1, most: int = INT64_MAX) -> int:
+    """Return a size in bytes; raises INVALID_SETTING unless it is a number or a text from `least` to `most` bytes."""
+    size_bytes = given
+    if isinstance(given, str):
+        try:
+            size_bytes = read_size_bytes(given)
+        except ValueError as error:
+            raise MillstreamError(ErrorCode.INVALID_SETTING, f"{name}: {quoted(given)} is {error}") from None
+    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int):
+        raise wrong(name, given, 'it must be an integer, or text with a unit such as "32MiB"')
+    if not least <= size_bytes <= most:
+        raise wrong(name, given, f"it must be from {least} to {most} bytes")
+    return size_bytes
 
 
 def check_choice(name: str, given: object, choices: Collection[str]) -> None:

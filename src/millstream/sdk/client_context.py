@@ -78,13 +78,20 @@ class ClientContext:
             await watch.check()
             self._watching_clocks = asyncio.get_running_loop().create_task(watch.run())
 
-    def new_caller(self, role: Role | None = None, producer_group: str | None = None) -> RetryingCaller:
-        """Create a caller whose connections declare this role. Its connections are its own and open on demand."""
+    def new_caller(
+        self, role: Role | None = None, producer_group: str | None = None, owner: str | None = None
+    ) -> RetryingCaller:
+        """Create a caller whose connections declare this role. Its connections are its own and open on demand.
+
+        With a role, lost connections are opened again in the background. `owner` names the user of the connections in
+        log lines; without it, the role does.
+        """
         if producer_group is not None:
             check_text("group", producer_group, least=1, most=PRODUCER_GROUP_MAX)
         handshake = Handshake(self._version, ConnectionRole(role, producer_group))
-        owner = "client" if role is None else role.name.lower()
-        cluster = Cluster(self.seeds, self._network, self.settings, handshake, self._metrics, owner)
+        owner = owner or ("client" if role is None else role.name.lower())
+        entropy = None if role is None else self._entropy
+        cluster = Cluster(self.seeds, self._network, self.settings, handshake, self._metrics, owner, entropy)
         return RetryingCaller(cluster, self._entropy, self._workers, self._memory)
 
     def adopt(
@@ -115,7 +122,7 @@ class ClientContext:
         if self._watch_engine is None:
             from millstream.sdk.watching.engine import WatchEngine  # Imported on first use, to start faster.
 
-            caller = self.new_caller(Role.CONSUMER)
+            caller = self.new_caller(Role.CONSUMER, owner="reader")
             self._watch_engine = WatchEngine(caller, self.times)
             self.adopt("reader", caller, self._watch_engine.close)
         return await self._watch_engine.read(places, limits, wait_s, timeout_s)

@@ -12,7 +12,10 @@ from millstream import __version__
 def test_topic_settings_are_set_listed_and_unset(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic)
     said = millstream.succeed("config", "set", "topic", topic, "retention.ms=2h", "max.message.bytes=2MiB").output
-    assert said.splitlines()[0] == f"Set retention.ms = 7200000 for topic {topic}.".encode()
+    assert said.splitlines()[0] == f"Set retention.ms = 2h for topic {topic}.".encode()
+    shown = [line.split()[:2] for line in millstream.succeed("config", "list", "topic", topic).lines]
+    assert [b"retention.ms", b"2h"] in shown
+    assert [b"max.message.bytes", b"2MiB"] in shown
     (rows,) = millstream.succeed("config", "list", "topic", topic, "--json").documents
     own = {row["name"]: row["value"] for row in rows if row["own"]}
     assert own == {"retention.ms": "7200000", "max.message.bytes": "2097152"}
@@ -77,6 +80,17 @@ def test_a_refusal_by_the_broker_comes_with_a_hint(
     assert ended.code == 1
     assert named in ended.errors
     assert "millstream " in ended.errors.splitlines()[1]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("group", "billing"), ("broker", "1"), ("topic", "{topic}")])
+def test_a_refused_setting_hints_at_the_settings_of_its_own_kind(
+    millstream: Command, topic: str, kind: str, name: str
+) -> None:
+    millstream.succeed("topic", "create", topic)
+    name = name.format(topic=topic)
+    ended = millstream.run("config", "set", kind, name, "colour=red")
+    assert ended.code == 1
+    assert f"`millstream config describe {kind} {name}` lists all settings." in ended.errors
 
 
 def test_settings_of_a_broker_are_listed(millstream: Command) -> None:

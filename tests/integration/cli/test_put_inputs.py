@@ -54,6 +54,25 @@ def test_tombstones_are_written(millstream: Command, topic: str) -> None:
     assert rows == [("gone", None), ("k", None), ("k", "v")]
 
 
+@pytest.mark.parametrize("flags", [(), ("--key", "k"), ("--json-lines",)])
+def test_put_refuses_an_empty_standard_input(millstream: Command, topic: str, flags: tuple[str, ...]) -> None:
+    ended = millstream.run("put", topic, *flags, given=b"")
+    assert ended.code == 2
+    assert "there are no messages: standard input is empty; give messages as arguments" in ended.errors
+
+
+def test_put_accepts_an_empty_message_and_an_empty_file_that_was_named(millstream: Command, topic: str) -> None:
+    millstream.succeed("put", topic, "")
+    millstream.succeed("put", topic, "--file", "-", given=b"")
+    assert [row["value"] for row in millstream.succeed("get", topic, "--json").documents] == [""]
+
+
+def test_put_refuses_a_null_value_without_a_key(millstream: Command, topic: str) -> None:
+    ended = millstream.run("put", topic, "--null-value", "NULL", given=b"a\nNULL\n")
+    assert ended.code == 2
+    assert "standard input, line 2: a null value is a tombstone and needs the key" in ended.errors
+
+
 def test_put_writes_the_given_timestamp(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic, "--setting", "retention.ms=none")
     millstream.succeed("put", topic, "old", "--timestamp", "2001-02-03T04:05:06Z")

@@ -18,8 +18,8 @@ class Case:
 
     `given` prepares the call and returns its arguments. `gives` returns the expected result and `after` checks the
     state afterwards. A failing case has the error code in `fails` and the blamed field in `field`, which only some
-    interfaces report. `seen` extracts from the answer what `gives` returns. `but` lists interfaces that cannot make
-    this call, with the reason.
+    interfaces report. `says` is a part of its text, and `title` the title of its HTTP problem document. `seen` extracts
+    from the answer what `gives` returns. `but` lists interfaces that cannot make this call, with the reason.
     """
 
     verb: str
@@ -29,6 +29,8 @@ class Case:
     after: Callable[[World, Arguments], bool] | None = None
     fails: ErrorCode | None = None
     field: str | None = None
+    says: str = ""
+    title: str = ""
     seen: Callable[[Any, Arguments], Any] = lambda found, _: found
     but: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only_for_us: tuple[str, ...] = ()
@@ -42,6 +44,8 @@ class Case:
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 BAD_NAME = "no name at all"
 FLAG = "an invalid flag is a usage error, reported before a request is sent"
+
+RECORDS = "a record batch always has a value for each record, which may be null, and may have no key"
 
 NUMBERS = "Kafka's protocol has numbers for positions, durations and sizes, and no defaults for positions"
 

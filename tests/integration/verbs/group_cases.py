@@ -64,6 +64,15 @@ _GROUPS = (
         fails=UNKNOWN_TOPIC,
     ),
     Case(
+        "commit_offsets", "while the group has members",
+        lambda w: {"group": w.member(), "topic": w.topic("a"), "offset": 1}, fails=ErrorCode.NON_EMPTY_GROUP,
+        but={"wire": "Kafka's protocol has UNKNOWN_MEMBER_ID for it, as for a commit of a member that left"},
+    ),
+    Case(
+        "reset_offsets", "while the group has members",
+        lambda w: {"group": w.member(), "topic": w.topic("a"), "to": "beginning"}, fails=ErrorCode.NON_EMPTY_GROUP,
+    ),
+    Case(
         "reset_offsets", "to the beginning",
         lambda w: {"topic": (topic := w.topic("a", "b")), "group": w.group(topic), "to": "beginning"},
         lambda w, a: {0: 0}, lambda w, a: w.committed(a["group"]) == {Place(a["topic"], 0): 0},
@@ -107,6 +116,7 @@ _GROUPS = (
     Case(
         "change_group_settings", "with an unknown setting",
         lambda w: {"group": w.unused(), "chosen": {"no.such.setting": "1"}}, fails=ErrorCode.INVALID_CONFIG,
+        field="set", title=ErrorCode.INVALID_CONFIG.meaning,
     ),
     Case(
         "change_group_settings", "within the broker's limits",
@@ -274,7 +284,12 @@ _CLUSTER = (
     ),
     Case(
         "change_broker_settings", "that cannot change at run time",
-        lambda w: {"broker": 1, "chosen": {"node.id": "9"}}, fails=ErrorCode.INVALID_REQUEST,
+        lambda w: {"broker": 1, "chosen": {"node.id": "9"}}, fails=ErrorCode.INVALID_REQUEST, field="set",
+        says="cannot be changed", title="the setting cannot be changed while the broker runs",
+    ),
+    Case(
+        "change_broker_settings", "with a misspelled setting", lambda w: {"broker": 1, "chosen": {"nod.id": "9"}},
+        fails=ErrorCode.INVALID_CONFIG, field="set", says="did you mean node.id?",
     ),
 )  # fmt: skip
 

@@ -104,8 +104,9 @@ class OverCli:
         place = self._ask("put", topic, value, "--header", f"millstream.id={message_id}")
         return StoredOnce(place["partition"], place["offset"], place["duplicate"])
 
-    def put_tombstone(self, topic: str, key: str) -> Stored:
-        place = self._ask("put", topic, "--tombstone", "--key", key)
+    def put_tombstone(self, topic: str, key: str | None) -> Stored:
+        flags: list[object] = [] if key is None else ["--key", key]
+        place = self._ask("put", topic, "--tombstone", *flags)
         return Stored(place["partition"], place["offset"])
 
     def _put(self, topic: str, value: str, *flags: object) -> Stored:

@@ -100,7 +100,7 @@ class OverGrpc:
 
     # Writing.
 
-    def put(self, topic: str, value: str, key: str | None = None, partition: int | None = None) -> Stored:
+    def put(self, topic: str, value: str | None, key: str | None = None, partition: int | None = None) -> Stored:
         return self._put(topic, value, key=None if key is None else key.encode(), partition=partition)
 
     def put_many(self, topic: str, values: Sequence[str]) -> list[Stored]:
@@ -116,13 +116,13 @@ class OverGrpc:
         place = self._ask(self._messages.Put, messages_pb2.PutRequest(topic=topic, event=event))
         return StoredOnce(place.partition, place.offset, place.duplicate)
 
-    def put_tombstone(self, topic: str, key: str) -> Stored:
-        event = events_pb2.Event(key=key.encode(), tombstone=True)
+    def put_tombstone(self, topic: str, key: str | None) -> Stored:
+        event = events_pb2.Event(key=None if key is None else key.encode(), tombstone=True)
         place = self._ask(self._messages.Put, messages_pb2.PutRequest(topic=topic, event=event))
         return Stored(place.partition, place.offset)
 
-    def _put(self, topic: str, value: str, **more: Any) -> Stored:
-        event = events_pb2.Event(value=value.encode(), **more)
+    def _put(self, topic: str, value: str | None, **more: Any) -> Stored:
+        event = events_pb2.Event(value=None if value is None else value.encode(), **more)
         place = self._ask(self._messages.Put, messages_pb2.PutRequest(topic=topic, event=event))
         return Stored(place.partition, place.offset)
 

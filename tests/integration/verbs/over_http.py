@@ -73,8 +73,9 @@ class OverHttp:
 
     # Writing.
 
-    def put(self, topic: str, value: str, key: str | None = None, partition: int | None = None) -> Stored:
-        return self._put({"topic": topic, "value": value, "key": key, "partition": partition})
+    def put(self, topic: str, value: str | None, key: str | None = None, partition: int | None = None) -> Stored:
+        event = {"topic": topic, "key": key, "partition": partition}
+        return self._put(event if value is None else {**event, "value": value})
 
     def put_many(self, topic: str, values: Sequence[str]) -> list[Stored]:
         body = {"topic": topic, "cluster": self.cluster, "events": [{"value": value} for value in values]}
@@ -89,7 +90,7 @@ class OverHttp:
         place = self._ask("POST", "/events", event, named=False)
         return StoredOnce(place["partition"], place["offset"], place["duplicate"])
 
-    def put_tombstone(self, topic: str, key: str) -> Stored:
+    def put_tombstone(self, topic: str, key: str | None) -> Stored:
         return self._put({"topic": topic, "key": key, "value": None})
 
     def _put(self, event: dict[str, Any]) -> Stored:
@@ -268,7 +269,7 @@ def _checked(answer: httpx.Response) -> Any:
     """Return the answer's JSON, or raise Refused for a problem."""
     if answer.is_error:
         problem = answer.json()
-        raise Refused(problem["code"], problem.get("field"), problem["detail"])
+        raise Refused(problem["code"], problem.get("field"), problem["detail"], problem["title"])
     return answer.json() if answer.content else None
 
 

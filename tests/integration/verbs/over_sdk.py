@@ -86,7 +86,7 @@ class OverSdk:
 
     # Writing.
 
-    def put(self, topic: str, value: str, key: str | None = None, partition: int | None = None) -> Stored:
+    def put(self, topic: str, value: str | None, key: str | None = None, partition: int | None = None) -> Stored:
         place = self._producer.put(topic, value, key, partition=partition).result()
         return Stored(place.partition, place.offset)
 
@@ -102,7 +102,7 @@ class OverSdk:
         place = self._producer.put(topic, value, message_id=message_id).result()
         return StoredOnce(place.partition, place.offset, place.duplicate)
 
-    def put_tombstone(self, topic: str, key: str) -> Stored:
+    def put_tombstone(self, topic: str, key: str | None) -> Stored:
         place = self._producer.put(topic, None, key).result()
         return Stored(place.partition, place.offset)
 

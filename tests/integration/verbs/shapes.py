@@ -6,10 +6,11 @@ from typing import NamedTuple
 class Refused(Exception):  # noqa: N818 - it is an answer of the other side, not an error of the test
     """An error of the table, by name. `field` is the blamed field, if the interface reports it."""
 
-    def __init__(self, name: str, field: str | None = None, text: str = "") -> None:
+    def __init__(self, name: str, field: str | None = None, text: str = "", title: str = "") -> None:
         super().__init__(f"{name} ({field}): {text}")
         self.name = name
         self.field = field
+        self.title = title
 
 
 class TopicRow(NamedTuple):

@@ -1,6 +1,6 @@
 """Defines the cases of topics, writes and reads."""
 
-from integration.verbs.case import BAD_NAME, FLAG, NUMBERS, UNKNOWN_TOPIC, Arguments, Case, no_topic
+from integration.verbs.case import BAD_NAME, FLAG, NUMBERS, RECORDS, UNKNOWN_TOPIC, Arguments, Case, no_topic
 from integration.verbs.shapes import PartitionRow, Place, Read, Stored, StoredOnce, TopicRow
 from integration.verbs.world import World
 from millstream.model.errors import ErrorCode
@@ -63,12 +63,18 @@ _TOPICS = (
         fails=ErrorCode.INVALID_CONFIG, field="settings",
     ),
     Case(
+        "create_topic", "with a misspelled setting",
+        lambda w: {"name": w.unused(), "settings": {"retention.m": "1"}},
+        fails=ErrorCode.INVALID_CONFIG, field="settings", says="did you mean retention.ms?",
+        title=ErrorCode.INVALID_CONFIG.meaning,
+    ),
+    Case(
         "add_partitions", "more than there are", lambda w: {"topic": w.topic(), "total": 2}, lambda w, a: None,
         lambda w, a: w.partitions(a["topic"]) == 2,
     ),
     Case(
         "add_partitions", "as many as there are", lambda w: {"topic": w.topic(), "total": 1},
-        fails=ErrorCode.INVALID_PARTITIONS,
+        fails=ErrorCode.INVALID_PARTITIONS, field="total",
     ),
     Case("add_partitions", "to an unknown topic", lambda w: {**no_topic(w), "total": 2}, fails=UNKNOWN_TOPIC),
     Case(
@@ -126,6 +132,7 @@ _TOPICS = (
     Case(
         "change_topic_settings", "with an unknown setting",
         lambda w: {"topic": w.topic(), "chosen": {"no.such.setting": "1"}}, fails=ErrorCode.INVALID_CONFIG,
+        field="set",
     ),
     Case(
         "change_topic_settings", "of an unknown topic", lambda w: {**no_topic(w), "chosen": {"retention.ms": "1000"}},
@@ -153,6 +160,14 @@ _WRITING = (
         "put", "to a missing topic, which creates it", lambda w: {**no_topic(w), "value": "a"},
         lambda w, a: Stored(0, 0), lambda w, a: w.values(a["topic"]) == ["a"],
         but={"wire": "there Metadata creates missing topics, not a write"},
+    ),
+    Case(
+        "put", "without a value", lambda w: {"topic": w.topic(), "value": None}, fails=ErrorCode.INVALID_REQUEST,
+        title="a required field is missing",
+        but={
+            "wire": RECORDS, "sdk": "Python raises TypeError for a missing argument, and None is a tombstone",
+            "cli": "without arguments it reads standard input",
+        },
     ),
     Case("put", "to an invalid name", lambda w: {"topic": BAD_NAME, "value": "a"}, fails=ErrorCode.INVALID_TOPIC),
     Case(
@@ -187,6 +202,11 @@ _WRITING = (
     Case(
         "put_tombstone", "after the last message", lambda w: {"topic": w.topic("a"), "key": "k"},
         lambda w, a: Stored(0, 1), lambda w, a: w.keys_and_values(a["topic"]) == [(None, b"a"), (b"k", None)],
+    ),
+    Case(
+        "put_tombstone", "without a key", lambda w: {"topic": w.topic(), "key": None},
+        fails=ErrorCode.INVALID_REQUEST, says="key", title="a required field is missing",
+        but={"wire": RECORDS, "cli": FLAG},
     ),
 )  # fmt: skip
 
@@ -246,6 +266,12 @@ _READING = (
     Case(
         "get", "from text that is not a position", lambda w: {"topic": w.topic("a"), "partition": 0, "offset": "abc"},
         fails=ErrorCode.INVALID_SETTING, but={"wire": NUMBERS},
+    ),
+    Case(
+        "get", "from a time in milliseconds without its unit",
+        lambda w: {"topic": w.topic("a"), "partition": 0, "offset": 1_763_555_000_000},
+        fails=ErrorCode.INVALID_SETTING, says="looks like", title="the start position or time is not valid",
+        but={"wire": NUMBERS},
     ),
     Case(
         "get", "with a wait that has a unit",

@@ -36,8 +36,11 @@ def test_a_verb_does_the_same_on_every_interface(
         with pytest.raises(Refused) as caught:
             call(**taken)
         assert caught.value.name == case.fails.name, caught.value
+        assert case.says in str(caught.value)
         if case.field is not None and interface in _TELL_FIELDS:
             assert caught.value.field == case.field
+        if case.title and interface == "http":
+            assert caught.value.title == case.title
         return
     found = call(**taken)
     assert case.gives is not None

@@ -246,7 +246,7 @@ def test_a_message_that_equals_the_json_flag_does_not_make_errors_json() -> None
 def test_config_describe_topic_lists_all_topic_settings_without_a_broker() -> None:
     code, output, _ = run("config", "describe", "topic", "--bootstrap", NOBODY)
     assert code == 0
-    assert "retention.ms = 604800000\n    long, default\n    " in output
+    assert "retention.ms = 7d\n    long, default\n    " in output
     _, output, _ = run("config", "describe", "topic", "--json", "--bootstrap", NOBODY)
     assert all(row["documentation"] and row["type"] for row in json.loads(output))
 

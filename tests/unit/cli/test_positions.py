@@ -77,3 +77,8 @@ def test_a_time_in_seconds_is_refused_with_the_milliseconds() -> None:
 def test_positions_at_the_limits_of_the_range_are_accepted() -> None:
     assert parse_position(str(2**63 - 1), "--to", NOW_MS) == Offset(2**63 - 1)
     assert parse_position("@0", "--to", NOW_MS) == Time(0)
+
+
+def test_an_offset_in_milliseconds_is_refused_with_a_hint() -> None:
+    with pytest.raises(MillstreamError, match=r"--from: '1763555000000' looks like milliseconds.*@1763555000000"):
+        parse_position("1763555000000", "--from", NOW_MS)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.setting_values import plain_settings
+from millstream.model.setting_values import plain_settings, readable_setting
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,22 @@ def test_settings_that_are_no_mapping_are_an_invalid_argument() -> None:
     with pytest.raises(MillstreamError, match="is not a mapping") as caught:
         plain_settings("retention.ms=7d")  # type: ignore[arg-type]
     assert caught.value.code is ErrorCode.INVALID_SETTING
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("retention.ms", "129600000", "36h"),
+        ("retention.ms", "-1", "none"),
+        ("local.retention.ms", "-2", "-2"),
+        ("segment.ms", "1500", "1500ms"),
+        ("segment.bytes", "67108864", "64MiB"),
+        ("flush.ms", "9223372036854775807", "none"),
+        ("log_retention_ms", "0", "0"),
+        ("segment.bytes", "", ""),
+        ("min.insync.replicas", "1000", "1000"),
+        ("cleanup.policy", "delete", "delete"),
+    ],
+)
+def test_a_setting_is_shown_with_units(name: str, value: str, expected: str) -> None:
+    assert readable_setting(name, value) == expected

@@ -1,6 +1,7 @@
 """Tests that users can import every class in the signatures of the SDK from `millstream`."""
 
 import ast
+import pydoc
 from collections.abc import Iterator
 from enum import Enum
 from importlib import import_module
@@ -40,6 +41,33 @@ def test_exported_names_are_the_same_for_tools_and_at_run_time() -> None:
     }
     assert told == millstream._HOMES
     assert all(getattr(import_module(home), name) is getattr(millstream, name) for name, home in told.items())
+
+
+def test_help_and_dir_show_the_exported_names_and_no_others() -> None:
+    assert list(millstream.__all__) == sorted(millstream._HOMES)
+    assert [name for name in dir(millstream) if not name.startswith("__")] == sorted(millstream.__all__)
+    shown = pydoc.render_doc(millstream, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
+    for name in (
+        "class Client(",
+        "class Consumer(",
+        "connect(bootstrap",
+        "connect_async(",
+        "Time = ",
+        "Hint = ",
+    ):
+        assert name in shown, name
+
+
+def test_type_aliases_in_reader_and_producer_signatures_can_be_imported() -> None:
+    aliases = {"Time", "Moment", "Size", "Hint", "Position", "OnBadValue", "OnChange", "Values"}
+    named = {
+        name
+        for path in FACADES
+        for function in _public_functions(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _annotated_names(function)
+    }
+    assert aliases <= named
+    assert aliases <= set(millstream.__all__)
 
 
 def _classes_in_signatures(path: Path) -> Iterator[type]:

@@ -232,7 +232,7 @@ def test_the_loop_joins_automatically_and_requires_topics() -> None:
         ({"in_flight": -1}, "in_flight"),
         ({"client_id": 5}, "client_id=5"),
         ({"max_messages": 2**40}, "max_messages="),
-        ({"max_bytes": "x"}, "max_bytes='x'"),
+        ({"max_bytes": "x"}, 'max_bytes: "x" is not a size'),
     ],
     ids=str,
 )
@@ -242,5 +242,25 @@ def test_invalid_iterator_options_are_refused_by_name(options: dict[str, Any], n
             ground.client.iterators(TOPIC, group=GROUP, **options)
         with pytest.raises(TypeError, match="'begin'"):
             ground.client.iterators(TOPIC, group=GROUP, begin=1)  # type: ignore[call-arg]
+
+    play(story)
+
+
+def test_a_deleted_topic_does_not_delay_iterators_of_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.client.create_topic("others", partitions=1)
+        await ground.write(1)
+        async with ground.client.iterators([TOPIC, "others"], group=GROUP) as iterators:
+            assert await iterators.poll(LONG_S) is not None
+            await ground.client.delete_topic(TOPIC)
+            for number in range(20):
+                await ground.writer.put("others", [b"%d" % number], partition=0)
+                async with asyncio.timeout(5):
+                    batch = await iterators.poll(LONG_S)
+                assert batch is not None
+                assert [message.value for message in batch.messages] == [b"%d" % number]
+                assert await iterators.poll(3) is None
+            assert iterators.health().reason == f"these topics do not exist any more: {TOPIC}"
+            assert sum("topic missing" in record.getMessage() for record in caplog.records) == 1
 
     play(story)

@@ -353,8 +353,34 @@ def test_a_deleted_topic_is_raised_in_poll() -> None:
             with pytest.raises(MillstreamError) as refused:
                 await subscription.poll(timeout=60.0)
             assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            now_s = asyncio.get_running_loop().time()
             with pytest.raises(MillstreamError):
                 await subscription.poll(timeout=60.0)
+            assert asyncio.get_running_loop().time() - now_s > 59
+
+    play(story)
+
+
+def test_a_deleted_topic_does_not_end_a_subscription_to_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.client.create_topic("others", partitions=1)
+        await ground.write(5)
+        async with ground.client.subscription([TOPIC, "others"], start="beginning") as subscription:
+            await read(subscription, 5)
+            await ground.client.delete_topic(TOPIC)
+            for number in range(30):
+                await ground.writer.put("others", [b"%d" % number], partition=0)
+                (message,) = await read(subscription, 1)
+                assert message.value == b"%d" % number
+                assert await subscription.poll(timeout=5.0) == []
+            assert subscription.health().is_reachable
+            assert f"these topics do not exist any more: {TOPIC}" in str(subscription.health())
+            assert sum("topic missing" in record.getMessage() for record in caplog.records) == 1
+            await ground.client.create_topic(TOPIC, partitions=1)
+            ground.written.clear()
+            await ground.write(7)
+            assert values(await read(subscription, 7), 0) == ground.written[0]
+            assert subscription.health().reason == ""
 
     play(story)
 

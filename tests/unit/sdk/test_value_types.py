@@ -51,6 +51,7 @@ def blocking(client: millstream.Client) -> None:
         producer.put("t", Order(1))
         producer.put("t", None, key="deleted")
         producer.put("t", "text")  # type: ignore[arg-type]
+        producer.put("t")  # type: ignore[call-arg]
     client.producer().put("t", Order(1))  # type: ignore[arg-type]
 
 async def asynchronous(client: millstream.AsyncClient) -> None:

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 
 import millstream
+from builders.sdk.feeds import EvenEntropy
 from builders.sdk.scripted_broker import Scene, play
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.sdk.admin.admin_results import ResourceKind
 from millstream.sdk.consuming.options import ConsumerOptions
+from millstream.sdk.iterating import options as iterating
 from millstream.sdk.iterating.options import IteratorOptions
 from millstream.sdk.producing.options import ProducerKeywords
+from millstream.sdk.subscribing import options as subscribing
 from millstream.sdk.subscribing.options import SubscriptionOptions
+from millstream.sdk.time_arguments import Times
+from millstream.sdk.watching.read_result import WatchLimits
 from millstream.testing.simulated.clock import SimulatedClock
 
 
@@ -36,7 +41,7 @@ def connect(scene: Scene) -> Any:
         ("compression", None),
         ("compression", 3),
         ("compression", "brotli"),
-        ("batch_bytes", "1 MB"),
+        ("batch_bytes", "1 lot"),
         ("batch_count", None),
         ("max_bytes", 0),
         ("acks", "all"),
@@ -55,9 +60,41 @@ def test_an_invalid_producer_setting_is_named(name: str, wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
             with pytest.raises(
-                MillstreamError, match=f'INVALID_SETTING: {name}(={wrong!r}|: "{wrong}" is not a duration)'
+                MillstreamError, match=f'INVALID_SETTING: {name}(={wrong!r}|: "{wrong}" is not a (duration|size))'
             ):
                 client.producer(**{name: wrong})
+
+    play(body)
+
+
+def test_sizes_accept_texts_with_units() -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t")
+        async with connect(scene) as client, client.producer(max_bytes="1 MiB", batch_bytes="2kB") as producer:
+            assert producer.max_bytes == 2**20
+            await producer.put("t", b"v" * 100)
+            await producer.room("1 KiB")
+            async with client.consumer("t", prefetch_bytes="1MiB", start="beginning") as consumer:
+                assert len(await consumer.get("t", 0, 0, max_bytes="1KiB")) == 1
+        times, entropy = Times(SimulatedClock(scene.loop)), EvenEntropy()
+        assert subscribing.engine_settings(times, ["t"], {"window_bytes": "64KiB"}).window.size_bytes == 65_536
+        assert iterating.engine_settings(times, entropy, "g", ["t"], {"max_bytes": "1MB"}).max_bytes == 1_000_000
+        assert WatchLimits.checked(messages=1, size_bytes="1.5MiB").size_bytes == 1_572_864
+
+    play(body)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [("consumer", "prefetch_bytes"), ("subscription", "window_bytes"), ("iterators", "max_bytes")],
+)
+@pytest.mark.parametrize("wrong", ["8 elephants", "none", "-1", 1.5, True, 2**70])
+def test_an_invalid_size_is_refused_by_name(kind: str, option: str, wrong: Any) -> None:
+    async def body(scene: Scene) -> None:
+        async with connect(scene) as client:
+            options = {"group": "g"} if kind == "iterators" else {}
+            with pytest.raises(MillstreamError, match=f"INVALID_SETTING: {option}[=:]"):
+                getattr(client, kind)("t", **options, **{option: wrong})
 
     play(body)
 
@@ -138,6 +175,37 @@ def test_an_invalid_start_position_is_refused(wrong: Any) -> None:
     play(body)
 
 
+@pytest.mark.parametrize("given", [10**12, 1_763_555_000_000, 4_999_999_999_999])
+def test_a_position_in_milliseconds_is_refused_with_a_hint(given: int) -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t")
+        async with connect(scene) as client:
+            looks = (
+                f"{given} looks like a time in milliseconds, and an int is an offset; for a time give {given / 1000}"
+            )
+            for option in ("start", "stop"):
+                with pytest.raises(MillstreamError, match=re.escape(f"INVALID_SETTING: {option}: {looks}")):
+                    client.consumer("t", **{option: given})
+            with pytest.raises(MillstreamError, match=re.escape(f"INVALID_SETTING: start: {looks}")):
+                client.subscription("t", start=given)
+            with pytest.raises(MillstreamError, match=re.escape(f"INVALID_SETTING: to: {looks}")):
+                await client.consumer("t").seek(given)
+            with pytest.raises(MillstreamError, match=re.escape(f"INVALID_SETTING: offset: {looks}")):
+                await client.read("t", 0, given)
+
+    play(body)
+
+
+@pytest.mark.parametrize("given", [10**12 - 1, 5 * 10**12, {0: 1_763_555_000_000}])
+def test_other_large_offsets_are_accepted_as_positions(given: Any) -> None:
+    async def body(scene: Scene) -> None:
+        scene.cluster.topic("t")
+        async with connect(scene) as client:
+            client.consumer("t", start=given)
+
+    play(body)
+
+
 @pytest.mark.parametrize("wrong", [-1, 0, "5", None])
 def test_a_poll_for_less_than_one_message_is_refused(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
@@ -162,6 +230,7 @@ def test_a_commit_of_an_invalid_offset_is_refused(wrong: Any) -> None:
 TOPICS: tuple[Any, ...] = (5, b"t", [5], [b"t"], "\ud800", ["t" * 10_000])
 NAMES: tuple[Any, ...] = (5, None, b"n", ["n"], "\ud800", "n" * 10_000)
 NUMBERS: tuple[Any, ...] = ("5", None, 1.5, True, [5], 2**70)
+SIZES: tuple[Any, ...] = ("a lot", None, 1.5, True, [5], 2**70)
 PLACES: tuple[Any, ...] = (5, "t", {"t": 0}, {("t",): 0}, {("t", "0"): 0}, {("t", -1): 0}, {(5, 0): 0}, {None: 0})
 LISTED: tuple[Any, ...] = (5, "t", [5], ["t"], [("t",)], [("t", "0")], [(5, 0)])
 
@@ -223,7 +292,7 @@ def test_client_methods_refuse_invalid_arguments_before_a_request(question: str)
 READER_CALLS: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
     "get": (
         {"topic": "t", "partition": 0, "offset": 0},
-        {"topic": NAMES, "partition": NUMBERS, "offset": NUMBERS, "max_bytes": NUMBERS, "max_messages": ("5", -1)},
+        {"topic": NAMES, "partition": NUMBERS, "offset": NUMBERS, "max_bytes": SIZES, "max_messages": ("5", -1)},
     ),
     "commit": ({}, {"what": (5, "t", {"t": 0}, {("t", 0): "0"}), "metadata": (5, None, "x" * 40_000)}),
     "seek": ({}, {"to": (None, "here", [5], -1)}),
@@ -275,7 +344,7 @@ def test_iterator_methods_refuse_values_that_are_not_iterators(wrong: Any) -> No
 def test_room_refuses_an_invalid_size(wrong: Any) -> None:
     async def body(scene: Scene) -> None:
         async with connect(scene) as client:
-            with pytest.raises(MillstreamError, match=f"INVALID_SETTING: size_bytes={wrong!r}: "):
+            with pytest.raises(MillstreamError, match=r"INVALID_SETTING: size_bytes[=:]"):
                 await client.producer().room(wrong)
 
     play(body)

@@ -11,6 +11,8 @@ from millstream.cli.failures import HintedError, failures_explained, usage_error
 from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, DryRun, Timeout
 from millstream.cli.output import print_json, print_line, print_table
 from millstream.cli.setting_values import read_settings
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.setting_values import readable_setting
 
 if TYPE_CHECKING:
     from millstream.cli.session import CommandSession
@@ -119,7 +121,8 @@ def set_settings(
             print_json({"kind": kind.value, "name": name, "set": chosen, "changed": not dry_run})
         else:
             for key, value in chosen.items():
-                print_line(f"{'Would set' if dry_run else 'Set'} {key} = {value} for {kind.value} {name}.")
+                shown = f"{key} = {readable_setting(key, value)}"
+                print_line(f"{'Would set' if dry_run else 'Set'} {shown} for {kind.value} {name}.")
 
 
 @app.command()
@@ -157,13 +160,16 @@ def _topic_settings(kind: ConfigOwner) -> "list[ConfigSetting]":
 
 def _check_names(kind: ConfigOwner, name: str | None, settings: Sequence[str], known: Sequence[str]) -> None:
     from millstream.cli.suggestions import did_you_mean
-    from millstream.model.errors import ErrorCode
 
     for setting in settings:
         if setting not in known:
             text = f"there is no setting {setting!r} for a {kind.value}{did_you_mean(setting, known)}"
-            command = f"millstream config describe {kind.value} {name or ''}".rstrip()
-            raise HintedError(ErrorCode.INVALID_CONFIG, text, f"`{command}` lists all settings.")
+            raise HintedError(ErrorCode.INVALID_CONFIG, text, _settings_hint(kind, name))
+
+
+def _settings_hint(kind: ConfigOwner, name: str | None) -> str:
+    command = f"millstream config describe {kind.value} {name or ''}".rstrip()
+    return f"`{command}` lists all settings."
 
 
 @contextmanager
@@ -196,11 +202,15 @@ def _alter(
 ) -> None:
     resource = _resource(kind, name)
     with _session_for(bootstrap, timeout_s, kind, name) as session:
-        session.run(
-            session.client.admin.alter_settings(
-                *resource, chosen, unset=unset, validate_only=dry_run, timeout_s=timeout_s
-            )
+        change = session.client.admin.alter_settings(
+            *resource, chosen, unset=unset, validate_only=dry_run, timeout_s=timeout_s
         )
+        try:
+            session.run(change)
+        except MillstreamError as error:
+            if error.code is not ErrorCode.INVALID_CONFIG:
+                raise
+            raise HintedError(error.code, error.detail, _settings_hint(kind, name)) from None
 
 
 def _resource(kind: ConfigOwner, name: str) -> "tuple[ResourceKind, str]":
@@ -233,7 +243,7 @@ def _documents(rows: "Sequence[ConfigSetting]") -> list[dict[str, Any]]:
 def _value(row: "ConfigSetting") -> str:
     if row.value is None:
         return "(secret)" if row.is_secret else "(unset)"
-    return row.value or "(empty)"
+    return readable_setting(row.name, row.value) or "(empty)"
 
 
 def _wrapped(text: str) -> list[str]:

@@ -126,7 +126,7 @@ def _print_group(group: "GroupDescription", rows: "Sequence[GroupProgress]") -> 
     if group.members:
         print_line()
         shown = [
-            (_member_name(member), _host(member), ", ".join(member.topics) or "-", len(member.partitions))
+            (member.label, member.host, ", ".join(member.topics) or "-", len(member.partitions))
             for member in group.members
         ]
         print_table(("member", "host", "topics", "partitions"), shown, numbers=("partitions",))
@@ -139,7 +139,7 @@ def _print_group(group: "GroupDescription", rows: "Sequence[GroupProgress]") -> 
                 row.progress.committed.offset if row.progress.committed else "-",
                 _end(row.progress),
                 "-" if row.progress.lag is None else row.progress.lag,
-                _member_name(row.member) if row.member else "-",
+                row.member.label if row.member else "-",
             )
             for row in rows
         ]
@@ -151,16 +151,6 @@ def _end(progress: "GroupLag") -> int | str:
     if progress.end is None:
         return "damaged" if progress.is_damaged else "gone"
     return progress.end
-
-
-def _member_name(member: "GroupMember") -> str:
-    """Names a member by its instance id, or else by its client id and the end of its member id."""
-    return member.instance_id or f"{member.client_id or 'unnamed'} {member.member_id[-8:]}".strip()
-
-
-def _host(member: "GroupMember") -> str:
-    """Removes the leading slash of Kafka's address format, which is Java's."""
-    return member.client_host.removeprefix("/")
 
 
 @app.command()
@@ -194,13 +184,14 @@ def reset(
         from millstream.cli.session import connected
         from millstream.cli.views.offset_resets import parse_target
         from millstream.sdk.admin.group_results import CommittedOffset
+        from millstream.sdk.admin.groups import active_members_error
         from millstream.seams.clock import SystemClock
 
         to = parse_target(target, SystemClock().wall_ms())
         with connected(bootstrap, timeout) as session:
             members = _members(session, name, timeout)
             if members and not dry_run:
-                raise _active_members_error(name, members)
+                raise active_members_error(name, members)
             rows = session.run(_moves(session, name, topics or (), partitions or (), to, timeout))
             if not as_json:
                 _print_moves(name, rows, members)
@@ -223,13 +214,6 @@ def _members(session: "CommandSession", name: str, timeout_s: float) -> "tuple[G
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return ()
-
-
-def _active_members_error(name: str, members: "Sequence[GroupMember]") -> MillstreamError:
-    shown = ", ".join(f"{_member_name(member)} at {_host(member)}" for member in members[:3])
-    more = f" and {len(members) - 3} more" if len(members) > 3 else ""
-    text = f"group {name!r} has {counted(len(members), 'active member')}: {shown}{more}"
-    return MillstreamError(ErrorCode.NON_EMPTY_GROUP, text)
 
 
 async def _moves(

@@ -111,6 +111,8 @@ def put(
         )
         parse = _parser(common, key_separator, null_value, json_lines=json_lines)
         chunks = _chunks(values, sources, common, parse, whole=whole, tombstone=tombstone)
+        if not (values or files or tombstone):
+            chunks = _required(chunks)
         options = ProducerOptions(compression=compression, acks=ACKS[acks], timeout_s=timeout, in_order=True)
         how = WriteOptions(topic, options, by_hash)
         write(chunks, how, bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
@@ -132,6 +134,17 @@ def _chunks(
     if values:
         return given_messages([os.fsencode(value) for value in values], parse)
     return messages_of(sources, parse, whole=whole)
+
+
+def _required(chunks: "Iterator[MessageChunk]") -> "Iterator[MessageChunk]":
+    """Yields the chunks. Raises a usage error at their end if they had no message."""
+    is_empty = True
+    for chunk in chunks:
+        is_empty = is_empty and not chunk.messages
+        yield chunk
+    if is_empty:
+        what = "give messages as arguments, as lines of standard input, with --file or with --tombstone"
+        raise usage_error(f"there are no messages: standard input is empty; {what} ('' is an empty message)")
 
 
 def _check_key(key: str | None, key_separator: str | None, *, json_lines: bool, tombstone: bool) -> None:
@@ -156,6 +169,10 @@ def _parser(common: "MessageToPut", separator: str | None, null_value: str | Non
 
 
 def _parse_plain(common: "MessageToPut", null: bytes | None, line: bytes) -> "MessageToPut":
+    if line == null and common.key is None:
+        from millstream.sdk.producing.put_arguments import TOMBSTONE_WITHOUT_KEY
+
+        raise ValueError(TOMBSTONE_WITHOUT_KEY)
     return common._replace(value=None if line == null else line)
 
 

@@ -19,6 +19,7 @@ from millstream.cli.options import (
 )
 from millstream.cli.output import counted, print_json, print_line, print_note, print_table, shown_size
 from millstream.cli.setting_values import read_settings
+from millstream.model.setting_values import readable_setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -209,7 +210,7 @@ def alter(
                 session.run(admin.alter_settings(ResourceKind.TOPIC, name, chosen, unset=to_unset, timeout_s=timeout))
                 if not as_json:
                     for key, value in chosen.items():
-                        print_line(f"Set {key} to {value}.")
+                        print_line(f"Set {key} to {readable_setting(key, value)}.")
                     for key in to_unset:
                         print_line(f"{key} is at its default again.")
             if partitions is not None:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from millstream.cli.output import counted, print_line, print_table, shown_size
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.setting_values import readable_setting
 from millstream.sdk.admin.admin_results import ConfigSetting, ResourceKind
 from millstream.sdk.admin.topic_sizes import PartitionSize, partition_sizes
 from millstream.sdk.responses import TopicView
@@ -50,7 +51,7 @@ class Description(NamedTuple):
         if self.settings is None:
             print_line("The broker cannot report settings.")
         elif self.settings:
-            rows = [(row.name, "(secret)" if row.is_secret else row.value or "", row.source) for row in self.settings]
+            rows = [(row.name, _value(row), row.source) for row in self.settings]
             print_table(("setting", "value", "source"), rows)
         else:
             print_line("All settings are at their defaults; --all-settings shows them.")
@@ -67,6 +68,10 @@ def _cells(row: PartitionSize) -> tuple[object, ...]:
         *offsets,
         "?" if row.size_bytes is None else shown_size(row.size_bytes),
     )
+
+
+def _value(row: ConfigSetting) -> str:
+    return "(secret)" if row.is_secret else readable_setting(row.name, row.value or "")
 
 
 async def describe_topic(client: WireClient, name: str, timeout_s: float, *, all_settings: bool) -> Description:

@@ -13,7 +13,7 @@ from millstream.gateway.grpc.message_conversion import (
 from millstream.gateway.grpc.v1 import groups_pb2 as pb
 from millstream.gateway.grpc.v1.events_pb2 import Start
 from millstream.gateway.operations import groups, settings_and_queries
-from millstream.gateway.operations.reads import Positions, check_time_ms
+from millstream.gateway.operations.reads import Positions, check_offset, check_time_ms
 from millstream.model.names import TopicPartition
 from millstream.model.rights import Right
 from millstream.sdk.admin.group_results import CommittedOffset, GroupLag, GroupMember
@@ -137,7 +137,7 @@ def _target(to: Start) -> str | int | Positions:
         return offsets_of(to.offsets.offsets, "to")
     if kind == "edge":
         return edge_of(to.edge, "to")
-    return to.offset if kind == "offset" else check_time_ms(to.timestamp_ms, "to")
+    return check_offset(to.offset, "to") if kind == "offset" else check_time_ms(to.timestamp_ms, "to")
 
 
 def _partition(where: TopicPartition, lag: GroupLag, member_id: str) -> pb.PartitionLag:

@@ -1,18 +1,19 @@
 """Converts messages, positions and settings between the contract's form and the gateway's."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from millstream.gateway.failures import invalid, invalid_position
+from millstream.gateway.failures import invalid, invalid_position, missing
 from millstream.gateway.grpc.v1 import events_pb2 as pb
 from millstream.gateway.grpc.v1 import topics_pb2
 from millstream.gateway.operations.reads import Positions, TopicReader, check_time_ms, format_positions
-from millstream.gateway.operations.writes import EventColumns
+from millstream.gateway.operations.writes import EventColumns, check_write_times, tombstone_without_key
 from millstream.model.message_id import ID_HEADER
 from millstream.model.names import TopicPartition
 from millstream.model.start_words import BEGINNING, LATEST, READ_START
 from millstream.records.message import Message
 from millstream.sdk.admin.admin_results import ConfigSetting
+from millstream.sdk.producing.put_arguments import TOMBSTONE_WITHOUT_KEY
 
 _EDGES = {pb.EDGE_BEGINNING: BEGINNING, pb.EDGE_LATEST: LATEST}
 
@@ -138,7 +139,11 @@ def _from_events(topic: str, rows: list[pb.Event], path: str) -> EventColumns:
         converted.headers = [
             [(each.name, each.value or _null(each, "value")) for each in row] or None for row in headers
         ]
+    if None in values:
+        _check_tombstones(values, converted.keys, lambda index: f"{path.format(index)}.key")
     converted.timestamps_ms = _optional_column(rows, "timestamp_ms")
+    if converted.timestamps_ms is not None:
+        check_write_times(converted.timestamps_ms, lambda index: f"{path.format(index)}.timestamp_ms")
     converted.partitions = _optional_column(rows, "partition")
     converted.hashes = _optional_column(rows, "hash")
     ids = [event.message_id for event in rows]
@@ -183,7 +188,19 @@ def _from_columns(topic: str, columns: pb.EventColumns) -> EventColumns:
     _set_null(values, columns.null_values, "null_values")
     if columns.null_keys:
         _set_null(converted.keys or [], columns.null_keys, "null_keys")
+    if columns.null_values:
+        _check_tombstones(values, converted.keys, lambda _: "columns.null_values")
+    if converted.timestamps_ms is not None:
+        check_write_times(converted.timestamps_ms, lambda _: "columns.timestamps_ms")
     return converted
+
+
+def _check_tombstones(
+    values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, field_of: Callable[[int], str]
+) -> None:
+    index = tombstone_without_key(values, keys)
+    if index is not None:
+        raise missing(field_of(index), TOMBSTONE_WITHOUT_KEY)
 
 
 def _set_null(column: list[bytes | None], numbers: Iterable[int], name: str) -> None:

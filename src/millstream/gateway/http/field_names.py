@@ -8,6 +8,8 @@ from msgspec import inspect
 
 _STEP = re.compile(r"\.(?P<field>[^.\[\]]+)|(?P<item>\[[^\]]*\])")
 _CUTOFF = 0.6
+_SYNONYMS = {"partitions": "total", "num_partitions": "total", "settings": "set", "config": "settings"}
+"""Names of other requests, or of other tools, that are not similar to the name here."""
 
 
 def hint(kind: object, path: str, name: str) -> str:
@@ -20,7 +22,8 @@ def hint(kind: object, path: str, name: str) -> str:
     names = sorted({field for struct in _structs_at(kind, path) for field in struct.__struct_encode_fields__})
     if not names:
         return "no fields are accepted here"
-    close = get_close_matches(name[:100].lower(), names, n=1, cutoff=_CUTOFF)
+    synonym = _SYNONYMS.get(name.lower())
+    close = [synonym] if synonym in names else get_close_matches(name[:100].lower(), names, n=1, cutoff=_CUTOFF)
     return f"did you mean `{close[0]}`?" if close else f"accepted fields: {', '.join(names)}"
 
 

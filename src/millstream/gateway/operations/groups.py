@@ -87,7 +87,7 @@ async def group_offsets(
 async def commit_offsets(
     cluster: ServedCluster, group: str, offsets: Mapping[TopicPartition, CommittedOffset], timeout_s: float
 ) -> None:
-    """Set the group's committed offsets. Raises UNKNOWN_MEMBER_ID while the group has members."""
+    """Set the group's committed offsets. Raises NON_EMPTY_GROUP while the group has members."""
     for member, places in (await _by_home(cluster, offsets)).items():
         await member.client.groups.commit(group, {where: offsets[where] for where in places}, timeout=timeout_s)
 

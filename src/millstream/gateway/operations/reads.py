@@ -15,7 +15,7 @@ from millstream.gateway.operations.answer_limit import AnswerLimit
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.model.names import TopicPartition
 from millstream.model.start_words import ACCEPTED_WORDS, BEGINNING, LATEST, start_word
-from millstream.model.units import TIME_MS_MAX, looks_like_seconds, read_age_ms
+from millstream.model.units import TIME_MS_MAX, looks_like_seconds, looks_like_time_ms, read_age_ms
 from millstream.records.message import Message
 from millstream.sdk.responses import TopicView
 from millstream.sdk.watching.read_result import ReadResult
@@ -64,8 +64,8 @@ def format_positions(positions: Mapping[int, int], *, alone: bool) -> str:
     Pairs are also used for a topic with one partition, because partitions may be added later.
     """
     if alone:
-        ((_, offset),) = positions.items()
-        return str(offset)
+        ((partition, offset),) = positions.items()
+        return f"{partition}:{offset}" if looks_like_time_ms(offset) else str(offset)
     return ",".join(f"{partition}:{offset}" for partition, offset in sorted(positions.items()))
 
 
@@ -100,6 +100,14 @@ def check_time_ms(time_ms: int, field: str) -> int:
     return time_ms
 
 
+def check_offset(offset: int, field: str) -> int:
+    """Check a single offset. Raises INVALID_SETTING if it looks like a time in milliseconds."""
+    if looks_like_time_ms(offset):
+        text = f"{offset} looks like a time in milliseconds; give it as a time, or give an offset per partition"
+        raise invalid_position(field, text)
+    return offset
+
+
 def parse_positions(text: str) -> Positions | int | str:
     """Parse `offset`: an offset per partition, one offset, BEGINNING or LATEST.
 
@@ -109,7 +117,7 @@ def parse_positions(text: str) -> Positions | int | str:
     if word is not None:
         return word
     if text.isascii() and text.isdigit() and int(text) <= OFFSET_MAX:
-        return int(text)
+        return check_offset(int(text), "offset")
     if len(text) > 1_000_000 or not _PLACES.fullmatch(text):
         raise invalid_position("offset", f"{text[:60]!r} is not a start position ({_EXPECTED})")
     found: Positions = {}

@@ -5,8 +5,9 @@ Topic settings are in `topics`.
 
 from collections.abc import Mapping, Sequence
 
-from millstream.gateway.failures import invalid
+from millstream.gateway.failures import TitledError, invalid, setting_failures
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
+from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.setting_values import SettingValue
 from millstream.sdk.admin.admin_results import ConfigSetting, QueryResult, ResourceKind
 
@@ -31,7 +32,8 @@ async def alter_group_settings(
             ResourceKind.GROUP, group, chosen, unset=unset, validate_only=validate_only, timeout=timeout_s
         )
 
-    await cluster.all(alter)
+    with setting_failures(chosen, unset):
+        await cluster.all(alter)
 
 
 async def broker_settings(cluster: ServedCluster, broker: int, timeout_s: float) -> list[ConfigSetting]:
@@ -51,9 +53,10 @@ async def alter_broker_settings(
 ) -> None:
     """Change the broker's settings. Raises RESOURCE_NOT_FOUND if no broker has this number."""
     member = await _member_with(cluster, broker, timeout_s)
-    await member.client.admin.alter_settings(
-        ResourceKind.BROKER, str(broker), chosen, unset=unset, validate_only=validate_only, timeout=timeout_s
-    )
+    with setting_failures(chosen, unset):
+        await member.client.admin.alter_settings(
+            ResourceKind.BROKER, str(broker), chosen, unset=unset, validate_only=validate_only, timeout=timeout_s
+        )
 
 
 async def run_query(cluster: ServedCluster, sql: str, rows_max: int, timeout_s: float) -> QueryResult:
@@ -63,7 +66,12 @@ async def run_query(cluster: ServedCluster, sql: str, rows_max: int, timeout_s: 
             "each broker of this cluster has its own catalog, and a query reads one; use `millstream sql` on a broker"
         )
         raise invalid("cluster", text)
-    return await cluster.members[0].client.admin.query(sql, rows_max=rows_max, timeout=timeout_s)
+    try:
+        return await cluster.members[0].client.admin.query(sql, rows_max=rows_max, timeout=timeout_s)
+    except MillstreamError as error:
+        if error.code is not ErrorCode.INVALID_REQUEST:
+            raise
+        raise TitledError(error.code, error.detail, "sql", title="the SQL statement cannot run") from error
 
 
 async def _member_with(cluster: ServedCluster, broker: int, timeout_s: float) -> ClusterMember:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from millstream.gateway.failures import FieldError, invalid
+from millstream.gateway.failures import FieldError, invalid, setting_failures
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
@@ -104,7 +104,12 @@ async def add_partitions(
 ) -> None:
     """Increase the number of partitions to `total`."""
     admin = (await cluster.home(topic)).client.admin
-    await admin.create_partitions(topic, total, validate_only=validate_only, timeout=timeout_s)
+    try:
+        await admin.create_partitions(topic, total, validate_only=validate_only, timeout=timeout_s)
+    except MillstreamError as error:
+        if error.code is not ErrorCode.INVALID_PARTITIONS:
+            raise
+        raise FieldError(error.code, error.detail, "total") from error
 
 
 async def topic_settings(
@@ -126,7 +131,8 @@ async def alter_topic_settings(
 ) -> None:
     """Set some settings and unset others, all or none."""
     admin = (await cluster.home(topic)).client.admin
-    await admin.alter_settings(_TOPIC, topic, chosen, unset=unset, validate_only=validate_only, timeout=timeout_s)
+    with setting_failures(chosen, unset):
+        await admin.alter_settings(_TOPIC, topic, chosen, unset=unset, validate_only=validate_only, timeout=timeout_s)
 
 
 async def find_offsets(

@@ -6,13 +6,14 @@ is unknown: the same events with the same ids are stored once.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from millstream.gateway.failures import FieldError, contradictory
+from millstream.gateway.failures import FieldError, contradictory, invalid_position
 from millstream.gateway.operations.clusters import ClusterMember
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.units import looks_like_seconds
 from millstream.sdk.aio.producer import Data
 from millstream.sdk.producing.bulk import Receipts
 from millstream.sdk.producing.chunk import Receipt
@@ -59,6 +60,22 @@ class WriteResult:
     def stored(self) -> int:
         """Number of events that were stored."""
         return len(self.partitions) - len(self.failures)
+
+
+def tombstone_without_key(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None) -> int | None:
+    """Return the index of the first null value without a key, or None."""
+    for index, value in enumerate(values):
+        if value is None and (keys is None or keys[index] is None):
+            return index
+    return None
+
+
+def check_write_times(times_ms: Sequence[int | None], field_of: Callable[[int], str]) -> None:
+    """Raise INVALID_SETTING for a time that looks like seconds; `field_of` names the field of the event at an index."""
+    for index, time_ms in enumerate(times_ms):
+        if time_ms is not None and looks_like_seconds(time_ms):
+            detail = f"{time_ms} looks like seconds; give milliseconds ({time_ms * 1000})"
+            raise invalid_position(field_of(index), detail)
 
 
 def put(member: ClusterMember, columns: EventColumns) -> Receipts:

@@ -29,6 +29,16 @@ class GroupMember(NamedTuple):
     topics: tuple[str, ...]
     partitions: tuple[TopicPartition, ...]
 
+    @property
+    def label(self) -> str:
+        """The instance id, or else the client id and the end of the member id."""
+        return self.instance_id or f"{self.client_id or 'unnamed'} {self.member_id[-8:]}".strip()
+
+    @property
+    def host(self) -> str:
+        """The member's address as people write it."""
+        return self.client_host.removeprefix("/")
+
 
 class GroupDescription(NamedTuple):
     """A group of either kind. `epoch` is -1 for a classic group, whose generation is not reported."""
@@ -55,7 +65,8 @@ class GroupLag(NamedTuple):
 
     `beginning` is the log start offset and `end` the log end offset. They and `lag` are None if the partition was
     deleted or, with `is_damaged`, if its data is damaged. `lag` is the number of offsets that the group has not
-    finished; a partition without a committed offset counts from its beginning, where a group starts by default.
+    finished; a partition without a committed offset counts from its beginning, where a group starts by default. A
+    consumer with another start position commits it when it starts to read, unless `auto_commit` is None.
     """
 
     committed: CommittedOffset | None

@@ -13,7 +13,14 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.admin import group_requests
 from millstream.sdk.admin.change_retry import AlreadyAppliedError, administer
 from millstream.sdk.admin.group_requests import PartitionResults
-from millstream.sdk.admin.group_results import NOBODY, CommittedOffset, GroupDescription, GroupListing, MemberRef
+from millstream.sdk.admin.group_results import (
+    NOBODY,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    MemberRef,
+)
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.connection import BrokerConnection
 from millstream.sdk.connection.retry_policy import Deadline
@@ -111,6 +118,14 @@ class Coordinators:
         await self.settle(group_id, list(offsets), request, deadline)
 
 
+def active_members_error(group_id: str, members: Sequence[GroupMember]) -> MillstreamError:
+    """Return the error for a change that needs a group without active members. It names the first members."""
+    shown = ", ".join(f"{member.label} at {member.host}" for member in members[:3])
+    more = f" and {len(members) - 3} more" if len(members) > 3 else ""
+    noun = "active member" if len(members) == 1 else "active members"
+    return MillstreamError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has {len(members)} {noun}: {shown}{more}")
+
+
 class GroupsEngine:
     """The engine of `client.groups`."""
 
@@ -152,9 +167,18 @@ class GroupsEngine:
     ) -> None:
         """Set committed offsets of a group; creates an unknown group.
 
-        Raises UNKNOWN_MEMBER_ID while the group has active members.
+        Raises NON_EMPTY_GROUP, which names them, while the group has active members.
         """
-        await self._coordinators.commit(group_id, offsets, NOBODY, Deadline(timeout_s))
+        deadline = Deadline(timeout_s)
+        try:
+            await self._coordinators.commit(group_id, offsets, NOBODY, deadline)
+        except MillstreamError as error:
+            if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+            members = (await self.describe(group_id, timeout_s=deadline.left_s)).members
+            found = active_members_error(group_id, members)
+            advice = "stop its consumers, or wait until their sessions expire, then set the offsets again"
+            raise MillstreamError(found.code, f"{found.detail}; {advice}") from error
 
     async def delete_offsets(
         self, group_id: str, places: Sequence[TopicPartition], *, timeout_s: float = TIMEOUT_S

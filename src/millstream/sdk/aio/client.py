@@ -4,7 +4,7 @@ It reads messages itself only in `read` and `read_any`, and writes none.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -14,8 +14,18 @@ from millstream.sdk.admin.service_map import BackupMap, ServiceMap
 from millstream.sdk.aio.admin import AsyncAdmin
 from millstream.sdk.aio.facade import AsyncPortal, opening
 from millstream.sdk.aio.groups import AsyncGroups
-from millstream.sdk.aio.reader_factory import AsyncReaderFactory
-from millstream.sdk.arguments import INT16_MAX, INT32_MAX, by_place, check_callback, check_number, names_or_all, place
+from millstream.sdk.aio.reader_factory import AsyncReaderFactory, call_options
+from millstream.sdk.arguments import (
+    INT16_MAX,
+    INT32_MAX,
+    Size,
+    as_size,
+    by_place,
+    check_callback,
+    check_number,
+    names_or_all,
+    place,
+)
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.cluster_queries import DriftInfo
 from millstream.sdk.connection.address import find_seeds
@@ -30,7 +40,7 @@ from millstream.sdk.producing.options import (
     MAX_BYTES,
     ROOM_TIMEOUT_S,
     TIMEOUT_S,
-    ProducerOptions,
+    engine_options,
 )
 from millstream.sdk.responses import ClusterView, ListedOffset, TopicView
 from millstream.sdk.time_arguments import Moment, Time, Times
@@ -193,7 +203,7 @@ class AsyncClient(AsyncReaderFactory):
         offset: "Position",
         *,
         max_messages: int = 500,
-        max_bytes: int = 1024 * 1024,
+        max_bytes: Size = 1024 * 1024,
         on_bad_batch: str = "raise",
         wait: Time = 0.0,
         timeout: Time = 30.0,
@@ -207,10 +217,13 @@ class AsyncClient(AsyncReaderFactory):
         A stored batch that cannot be decoded ends the result; if it is the first, it raises UnreadableError, or is
         skipped with `on_bad_batch="skip"`.
         """
+        from millstream.sdk.consuming.start_positions import check_single_offset
         from millstream.sdk.watching.read_result import WatchLimits
 
         where = place(topic, partition)
         limits = WatchLimits.checked(messages=max_messages, size_bytes=max_bytes, on_bad_batch=on_bad_batch)
+        if isinstance(offset, int):
+            check_single_offset(offset, "offset")
         wait_s, timeout_s = self._span_s(wait, "wait"), self._span_s(timeout)
         return (await self._do(self._context.read({where: offset}, limits, wait_s, timeout_s)))[where]
 
@@ -219,7 +232,7 @@ class AsyncClient(AsyncReaderFactory):
         places: "Mapping[TopicPartition, Position] | Mapping[tuple[str, int], Position]",
         *,
         max_messages: int = 500,
-        max_bytes: int = 1024 * 1024,
+        max_bytes: Size = 1024 * 1024,
         on_bad_batch: str = "raise",
         wait: Time = 0.0,
         timeout: Time = 30.0,
@@ -253,12 +266,12 @@ class AsyncClient(AsyncReaderFactory):
         group: str | None = None,
         values: EncodedValues = None,
         linger: Time = LINGER_S,
-        batch_bytes: int = BATCH_BYTES,
+        batch_bytes: Size = BATCH_BYTES,
         batch_count: int = BATCH_COUNT,
         compression: str = "none",
         compression_level: int | None = None,
         acks: int = ALL,
-        max_bytes: int = MAX_BYTES,
+        max_bytes: Size = MAX_BYTES,
         timeout: Time = TIMEOUT_S,
         room_timeout: Time = ROOM_TIMEOUT_S,
     ) -> "AsyncProducer[Any]":
@@ -274,19 +287,9 @@ class AsyncClient(AsyncReaderFactory):
         - `acks`: -1 (default) retries and stores each message once. 1 and 0 do not retry after a lost answer, and
           with 0 the broker sends no acknowledgement.
         """
+        options = engine_options(self._context.times, cast("ProducerKeywords", call_options(locals())))
         from millstream.sdk.aio.producer import make_producer
 
-        options = ProducerOptions(
-            batch_bytes=batch_bytes,
-            batch_count=batch_count,
-            linger_s=self._span_s(linger, "linger"),
-            compression=compression,
-            level=compression_level,
-            acks=acks,
-            max_bytes=max_bytes,
-            timeout_s=self._span_s(timeout),
-            room_timeout_s=self._span_s(room_timeout, "room_timeout"),
-        )
         return self._call(lambda: make_producer(self._portal, self._context, group, options, values))
 
     def numbered_writer(
@@ -297,7 +300,7 @@ class AsyncClient(AsyncReaderFactory):
         *,
         partitions: int | None = None,
         turn: int = 0,
-        batch_bytes: int = BATCH_BYTES,
+        batch_bytes: Size = BATCH_BYTES,
         compression: str = "none",
         compression_level: int | None = None,
         timeout: Time = TIMEOUT_S,
@@ -322,7 +325,7 @@ class AsyncClient(AsyncReaderFactory):
             epoch=epoch,
             partitions=partitions,
             turn=turn,
-            batch_bytes=batch_bytes,
+            batch_bytes=as_size("batch_bytes", batch_bytes),
             compression=compression,
             level=compression_level,
             timeout_s=self._span_s(timeout),

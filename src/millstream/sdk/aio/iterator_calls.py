@@ -6,7 +6,7 @@ from functools import partial
 from millstream.model.errors import ErrorCode
 from millstream.model.roles import Role
 from millstream.sdk.aio.facade import AsyncFacade, AsyncPortal
-from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_kind, check_number, check_text, place
+from millstream.sdk.arguments import INT32_MAX, NAME_MAX, Size, as_size, check_kind, check_number, check_text, place
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 from millstream.sdk.iterating.call_engine import IteratorCallEngine
@@ -43,7 +43,7 @@ class AsyncIteratorCalls(AsyncFacade):
     """
 
     def __init__(self, portal: AsyncPortal, context: ClientContext) -> None:
-        caller = context.new_caller(Role.CONSUMER)
+        caller = context.new_caller(Role.CONSUMER, owner="iterators")
         context.lifecycle.check()
         self._engine = portal.call(partial(IteratorCallEngine, caller))
         super().__init__(portal, context, context.adopt("calls of iterators", caller, self._engine.close))
@@ -100,7 +100,7 @@ class AsyncIteratorCalls(AsyncFacade):
         self,
         iterator: GroupIterator,
         *,
-        max_bytes: int = 1024 * 1024,
+        max_bytes: Size = 1024 * 1024,
         on_bad_batch: str = "raise",
         timeout: Time = 30.0,
     ) -> IteratorBatch:
@@ -111,9 +111,9 @@ class AsyncIteratorCalls(AsyncFacade):
         UnreadableError, or is skipped with `on_bad_batch="skip"`.
         """
         check_kind("iterator", iterator, GroupIterator)
-        check_number("max_bytes", max_bytes, least=1, most=INT32_MAX)
+        size_bytes = as_size("max_bytes", max_bytes, most=INT32_MAX)
         skips = skips_bad_batches(on_bad_batch)
-        return await self._do(self._engine.read(iterator, max_bytes, self._span_s(timeout), skips_bad_batches=skips))
+        return await self._do(self._engine.read(iterator, size_bytes, self._span_s(timeout), skips_bad_batches=skips))
 
     async def deliver(
         self,

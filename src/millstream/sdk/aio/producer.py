@@ -6,7 +6,7 @@ from typing import Any, Generic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
 from millstream.sdk.aio.facade import AsyncFacade, AsyncPortal
-from millstream.sdk.arguments import INT64_MAX, check_callback, check_number
+from millstream.sdk.arguments import Size, as_size, check_callback
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.connection.outage import ConnectionHealth
 from millstream.sdk.lifecycle import Lifecycle
@@ -16,7 +16,7 @@ from millstream.sdk.producing.encoding import value_encoder
 from millstream.sdk.producing.engine import ProducerEngine
 from millstream.sdk.producing.message_ids import Id, as_column, checked_id, checked_ids
 from millstream.sdk.producing.options import ProducerOptions
-from millstream.sdk.producing.put_arguments import NO_VALUE, missing_value
+from millstream.sdk.producing.put_arguments import TOMBSTONE_WITHOUT_KEY
 from millstream.sdk.time_arguments import Moment, Time
 from millstream.sdk.value_formats import EncodedValues, PlainValue, V_contra
 
@@ -57,7 +57,7 @@ class AsyncProducer(AsyncFacade, Generic[V_contra]):
     def put(
         self,
         topic: str,
-        value: V_contra | None = NO_VALUE,
+        value: V_contra | None,
         key: Data = None,
         *,
         headers: Headers | None = None,
@@ -71,8 +71,8 @@ class AsyncProducer(AsyncFacade, Generic[V_contra]):
 
         - `value`, `key` and header values are bytes or text; text is sent as UTF-8. A producer with a value format
           encodes `value` and raises UnencodableError, a ValueError, if that fails.
-        - `value=None` writes a tombstone: in a compacted topic it deletes the earlier messages with its key. `put`
-          without a value raises TypeError.
+        - `value=None` writes a tombstone: in a compacted topic it deletes the earlier messages with its key. Raises
+          INVALID_REQUEST without a key. `put_many`, which may copy messages, accepts null values without keys.
         - `timestamp`: default is the time of this call.
         - The partition is `partition`; otherwise `hash` modulo the number of partitions; otherwise the hash of the key,
           as in Kafka's Java client; otherwise the hash of the message id. Messages without any of these go to one
@@ -87,8 +87,8 @@ class AsyncProducer(AsyncFacade, Generic[V_contra]):
         """
         if self._lifecycle.over is not None:
             raise self._lifecycle.refusal()
-        if value is NO_VALUE:
-            raise missing_value("put")
+        if value is None and key is None:
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, TOMBSTONE_WITHOUT_KEY)
         if timestamp is not None or message_id is not None or hash is not None:
             if hash is not None and partition is not None:
                 raise MillstreamError(ErrorCode.INVALID_REQUEST, "give a partition or a hash, not both")
@@ -160,10 +160,9 @@ class AsyncProducer(AsyncFacade, Generic[V_contra]):
         """Return whether the brokers are reachable, since when, the reason if not, and the bytes held."""
         return self._call(lambda: self._engine.health())
 
-    async def room(self, size_bytes: int = 0) -> None:
+    async def room(self, size_bytes: Size = 0) -> None:
         """Wait until at least half of the buffer is free, or more if `size_bytes` needs more."""
-        check_number("size_bytes", size_bytes, least=0, most=INT64_MAX)
-        await self._do(self._engine.room(size_bytes))
+        await self._do(self._engine.room(as_size("size_bytes", size_bytes, least=0)))
 
     async def flush(self, timeout: Time | None = None) -> None:
         """Wait until every message put before is stored or has failed; raises TimeoutError after `timeout`.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from millstream.sdk.aio.facade import AsyncFacade
+from millstream.sdk.arguments import Size
 from millstream.sdk.reader_defaults import (
     AUTO_COMMIT_S,
     CALLBACK_TIMEOUT_S,
@@ -79,7 +80,7 @@ class AsyncReaderFactory(AsyncFacade):
         on_revoked: "OnChange | None" = None,
         on_lost: "OnChange | None" = None,
         on_health: "Callable[[Health], None] | None" = None,
-        prefetch_bytes: int = PREFETCH_BYTES,
+        prefetch_bytes: Size = PREFETCH_BYTES,
         local_files: bool = True,
         out_of_range: str = "nearest",
     ) -> "AsyncConsumer[Any]":
@@ -125,7 +126,7 @@ class AsyncReaderFactory(AsyncFacade):
         - `out_of_range` ("nearest"): the reaction to an offset that does not exist any more. "nearest" continues at the
           nearest offset, "error" raises OFFSET_OUT_OF_RANGE. A consumer in a group always continues.
         """
-        options = _options(locals())
+        options = call_options(locals())
         from millstream.sdk.aio.consumer import AsyncConsumer
 
         return AsyncConsumer(self._portal, self._context, topics, **options)
@@ -155,7 +156,7 @@ class AsyncReaderFactory(AsyncFacade):
         partitions: Sequence[int] | None = None,
         values: Values = None,
         window_messages: int = WINDOW_MESSAGES,
-        window_bytes: int = WINDOW_BYTES,
+        window_bytes: Size = WINDOW_BYTES,
         share_percent: int = SHARE_PERCENT,
         auto_commit: Time | None = AUTO_COMMIT_S,
         when_gone: str = "error",
@@ -182,7 +183,7 @@ class AsyncReaderFactory(AsyncFacade):
         - `on_bad_batch` ("raise"): the reaction to a stored batch whose records cannot be decoded. "raise" delivers the
           messages before it, then raises UnreadableError in each call. "skip" skips the batch and logs a warning.
         """
-        options = _options(locals())
+        options = call_options(locals())
         from millstream.sdk.aio.subscription import AsyncSubscription
 
         return AsyncSubscription(self._portal, self._context, topics, **options)
@@ -194,7 +195,7 @@ class AsyncReaderFactory(AsyncFacade):
         group: str,
         client_id: str | None = None,
         max_messages: int = ITERATOR_MESSAGES,
-        max_bytes: int = READ_BYTES,
+        max_bytes: Size = READ_BYTES,
         in_flight: Time | None = None,
         start: str = "beginning",
         on_bad_batch: str = "raise",
@@ -212,7 +213,7 @@ class AsyncReaderFactory(AsyncFacade):
         - `on_bad_batch` ("raise"): the reaction to a stored batch whose records cannot be decoded. "raise" returns the
           messages before it, then raises UnreadableError. "skip" skips the batch and logs a warning.
         """
-        options = _options(locals())
+        options = call_options(locals())
         from millstream.sdk.aio.iterators import AsyncIterators
 
         return AsyncIterators(self._portal, self._context, topics, **options)
@@ -224,6 +225,6 @@ class AsyncReaderFactory(AsyncFacade):
         return AsyncIteratorCalls(self._portal, self._context)
 
 
-def _options(arguments: dict[str, Any]) -> dict[str, Any]:
+def call_options(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the options among the arguments of a call."""
     return {name: value for name, value in arguments.items() if name not in ("self", "topics")}

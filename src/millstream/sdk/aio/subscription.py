@@ -50,7 +50,7 @@ class AsyncSubscription(AsyncReader, Generic[V_co]):
         self._in_work = 1
         """Number of messages of the last call; they are in work until the caller requests more."""
         settings = engine_settings(context.times, self.topics, options)
-        caller = context.new_caller(Role.CONSUMER)
+        caller = context.new_caller(Role.CONSUMER, owner="subscription")
         context.lifecycle.check()
         self._engine = portal.call(partial(SubscriptionEngine, caller, settings))
         lifecycle = context.adopt("subscription", caller, self._end, lambda: self._untaken.clear())

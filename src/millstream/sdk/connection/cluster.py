@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from millstream import __version__
 from millstream.model.errors import ErrorCode, MillstreamError, UnreachableError
@@ -18,9 +19,11 @@ from millstream.sdk.connection.address import Address, PartitionLeader
 from millstream.sdk.connection.connection import BrokerConnection, not_answered
 from millstream.sdk.connection.metadata_cache import MetadataCache
 from millstream.sdk.connection.outage import OutageWatch
+from millstream.sdk.connection.reconnecting import Reconnecting
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.metrics import NO_METRICS, Metrics
 from millstream.sdk.responses import ClusterView, TopicView, refusal
+from millstream.seams.entropy import Entropy
 from millstream.seams.network import Network
 from millstream.wire.client_connection import ConnectionCore
 from millstream.wire.greeting import api_versions
@@ -66,10 +69,12 @@ class Cluster:
         handshake: OnConnect | None = None,
         metrics: Metrics = NO_METRICS,
         owner: str = "client",
+        entropy: Entropy | None = None,
     ) -> None:
         """`handshake` is awaited on every new connection before it is used; its exceptions close the connection.
 
-        `owner` names the user of the connections in log lines.
+        `owner` names the user of the connections in log lines. With `entropy`, which draws the jitter of the backoff,
+        lost connections are opened again in the background.
         """
         self.seeds = tuple(seeds)
         self.machine = network.machine
@@ -79,6 +84,7 @@ class Cluster:
         self._handshake = handshake
         self.metrics = metrics
         self.outages = OutageWatch(owner)
+        self._reconnecting = None if entropy is None else Reconnecting(self._reconnected, entropy)
         self._connections: dict[Address, BrokerConnection] = {}
         self._idle_pollers: dict[Address, list[BrokerConnection]] = {}
         self._busy_pollers: dict[BrokerConnection, None] = {}
@@ -91,6 +97,8 @@ class Cluster:
         """Close all connections; pending requests fail."""
         self._closed = True
         self.outages.close()
+        if self._reconnecting is not None:
+            self._reconnecting.close()
         idle = [connection for pool in self._idle_pollers.values() for connection in pool]
         for connection in [*self._connections.values(), *idle, *self._busy_pollers]:
             connection.close()
@@ -113,9 +121,8 @@ class Cluster:
         for connection in self._connections.values():
             if not connection.closed:
                 return connection
-        known = [Address(broker.host, broker.port) for broker in self._metadata.brokers.values()]
         failures: list[MillstreamError] = []
-        addresses = list(dict.fromkeys([*known, *self.seeds]))
+        addresses = list(dict.fromkeys([*self._known(), *self.seeds]))
         for tried, address in enumerate(addresses):
             try:
                 return await self.to(address, Deadline(deadline.left_s / (len(addresses) - tried)))
@@ -277,10 +284,10 @@ class Cluster:
             with self.outages.attempt(address):
                 connection = await self._open(address, deadline)
         except MillstreamError as error:
-            _log.info('connection failed broker=%s error="%s"', address, error)
+            _log.debug('connection failed broker=%s error="%s"', address, error)
             self.metrics.count("connections_failed", 1, labels)
             raise
-        self.outages.reached(address, [Address(each.host, each.port) for each in self._metadata.brokers.values()])
+        self.outages.reached(address, self._known())
         _log.debug("connection opened broker=%s", address)
         self.metrics.count("connections_opened", 1, labels)
         return connection
@@ -298,6 +305,7 @@ class Cluster:
             timeout_s=deadline.within(self._settings.connect_timeout_s),
             overdue_s=self._settings.request_timeout_s,
             metrics=self.metrics,
+            on_lost=partial(self._lost, address),
         )
         try:
             if self._handshake is not None:
@@ -307,6 +315,24 @@ class Cluster:
             connection.close()
             raise
         return connection
+
+    def _known(self) -> list[Address]:
+        """Return the addresses of the brokers in the metadata."""
+        return [Address(broker.host, broker.port) for broker in self._metadata.brokers.values()]
+
+    def _lost(self, address: Address) -> None:
+        if self._reconnecting is not None and not self._closed:
+            self._reconnecting.begin(address)
+
+    async def _reconnected(self, address: Address) -> bool:
+        """Try once to reach a broker again. Returns True if it is reached or not needed any more."""
+        with suppress(MillstreamError):
+            await self.to(address, Deadline(self._settings.connect_timeout_s))
+            return True
+        if any(not connection.closed for connection in self._connections.values()):
+            with suppress(MillstreamError):  # Another broker reports if this one has left the cluster.
+                await self.refresh([], Deadline(self._settings.request_timeout_s))
+        return self._closed or address not in (self._known() or self.seeds)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -36,10 +36,19 @@ class BrokerConnection(asyncio.BufferedProtocol):
     the connection is closed: later responses would not arrive either, and a new connection is cheap.
     """
 
-    def __init__(self, core: ConnectionCore, address: str, overdue_s: float, metrics: Metrics = NO_METRICS) -> None:
+    def __init__(
+        self,
+        core: ConnectionCore,
+        address: str,
+        overdue_s: float,
+        metrics: Metrics = NO_METRICS,
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_lost` is called when the connection ends after it was ready, unless this side closed it."""
         self.address = address
         self._metrics = metrics
         self._overdue_s = overdue_s
+        self._on_lost = on_lost
         self._core = core
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -60,12 +69,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
         timeout_s: float,
         overdue_s: float,
         metrics: Metrics = NO_METRICS,
+        on_lost: Callable[[], None] | None = None,
     ) -> "BrokerConnection":
         """Connect and request the broker's API versions; raises NETWORK_EXCEPTION with the reason."""
         connection: BrokerConnection | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                protocol = await network.connect(lambda: cls(make_core(), str(address), overdue_s, metrics), *address)
+                protocol = await network.connect(
+                    lambda: cls(make_core(), str(address), overdue_s, metrics, on_lost), *address
+                )
                 connection = cast("BrokerConnection", protocol)
                 await connection._ready
         except TimeoutError:
@@ -277,6 +289,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 'connection lost broker=%s unanswered_requests=%d error="%s"', self.address, unanswered, self._end
             )
             self._metrics.count("connections_lost", 1, labels)
+            if self._on_lost is not None:
+                self._on_lost()
         if unanswered:
             self._metrics.count("requests_lost", unanswered, labels)
 

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millstream.model.errors import MillstreamError
 from millstream.sdk.connection.address import Address
@@ -39,9 +39,15 @@ class ConnectionHealth:
     since_s: float
     """Duration of this state in seconds."""
     reason: str = ""
-    """The last error of connecting; empty if all brokers are reachable."""
+    """The last error of connecting, or the names of topics that do not exist any more; empty if there is none."""
     held_bytes: int = 0
     """Bytes that a producer holds and brokers have not acknowledged, or that were received and not delivered yet."""
+
+    def with_missing(self, topics: Collection[str]) -> "ConnectionHealth":
+        """Name these missing topics as the reason, unless brokers are unreachable."""
+        if not topics or not self.is_reachable:
+            return self
+        return replace(self, reason=f"these topics do not exist any more: {', '.join(topics)}")
 
     def __str__(self) -> str:
         state = "reachable" if self.is_reachable else "unreachable"

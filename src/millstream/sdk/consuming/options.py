@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
-from millstream.sdk.arguments import INT64_MAX, NAME_MAX, check_choice, check_number, check_partitions, check_text
+from millstream.sdk.arguments import NAME_MAX, Size, as_size, check_choice, check_partitions, check_text
 from millstream.sdk.consuming.bad_values import OnBadValue
 from millstream.sdk.consuming.fetcher import POLL_BYTES_MIN
 from millstream.sdk.consuming.group.membership import GroupRules
@@ -48,7 +48,7 @@ class ConsumerBaseOptions(TypedDict, total=False):
     on_health: Callable[[Health], None] | None
     on_bad_value: OnBadValue
     on_bad_batch: str
-    prefetch_bytes: int
+    prefetch_bytes: Size
     local_files: bool
     out_of_range: str
 
@@ -82,8 +82,7 @@ def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOption
     """
     stop = options.get("stop")
     partitions = options.get("partitions")
-    prefetch_bytes = options.get("prefetch_bytes", PREFETCH_BYTES)
-    check_number("prefetch_bytes", prefetch_bytes, least=POLL_BYTES_MIN, most=INT64_MAX)
+    prefetch_bytes = as_size("prefetch_bytes", options.get("prefetch_bytes", PREFETCH_BYTES), least=POLL_BYTES_MIN)
     check_partitions(partitions)
     pattern = _pattern(topics, options)
     group = _group_rules(times, options, pattern)

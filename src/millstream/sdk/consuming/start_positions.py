@@ -5,7 +5,7 @@ position             meaning
 ==================== =========================================================================================
 "beginning"          the oldest available message; "earliest" is a synonym
 "latest"             the log end at the time of the lookup; "end" is a synonym
-an int               this offset
+an int               this offset; numbers that look like milliseconds since 1970 are refused
 a dict               an offset for each partition (by number, or by topic and number); the default for others
 a datetime           the first message at or after this time; the log end if there is none
 a timedelta          the same, that long ago; also as text, such as "10m"
@@ -21,12 +21,13 @@ from datetime import datetime, timedelta
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.model.start_words import follow_start
+from millstream.model.units import looks_like_time_ms
 from millstream.sdk import requests
 from millstream.sdk.arguments import INT64_MAX
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.feed.leader_call import ask_partitions
-from millstream.sdk.requests import LATEST
+from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.time_arguments import Times, not_a_position
 
 Hint = str | int | float | datetime | timedelta | Mapping[int, int] | Mapping[TopicPartition, int]
@@ -60,9 +61,9 @@ class StartPositions:
         elif isinstance(hint, Mapping):
             for key in hint:
                 _check_partition(key, name)
-            self._offsets = {key: _checked(offset, name) for key, offset in hint.items()}  # type: ignore[assignment]
+            self._offsets = {key: checked_offset(offset, name) for key, offset in hint.items()}  # type: ignore[assignment]
         elif isinstance(hint, int):
-            self._offset = _checked(hint, name)
+            self._offset = check_single_offset(hint, name)
         elif isinstance(hint, timedelta):
             # `-timedelta.max` overflows, so the span is limited to that of `timedelta.min`.
             self._time_ms = times.moment_ms(-min(abs(hint), abs(timedelta.min)), name)
@@ -70,6 +71,11 @@ class StartPositions:
             self._time_ms = times.moment_ms(hint, name)
         else:
             raise not_a_position(hint, name)
+
+    @property
+    def is_beginning(self) -> bool:
+        """True if every partition is read from its beginning."""
+        return self._time_ms == BEGINNING and self._offset is None and not self._offsets
 
     async def find(
         self, asking: RetryingCaller, places: Iterable[TopicPartition], deadline: Deadline
@@ -97,7 +103,17 @@ class StartPositions:
         return by_partition.get(where, by_partition.get(where.partition))
 
 
-def _checked(offset: object, name: str) -> int:
+def check_single_offset(offset: int, name: str) -> int:
+    """Check an offset for all partitions. A number that looks like a time in milliseconds is refused."""
+    if looks_like_time_ms(checked_offset(offset, name)):
+        times = f"for a time give {offset / 1000} (seconds as a float), a datetime or a timedelta"
+        text = f"{name}: {offset} looks like a time in milliseconds, and an int is an offset; {times}"
+        raise MillstreamError(ErrorCode.INVALID_SETTING, text)
+    return offset
+
+
+def checked_offset(offset: object, name: str) -> int:
+    """Check that a value can be an offset; raises INVALID_SETTING, naming the parameter."""
     if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= INT64_MAX:
         raise _invalid(name, offset, f"an offset is an integer from 0 to {INT64_MAX}")
     return offset

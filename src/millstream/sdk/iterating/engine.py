@@ -11,8 +11,8 @@ Invariants of the loop:
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -40,6 +40,9 @@ UNSETTLED_S = 0.25
 """The heartbeat interval while the group's rebalance is not complete."""
 
 CLOSE_S = 3.0
+LOOK_FOR_MISSING_S = 5.0
+"""The interval at which a deleted topic is tried again while other topics are read."""
+
 _EVER_S = 1e9
 
 OVER = frozenset(
@@ -78,6 +81,8 @@ class IteratorEngine:
         self._beating: asyncio.Task[None] | None = None
         self._readers: dict[TopicPartition, asyncio.Task[IteratorBatch]] = {}
         self._next: dict[TopicPartition, GroupIterator] = {}
+        self._missing: dict[str, float] = {}
+        """The topics that were deleted while others are read, and when each is tried again."""
         self._delivered: IteratorBatch | None = None
         self._finished: tuple[IteratorBatch, int | None] | None = None
         """The batch that is being committed, and the number of its messages to commit (None: all)."""
@@ -90,8 +95,8 @@ class IteratorEngine:
     # Single calls.
 
     def health(self) -> ConnectionHealth:
-        """Return the state of the client's connections."""
-        return self._asking.cluster.outages.health()
+        """Return the state of the client's connections, and missing topics."""
+        return self._asking.cluster.outages.health().with_missing(sorted(self._missing))
 
     @property
     def _names(self) -> tuple[str, str]:
@@ -145,8 +150,11 @@ class IteratorEngine:
         await self.join()
         for topic in self._settings.topics:
             where = TopicPartition(topic, 0)
-            with suppress_over():
+            try:
                 self._next[where] = await self.get(where)
+            except MillstreamError as error:
+                if error.code not in OVER and not (error.code in GONE and topic in self._missing):
+                    raise
         await self.heartbeat()
 
     async def next_batch(self, timeout_s: float | None) -> IteratorBatch | None:
@@ -205,10 +213,12 @@ class IteratorEngine:
                 self._next[_where(batch)] = done.following
 
     def _read_what_is_owned(self) -> None:
+        now_s = asyncio.get_running_loop().time()
         busy = {_where(batch) for batch in (*self._ready, *filter(None, [self._delivered]))}
         assert self._readers.keys().isdisjoint(busy), "a partition has a reader or a fetched batch"
         for where in self._joined.owned:
-            if where.topic in self._settings.topics and where not in self._readers and where not in busy:
+            is_wanted = where.topic in self._settings.topics and self._missing.get(where.topic, 0.0) <= now_s
+            if is_wanted and where not in self._readers and where not in busy:
                 reader = asyncio.get_running_loop().create_task(self._reader_while_there(where))
                 reader.add_done_callback(lambda _: self._news.set())
                 self._readers[where] = reader
@@ -255,13 +265,22 @@ class IteratorEngine:
             return
         error = reader.exception()
         if error is None:
+            self._missing.pop(where.topic, None)
             self._ready.append(reader.result())
+        elif isinstance(error, MillstreamError) and error.code in GONE and self._reads_others(where.topic):
+            if where.topic not in self._missing:
+                log.warning('topic missing, reading the others topic=%s error="%s"', where.topic, error.detail)
+            self._missing[where.topic] = asyncio.get_running_loop().time() + LOOK_FOR_MISSING_S
         elif not isinstance(error, MillstreamError) or error.code not in OVER:
             raise error
         elif self.membership is not None:
             # The client lost the partition; it is read again once the coordinator assigns it again.
             owned = tuple(each for each in self.membership.owned if each != where)
             self.membership = self.membership._replace(owned=owned, is_settled=False)
+
+    def _reads_others(self, topic: str) -> bool:
+        """Return True if the client reads a topic that exists, besides this one."""
+        return any(each not in self._missing and each != topic for each in self._settings.topics)
 
     async def _heartbeat(self) -> None:
         """Send heartbeats; if the coordinator has removed the client, join again."""
@@ -325,16 +344,6 @@ class IteratorEngine:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextmanager
-def suppress_over() -> Iterator[None]:
-    """Ignore the errors that report the normal end of an iterator."""
-    try:
-        yield
-    except MillstreamError as error:
-        if error.code not in OVER:
-            raise
 
 
 def _where(batch: IteratorBatch) -> TopicPartition:

@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.start_words import ACCEPTED_WORDS, BEGINNING, GROUP_START, LATEST, start_word
-from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_number, check_text
+from millstream.sdk.arguments import INT32_MAX, NAME_MAX, Size, as_size, check_number, check_text
 from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 from millstream.sdk.fetching import MAX_BYTES
 from millstream.sdk.iterating import requests
@@ -24,7 +24,7 @@ class IteratorOptions(TypedDict, total=False):
 
     client_id: str | None
     max_messages: int
-    max_bytes: int
+    max_bytes: Size
     in_flight: Time | None
     start: str
     on_bad_batch: str
@@ -39,10 +39,10 @@ def engine_settings(
     """
     chosen_id = options.get("client_id")
     client_id = str(random_uuid(entropy)) if chosen_id is None else chosen_id
-    max_messages, max_bytes = options.get("max_messages", ITERATOR_MESSAGES), options.get("max_bytes", MAX_BYTES)
+    max_messages = options.get("max_messages", ITERATOR_MESSAGES)
+    max_bytes = as_size("max_bytes", options.get("max_bytes", MAX_BYTES), most=INT32_MAX)
     check_text("group", group, least=1, most=NAME_MAX)
     check_text("client_id", client_id, least=1, most=NAME_MAX)
-    check_number("max_bytes", max_bytes, least=1, most=INT32_MAX)
     iterator = wanted(times, max_messages, options.get("in_flight"), options.get("start", GROUP_START))
     skips = skips_bad_batches(options.get("on_bad_batch", "raise"))
     return IteratorEngineSettings(group, client_id, topics, max_bytes, iterator, skips)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from millstream.records.compression import LEVELS, Compression
-from millstream.sdk.arguments import INT64_MAX, check_number, wrong
-from millstream.sdk.time_arguments import Time
+from millstream.sdk.arguments import INT64_MAX, Size, as_size, check_number, wrong
+from millstream.sdk.time_arguments import Time, Times
 
 ALL = -1
 BATCH_BYTES = 1_000_000
@@ -23,12 +23,12 @@ class ProducerKeywords(TypedDict, total=False):
 
     group: str | None
     linger: Time
-    batch_bytes: int
+    batch_bytes: Size
     batch_count: int
     compression: str
     compression_level: int | None
     acks: int
-    max_bytes: int
+    max_bytes: Size
     timeout: Time
     room_timeout: Time
 
@@ -68,3 +68,18 @@ class ProducerOptions:
         is_number = isinstance(self.level, int) and not isinstance(self.level, bool)
         if self.level is not None and not (is_number and self.level in LEVELS.get(self.compression, ())):
             raise wrong("compression_level", self.level, f"compression {self.compression!r} has no such level")
+
+
+def engine_options(times: Times, keywords: ProducerKeywords) -> ProducerOptions:
+    """Validate the options of `client.producer`, converting texts with units; raises INVALID_SETTING, naming one."""
+    return ProducerOptions(
+        batch_bytes=as_size("batch_bytes", keywords.get("batch_bytes", BATCH_BYTES)),
+        batch_count=keywords.get("batch_count", BATCH_COUNT),
+        linger_s=times.span_s(keywords.get("linger", LINGER_S), "linger"),
+        compression=keywords.get("compression", "none"),
+        level=keywords.get("compression_level"),
+        acks=keywords.get("acks", ALL),
+        max_bytes=as_size("max_bytes", keywords.get("max_bytes", MAX_BYTES)),
+        timeout_s=times.span_s(keywords.get("timeout", TIMEOUT_S)),
+        room_timeout_s=times.span_s(keywords.get("room_timeout", ROOM_TIMEOUT_S), "room_timeout"),
+    )

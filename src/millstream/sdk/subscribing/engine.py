@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError, UnreadableError
 from millstream.model.ids import TopicId
-from millstream.model.names import TopicPartition
+from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.records.header import CorruptBatch
 from millstream.records.message import Message
 from millstream.sdk.admin.groups import Coordinators, GroupsEngine
@@ -35,6 +35,7 @@ from millstream.sdk.subscribing.stream_set import StreamSet
 
 START_TIMEOUT_S = 30.0
 LOOK_AGAIN_S = 60.0
+LOOK_FOR_MISSING_S = 5.0
 """The interval at which the subscription looks for partitions that were added to its topics."""
 
 CHECK_S = 15.0
@@ -80,6 +81,8 @@ class SubscriptionEngine:
         self._topic_ids: dict[str, TopicId] = {}
         """The ids of the topics to which the positions belong."""
         self._failure: MillstreamError | None = None
+        self._has_told_end = False
+        """True if the error that ended the subscription was raised. Later calls raise it at the end of their time."""
         self._keeper: asyncio.Task[None] | None = None
         self._starting = SharedStart(self._start, "start of a subscription")
         self._opening = SingleFlight(self._open_first, "opening of a chunk")
@@ -96,8 +99,9 @@ class SubscriptionEngine:
         return sum(chunk.size_bytes for chunk in self._streams.queue)
 
     def health(self) -> ConnectionHealth:
-        """Return the state of the subscription's connections, and the bytes received and not delivered."""
-        return self._asking.cluster.outages.health(self.buffered_bytes)
+        """Return the state of the subscription's connections, missing topics, and the bytes not delivered."""
+        health = self._asking.cluster.outages.health(self.buffered_bytes)
+        return health.with_missing(self._streams.feeds.missing_topics)
 
     # Lifecycle.
 
@@ -151,6 +155,8 @@ class SubscriptionEngine:
                 return None
             if done is not None:
                 self.finish(done.where, done.next_offset)
+            if self._has_told_end and timeout_s is not None:
+                await asyncio.sleep(deadline.left_s)  # A loop that polls again after each error must not be busy.
             return await self._until(deadline)
         finally:
             self._is_asked = False
@@ -255,6 +261,8 @@ class SubscriptionEngine:
         if error is not None:
             if self._streams.feeds:
                 self._failure = None
+            else:
+                self._has_told_end = True
             raise MillstreamError(error.code, error.detail)
 
     # The keeper.
@@ -271,15 +279,17 @@ class SubscriptionEngine:
     async def _keep_on(self) -> MillstreamError:
         """Reopen streams and look for new partitions; returns the error that ends the subscription."""
         loop = asyncio.get_running_loop()
-        look_at_s = loop.time() + LOOK_AGAIN_S
+        looked_s, look_at_s = loop.time(), loop.time() + LOOK_AGAIN_S
         while True:
+            if self._streams.feeds.missing_topics:
+                look_at_s = min(look_at_s, looked_s + LOOK_FOR_MISSING_S)
             await self._wait_for_trouble(min(look_at_s, self._streams.feeds.due_s or inf) - loop.time())
             if loop.time() >= look_at_s:
                 try:
                     await self._find_new(Deadline(START_TIMEOUT_S))
-                    look_at_s = loop.time() + LOOK_AGAIN_S
+                    looked_s, look_at_s = loop.time(), loop.time() + LOOK_AGAIN_S
                 except MillstreamError as error:
-                    if not error.code.retriable or error.code in MISSING:
+                    if not error.code.retriable:
                         return error
             await self._streams.subscribe(Deadline(START_TIMEOUT_S))
             if self._streams.feeds.failure is not None:
@@ -299,14 +309,35 @@ class SubscriptionEngine:
                 self._streams.check(settle=commit_s is not None)
 
     async def _find_new(self, deadline: Deadline) -> None:
-        """Add partitions that were added to a topic, from their first offset."""
-        if self._settings.partitions is not None:
-            return
-        for topic in self._settings.topics:
+        """Read partitions that were added to a topic, and topics that were created again, from their beginning.
+
+        The feeds report missing topics. A topic that was created again is read if other topics are read meanwhile.
+        """
+        chosen, feeds = self._settings.partitions, self._streams.feeds
+        missing = feeds.missing_topics
+        topics = self._settings.topics if chosen is None else missing
+        for topic in topics:
             self._asking.cluster.forget(topic)
-        for where in await self._places(deadline):
-            if where not in self._streams.feeds:
-                self._streams.feeds.add(where, ADDED_FROM, self._topic_ids[where.topic])
+        for topic, view in (await self._asking.cluster.topics(topics, deadline)).items():
+            if isinstance(view, MillstreamError):
+                if view.code not in MISSING:
+                    raise view
+                continue
+            if self._topic_ids[topic] not in (NO_TOPIC_ID, view.topic_id):
+                if topic not in missing or feeds.missing is not None:
+                    continue
+                self._drop(topic)
+                self._topic_ids[topic] = TopicId(view.topic_id)
+            for number in [row.number for row in view.partitions] if chosen is None else chosen:
+                where = TopicPartition(topic, number)
+                if where not in feeds:
+                    feeds.add(where, ADDED_FROM, self._topic_ids[topic])
+
+    def _drop(self, topic: str) -> None:
+        """Forget the positions in a deleted topic."""
+        for where in [feed.where for feed in self._streams.feeds if feed.where.topic == topic]:
+            self._streams.feeds.remove(where)
+            self.finished.pop(where, None)
 
     async def _places(self, deadline: Deadline) -> list[TopicPartition]:
         chosen, topics = self._settings.partitions, self._settings.topics

@@ -5,7 +5,16 @@ from typing import NamedTuple, TypedDict
 
 from millstream.model import start_words
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_choice, check_number, check_partitions, check_text
+from millstream.sdk.arguments import (
+    INT32_MAX,
+    NAME_MAX,
+    Size,
+    as_size,
+    check_choice,
+    check_number,
+    check_partitions,
+    check_text,
+)
 from millstream.sdk.consuming.start_positions import Hint, StartPositions, reader_start
 from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 from millstream.sdk.reader_defaults import AUTO_COMMIT_S, SHARE_PERCENT, WINDOW_BYTES, WINDOW_MESSAGES
@@ -14,7 +23,6 @@ from millstream.sdk.value_formats import Values
 from millstream.seams.entropy import Entropy
 from millstream.wire.subscribe import BEGINNING, END, NOWHERE
 
-_NUMBERS = ("window_messages", "window_bytes", "share_percent")
 _GONE = {start_words.BEGINNING: BEGINNING, start_words.LATEST: END, "error": NOWHERE}
 
 
@@ -25,7 +33,7 @@ class SubscriptionBaseOptions(TypedDict, total=False):
     start: Hint | None
     group: str | None
     window_messages: int
-    window_bytes: int
+    window_bytes: Size
     share_percent: int
     auto_commit: Time | None
     when_gone: str
@@ -81,11 +89,11 @@ def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOp
         check_text("group", group_id, least=1, most=NAME_MAX)
     window = SubscriptionWindow(
         options.get("window_messages", WINDOW_MESSAGES),
-        options.get("window_bytes", WINDOW_BYTES),
+        as_size("window_bytes", options.get("window_bytes", WINDOW_BYTES), least=0, most=INT32_MAX),
         options.get("share_percent", SHARE_PERCENT),
     )
-    for name, number, most in zip(_NUMBERS, window, (INT32_MAX, INT32_MAX, 100), strict=True):
-        check_number(name, number, least=0, most=most)
+    check_number("window_messages", window.messages, least=0, most=INT32_MAX)
+    check_number("share_percent", window.share_percent, least=0, most=100)
     check_partitions(options.get("partitions"))
     return SubscriptionEngineSettings(
         topics,

@@ -46,7 +46,7 @@ class StreamSet:
         arrived: Callable[[], None],
         failed: Callable[[MillstreamError], None],
     ) -> None:
-        self.feeds = FeedSet(asking, READS_ON)
+        self.feeds = FeedSet(asking, READS_ON, reads_others=True)
         """One feed per partition; its offset follows the last message delivered to the caller."""
         self.queue: deque[FetchedChunk] = deque()
         """The chunks that were received and not delivered."""

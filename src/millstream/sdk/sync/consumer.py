@@ -14,7 +14,9 @@ from millstream.sdk.arguments import (
     INT32_MAX,
     INT64_MAX,
     TEXT_MAX,
+    Size,
     as_places,
+    as_size,
     check_callback,
     check_number,
     check_text,
@@ -204,7 +206,7 @@ class Consumer(Reader, Generic[V_co]):
         offset: int,
         *,
         max_messages: int | None = None,
-        max_bytes: int = MAX_BYTES,
+        max_bytes: Size = MAX_BYTES,
         timeout: Time = 5.0,
     ) -> "list[Message[bytes]]":
         """Return messages of a partition from `offset` on, without changing this consumer's positions.
@@ -217,8 +219,8 @@ class Consumer(Reader, Generic[V_co]):
         """
         where, timeout_s = place(topic, partition), self._span_s(timeout)
         check_number("offset", offset, least=0, most=INT64_MAX)
-        check_number("max_bytes", max_bytes, least=1, most=INT32_MAX)
-        return self._do(get_messages(self._caller, where, offset, max_messages, max_bytes, timeout_s))
+        size_bytes = as_size("max_bytes", max_bytes, most=INT32_MAX)
+        return self._do(get_messages(self._caller, where, offset, max_messages, size_bytes, timeout_s))
 
     # Positions.
 

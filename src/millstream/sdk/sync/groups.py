@@ -58,7 +58,7 @@ class Groups(EngineHandle):
     ) -> None:
         """Set the committed offsets of a group without active members. An unknown group is created.
 
-        Raises UNKNOWN_MEMBER_ID while the group has active members.
+        Raises NON_EMPTY_GROUP, which names them, while the group has active members.
         """
         check_group(group_id)
         rows = {

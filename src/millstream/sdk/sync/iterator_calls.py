@@ -6,7 +6,7 @@ from functools import partial
 
 from millstream.model.errors import ErrorCode
 from millstream.model.roles import Role
-from millstream.sdk.arguments import INT32_MAX, NAME_MAX, check_kind, check_number, check_text, place
+from millstream.sdk.arguments import INT32_MAX, NAME_MAX, Size, as_size, check_kind, check_number, check_text, place
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 from millstream.sdk.iterating.call_engine import IteratorCallEngine
@@ -44,7 +44,7 @@ class IteratorCalls(Facade):
     """
 
     def __init__(self, portal: Portal, context: ClientContext) -> None:
-        caller = context.new_caller(Role.CONSUMER)
+        caller = context.new_caller(Role.CONSUMER, owner="iterators")
         context.lifecycle.check()
         self._engine = portal.call(partial(IteratorCallEngine, caller))
         super().__init__(portal, context, context.adopt("calls of iterators", caller, self._engine.close))
@@ -99,7 +99,7 @@ class IteratorCalls(Facade):
         self,
         iterator: GroupIterator,
         *,
-        max_bytes: int = 1024 * 1024,
+        max_bytes: Size = 1024 * 1024,
         on_bad_batch: str = "raise",
         timeout: Time = 30.0,
     ) -> IteratorBatch:
@@ -110,9 +110,9 @@ class IteratorCalls(Facade):
         UnreadableError, or is skipped with `on_bad_batch="skip"`.
         """
         check_kind("iterator", iterator, GroupIterator)
-        check_number("max_bytes", max_bytes, least=1, most=INT32_MAX)
+        size_bytes = as_size("max_bytes", max_bytes, most=INT32_MAX)
         skips = skips_bad_batches(on_bad_batch)
-        return self._do(self._engine.read(iterator, max_bytes, self._span_s(timeout), skips_bad_batches=skips))
+        return self._do(self._engine.read(iterator, size_bytes, self._span_s(timeout), skips_bad_batches=skips))
 
     def deliver(
         self,

@@ -50,7 +50,7 @@ class Iterators(Reader):
         """The group that it belongs to."""
         self.topics = named_topics(topics)
         """The topics that the loop reads."""
-        caller = context.new_caller(Role.CONSUMER)
+        caller = context.new_caller(Role.CONSUMER, owner="iterators")
         settings = engine_settings(context.times, caller.entropy, group, self.topics, options)
         self.client_id = settings.client_id
         """The name under which the group knows this client."""

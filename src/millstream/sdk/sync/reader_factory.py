@@ -7,6 +7,7 @@ The readers are imported on first use: a program that only writes should not wai
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from millstream.sdk.arguments import Size
 from millstream.sdk.reader_defaults import (
     AUTO_COMMIT_S,
     CALLBACK_TIMEOUT_S,
@@ -80,7 +81,7 @@ class ReaderFactory(Facade):
         on_revoked: "OnChange | None" = None,
         on_lost: "OnChange | None" = None,
         on_health: "Callable[[Health], None] | None" = None,
-        prefetch_bytes: int = PREFETCH_BYTES,
+        prefetch_bytes: Size = PREFETCH_BYTES,
         local_files: bool = True,
         out_of_range: str = "nearest",
     ) -> "Consumer[Any]":
@@ -126,7 +127,7 @@ class ReaderFactory(Facade):
         - `out_of_range` ("nearest"): the reaction to an offset that does not exist any more. "nearest" continues at the
           nearest offset, "error" raises OFFSET_OUT_OF_RANGE. A consumer in a group always continues.
         """
-        options = _options(locals())
+        options = call_options(locals())
         from millstream.sdk.sync.consumer import Consumer
 
         return Consumer(self._portal, self._context, topics, **options)
@@ -156,7 +157,7 @@ class ReaderFactory(Facade):
         partitions: Sequence[int] | None = None,
         values: Values = None,
         window_messages: int = WINDOW_MESSAGES,
-        window_bytes: int = WINDOW_BYTES,
+        window_bytes: Size = WINDOW_BYTES,
         share_percent: int = SHARE_PERCENT,
         auto_commit: Time | None = AUTO_COMMIT_S,
         when_gone: str = "error",
@@ -183,7 +184,7 @@ class ReaderFactory(Facade):
         - `on_bad_batch` ("raise"): the reaction to a stored batch whose records cannot be decoded. "raise" delivers the
           messages before it, then raises UnreadableError in each call. "skip" skips the batch and logs a warning.
         """
-        options = _options(locals())
+        options = call_options(locals())
         from millstream.sdk.sync.subscription import Subscription
 
         return Subscription(self._portal, self._context, topics, **options)
@@ -195,7 +196,7 @@ class ReaderFactory(Facade):
         group: str,
         client_id: str | None = None,
         max_messages: int = ITERATOR_MESSAGES,
-        max_bytes: int = READ_BYTES,
+        max_bytes: Size = READ_BYTES,
         in_flight: Time | None = None,
         start: str = "beginning",
         on_bad_batch: str = "raise",
@@ -213,7 +214,7 @@ class ReaderFactory(Facade):
         - `on_bad_batch` ("raise"): the reaction to a stored batch whose records cannot be decoded. "raise" returns the
           messages before it, then raises UnreadableError. "skip" skips the batch and logs a warning.
         """
-        options = _options(locals())
+        options = call_options(locals())
         from millstream.sdk.sync.iterators import Iterators
 
         return Iterators(self._portal, self._context, topics, **options)
@@ -225,6 +226,6 @@ class ReaderFactory(Facade):
         return IteratorCalls(self._portal, self._context)
 
 
-def _options(arguments: dict[str, Any]) -> dict[str, Any]:
+def call_options(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the options among the arguments of a call."""
     return {name: value for name, value in arguments.items() if name not in ("self", "topics")}

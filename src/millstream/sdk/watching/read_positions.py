@@ -8,7 +8,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
-from millstream.sdk.consuming.start_positions import StartPositions
+from millstream.sdk.consuming.start_positions import StartPositions, checked_offset
 from millstream.sdk.time_arguments import Times
 
 Position = int | str | float | datetime | timedelta
@@ -31,5 +31,8 @@ async def find_offsets(
             raise MillstreamError(
                 ErrorCode.INVALID_SETTING, f"offset={position!r}: a read has one position for a partition"
             )
+        if type(position) is int:
+            found |= dict.fromkeys(some, checked_offset(position, "offset"))
+            continue
         found |= await StartPositions(position, times, "offset").find(asking, some, deadline)
     return {where: found[where] for where in places}

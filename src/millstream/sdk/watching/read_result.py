@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from millstream.model.names import TopicPartition
 from millstream.records.message import Message
-from millstream.sdk.arguments import INT32_MAX, check_number
+from millstream.sdk.arguments import INT32_MAX, Size, as_size, check_number
 from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 
 _offset = attrgetter("offset")
@@ -39,11 +39,10 @@ class WatchLimits(NamedTuple):
     skips_bad_batches: bool = False
 
     @classmethod
-    def checked(cls, *, messages: int, size_bytes: int, on_bad_batch: str = "raise") -> "WatchLimits":
+    def checked(cls, *, messages: int, size_bytes: Size, on_bad_batch: str = "raise") -> "WatchLimits":
         """Make limits; raises INVALID_SETTING if one is out of its range."""
         check_number("max_messages", messages, least=1, most=INT32_MAX)
-        check_number("max_bytes", size_bytes, least=1, most=INT32_MAX)
-        return cls(messages, size_bytes, skips_bad_batches(on_bad_batch))
+        return cls(messages, as_size("max_bytes", size_bytes, most=INT32_MAX), skips_bad_batches(on_bad_batch))
 
 
 def from_on(messages: list[Message], offset: int) -> list[Message]:

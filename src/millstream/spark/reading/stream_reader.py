@@ -325,7 +325,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             client_of(self._options.bootstrap).groups.commit(self._options.group, offsets)
         except MillstreamError as error:
-            if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
+            if error.code is ErrorCode.NON_EMPTY_GROUP:
                 text = f"group {self._options.group!r} has members, whose committed offsets the query would overwrite"
                 raise MillstreamError(error.code, f"{text}; set the option group to another name") from None
             if not error.code.retriable:

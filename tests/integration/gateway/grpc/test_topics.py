@@ -118,13 +118,13 @@ REFUSED = [
     (topics_pb2.DescribeTopicRequest(topic="nowhere"), "NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION", None),
     (topics_pb2.DeleteTopicRequest(topic="nowhere"), "NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION", None),
     (topics_pb2.DeleteTopicRequest(topic="there", cluster="moon"), "NOT_FOUND", "UNKNOWN_CLUSTER", "cluster"),
-    (topics_pb2.AddPartitionsRequest(topic="there", total=1), "INVALID_ARGUMENT", "INVALID_PARTITIONS", "partitions"),
+    (topics_pb2.AddPartitionsRequest(topic="there", total=1), "INVALID_ARGUMENT", "INVALID_PARTITIONS", "total"),
     (topics_pb2.ListTopicsRequest(page_size=100_000), "INVALID_ARGUMENT", "INVALID_REQUEST", "page_size"),
     (
         topics_pb2.AlterTopicSettingsRequest(topic="there", set={"retention.ms": "soon"}),
         "INVALID_ARGUMENT",
         "INVALID_CONFIG",
-        "settings",
+        "set",
     ),
 ]
 

@@ -145,6 +145,57 @@ def test_a_body_of_another_media_type_is_the_value_of_one_event() -> None:
     with_web(story)
 
 
+def test_a_raw_body_without_bytes_is_refused_and_json_writes_an_empty_value() -> None:
+    async def story(web: Web) -> None:
+        answer = await web.ask("POST", "/events?topic=t", b"", content_type="application/octet-stream")
+        assert answer.problem == (422, "INVALID_REQUEST", "body")
+        assert 'send JSON with "value": ""' in answer.json["detail"]
+        assert (await web.ask("POST", "/events", {"topic": "t", "value": ""})).status == 200
+        assert [event["value"] for event in await read(web)] == [""]
+
+    with_web(story)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"value": None}, "key"),
+        ({"value": None, "key": None}, "key"),
+        ({"events": [{"value": 1}, {"value": None}]}, "events[1].key"),
+        ({"events": [{"value": None, "key": "k"}, {"value": None, "key": None}]}, "events[1].key"),
+    ],
+)
+def test_a_tombstone_without_a_key_is_refused(body: dict[str, Any], field: str) -> None:
+    async def story(web: Web) -> None:
+        answer = await web.ask("POST", "/events", {"topic": "t", **body})
+        assert answer.problem == (422, "INVALID_REQUEST", field)
+        assert "needs the key whose messages it deletes" in answer.json["detail"]
+
+    with_web(story)
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "kind", "field"),
+    [
+        ("/events", {"topic": "t", "value": 1, "timestamp": 1_738_324_800}, "application/json", "timestamp"),
+        (
+            "/events",
+            {"topic": "t", "events": [{"value": 1}, {"value": 1, "timestamp": 1_738_324_800}]},
+            "application/json",
+            "events[1].timestamp",
+        ),
+        ("/events?topic=t&timestamp=1738324800", b"x", "application/octet-stream", "timestamp"),
+    ],
+)
+def test_a_timestamp_in_seconds_is_refused_with_a_hint(target: str, body: Any, kind: str, field: str) -> None:
+    async def story(web: Web) -> None:
+        answer = await web.ask("POST", target, body, content_type=kind)
+        assert answer.problem == (422, "INVALID_SETTING", field)
+        assert "1738324800 looks like seconds; give milliseconds (1738324800000)" in answer.json["detail"]
+
+    with_web(story)
+
+
 def test_a_repeated_http_header_becomes_two_event_headers() -> None:
     async def story(web: Web) -> None:
         kind = "application/octet-stream"

@@ -57,6 +57,49 @@ def test_each_cause_of_a_refused_request_has_its_own_problem_title(
     with_web(story, WebLimits(body_bytes=1_000))
 
 
+GROUP_OFFSETS, BROKER, TOPIC = "/v1/groups/g/offsets", "/v1/brokers/1/settings", "/v1/topics/t/settings"
+GROUP = "/v1/groups/g/settings"
+FIXED = "the setting cannot be changed while the broker runs"
+BAD_SETTING = ErrorCode.INVALID_CONFIG.meaning
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "title", "field"),
+    [
+        ("POST", GROUP_OFFSETS, {"topic": "t"}, "a required field is missing", "offset"),
+        ("POST", GROUP_OFFSETS, {"topic": "t", "offset": 1, "time": "1m"}, CONTRADICTION, "offset"),
+        ("POST", "/v1/query", {"sql": "SELEC 1"}, "the SQL statement cannot run", "sql"),
+        ("PATCH", BROKER, {"set": {"node.id": "9"}}, FIXED, "set"),
+        ("PATCH", BROKER, {"unset": ["node.id"]}, FIXED, "unset"),
+        ("PATCH", BROKER, {"set": {"nod.id": "9"}}, BAD_SETTING, "set"),
+        ("PATCH", GROUP, {"set": {"consumer.session.timeout.ms": 50_000}}, FIXED, "set"),
+        ("PATCH", GROUP, {"set": {"foo": 1}}, BAD_SETTING, "set"),
+        ("PATCH", TOPIC, {"set": {"retention.ms": "x"}}, BAD_SETTING, "set"),
+        ("PATCH", TOPIC, {"set": {"foo": 1}, "unset": ["foo"]}, CONTRADICTION, "unset"),
+        ("PATCH", TOPIC, {"unset": ["foo", "foo"]}, "the value of a field is not valid", "unset"),
+        ("POST", "/v1/topics/t/partitions", {"total": 1}, ErrorCode.INVALID_PARTITIONS.meaning, "total"),
+    ],
+)
+def test_the_problem_of_a_refused_change_names_its_cause_and_field(
+    method: str, target: str, body: Any, title: str, field: str
+) -> None:
+    async def story(web: Web) -> None:
+        await web.ask("POST", "/topic", {"name": "t"})
+        problem = (await web.ask(method, target, body)).json
+        assert (problem["title"], problem["field"]) == (title, field), problem
+
+    with_web(story)
+
+
+def test_an_unknown_broker_setting_is_refused_with_a_hint() -> None:
+    async def story(web: Web) -> None:
+        answer = await web.ask("PATCH", BROKER, {"set": {"nod.id": "9"}})
+        assert answer.problem == (422, "INVALID_CONFIG", "set")
+        assert "there is no such broker setting; did you mean node.id?" in answer.json["detail"]
+
+    with_web(story)
+
+
 @pytest.mark.parametrize(
     ("target", "title"),
     [

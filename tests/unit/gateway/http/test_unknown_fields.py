@@ -21,6 +21,8 @@ from millstream.gateway.http.routes import OPERATIONS
         ("POST", "/topic", {"name": "t", "partition": 3}, "partition", "did you mean `partitions`?"),
         ("POST", "/topic", {"name": "t", "Partitions": 3}, "Partitions", "did you mean `partitions`?"),
         ("PUT", "/v1/groups/g/offsets", {"offsets": [{"topic": "t", "ofset": 1}]}, "offsets[0].ofset", "`offset`?"),
+        ("POST", "/v1/topics/t/partitions", {"partitions": 3}, "partitions", "did you mean `total`?"),
+        ("PATCH", "/v1/topics/t/settings", {"settings": {}}, "settings", "did you mean `set`?"),
         ("POST", "/topic", {"name": "t", "zzz": 3}, "zzz", "accepted fields: cluster, "),
         ("POST", "/topic?zzz=1", {"name": "t"}, "zzz", "no fields are accepted here"),
         ("GET", "/events", {"topic": "t", "ofset": 1}, "ofset", "did you mean `offset`?"),

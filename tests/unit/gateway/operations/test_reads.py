@@ -37,6 +37,15 @@ def test_an_invalid_position_is_refused(text: str) -> None:
         parse_positions(text)
 
 
+def test_an_offset_in_milliseconds_is_refused_with_a_hint() -> None:
+    with pytest.raises(
+        MillstreamError, match="offset: 1795092342520 looks like a time in milliseconds; give it as a time"
+    ):
+        parse_positions("1795092342520")
+    assert parse_positions("0:1795092342520") == {0: 1_795_092_342_520}
+    assert parse_positions(format_positions({0: 1_795_092_342_520}, alone=True)) == {0: 1_795_092_342_520}
+
+
 def test_a_position_text_names_partitions_unless_one_was_requested() -> None:
     assert format_positions({1: 4, 0: 12}, alone=False) == "0:12,1:4"
     assert format_positions({0: 12}, alone=False) == "0:12"

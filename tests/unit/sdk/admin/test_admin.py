@@ -242,6 +242,18 @@ def test_groups_can_be_listed_by_state_and_kind() -> None:
     play(story)
 
 
+def test_a_commit_for_a_group_with_active_members_names_them() -> None:
+    async def story(client: WritingClient) -> None:
+        await client.create_topic("t")
+        async with client.consumer("t", group="g") as consumer:
+            await consumer.poll(1)
+            with pytest.raises(MillstreamError, match=r"1 active member: .*; stop its consumers, or wait") as caught:
+                await client.groups.commit("g", {TopicPartition("t", 0): CommittedOffset(0)})
+            assert caught.value.code is ErrorCode.NON_EMPTY_GROUP
+
+    play(story)
+
+
 def test_a_restarted_coordinator_is_found_again() -> None:
     async def whole(machine: SimulatedMachine) -> None:
         node = await machine.start()

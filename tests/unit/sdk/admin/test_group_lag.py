@@ -1,5 +1,7 @@
 """Tests the lag of groups: committed, never committed, deleted and truncated partitions."""
 
+import asyncio
+
 import pytest
 
 from builders.gateways.web import Ground, with_clusters
@@ -43,6 +45,20 @@ def test_the_lag_of_a_consumer_that_has_committed_nothing_includes_all_messages(
             0: (None, 5),
             1: (None, 3),
         }
+
+    with_clusters(story)
+
+
+@pytest.mark.parametrize(("start", "lag"), [("latest", 0), (2, 3), (None, 5)])
+def test_the_lag_of_a_new_group_counts_from_the_start_of_its_consumer(start: str | int | None, lag: int) -> None:
+    async def story(ground: Ground) -> None:
+        client = ground.member.client
+        await topic(ground, "a", 5, 5)
+        async with client.consumer("a", group="g", start=start, auto_commit="1h") as consumer:
+            while len(consumer.assignment) < 2:
+                await consumer.poll(0.5)
+            await asyncio.sleep(1)
+            assert [row.lag for row in (await client.groups.lag("g")).values()] == [lag, lag]
 
     with_clusters(story)
 

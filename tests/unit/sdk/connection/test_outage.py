@@ -87,6 +87,56 @@ def test_a_producer_warns_and_reports_what_it_holds(caplog: pytest.LogCaptureFix
     play(story)
 
 
+def test_an_idle_producer_reports_an_outage_and_reconnects(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(ground: Ground) -> None:
+        producer = ground.client.producer()
+        await producer.put(TOPIC, b"first")
+        await ground.node.stop()
+        await asyncio.sleep(1)
+        health = producer.health()
+        assert not health.is_reachable
+        assert "connection refused" in health.reason
+        await asyncio.sleep(79)
+        assert len([line for line in lines(caplog, logging.WARNING) if "owner=producer" in line]) == 2
+        assert producer.health().since_s > 60
+        ground.node = await ground.machine.start()
+        await asyncio.sleep(10)
+        assert producer.health().is_reachable
+        (line,) = [line for line in lines(caplog, logging.INFO) if "owner=producer" in line]
+        assert line.startswith("brokers reachable again")
+        await producer.close()
+
+    play(story)
+
+
+def test_closing_a_client_ends_its_reconnecting() -> None:
+    async def story(ground: Ground) -> None:
+        producer = ground.client.producer()
+        await producer.put(TOPIC, b"first")
+        await ground.node.stop()
+        await asyncio.sleep(3)
+        await producer.close()
+        await asyncio.sleep(1)
+        tasks = asyncio.all_tasks()
+        assert not [task for task in tasks if "Reconnecting" in str(task.get_coro())]
+        ground.node = await ground.machine.start()
+
+    play(story)
+
+
+def test_failed_connection_attempts_are_logged_at_debug_only(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(ground: Ground) -> None:
+        producer = ground.client.producer()
+        await producer.put(TOPIC, b"first")
+        await ground.node.stop()
+        await asyncio.sleep(30)
+        assert not [each for each in caplog.records if each.getMessage().startswith("connection failed")]
+        ground.node = await ground.machine.start()
+        await producer.close()
+
+    play(story)
+
+
 def test_subscriptions_and_iterators_report_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     async def story(ground: Ground) -> None:
         await ground.write()
@@ -99,7 +149,8 @@ def test_subscriptions_and_iterators_report_an_outage(caplog: pytest.LogCaptureF
         for each in (subscription, iterators):
             assert not each.health().is_reachable
             assert each.health().reason
-        assert len(lines(caplog, logging.WARNING)) == 2
+        warned = sorted(line.partition(" owner=")[2].partition(" ")[0] for line in lines(caplog, logging.WARNING))
+        assert warned == ["iterators", "subscription"]
         ground.node = await ground.machine.start()
         await asyncio.sleep(30)
         assert subscription.health().is_reachable

@@ -498,7 +498,7 @@ def test_group_offsets_cannot_be_changed_while_a_member_reads() -> None:
             await read(consumer, 40)
             with pytest.raises(MillstreamError) as caught:
                 await ground.client.groups.commit(GROUP, {place(): CommittedOffset(3)})
-            assert caught.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+            assert caught.value.code is ErrorCode.NON_EMPTY_GROUP
             with pytest.raises(MillstreamError) as caught:
                 await ground.client.groups.delete(GROUP)
             assert caught.value.code is ErrorCode.NON_EMPTY_GROUP

@@ -97,7 +97,9 @@ class Event(_message.Message):
     key: _builtins.bytes
     """Messages with the same key go to the same partition, in order, unless `partition` or `hash` is set."""
     timestamp_ms: _builtins.int
-    """Milliseconds since 1970. Absent: the time at which the gateway receives the message."""
+    """Milliseconds since 1970; numbers that look like seconds are refused. Absent: the time at which the gateway receives
+    the message.
+    """
     partition: _builtins.int
     """The partition to write to. Absent: selected by `hash`, else `key`, else `message_id`, else round robin."""
     hash: _builtins.int
@@ -107,7 +109,7 @@ class Event(_message.Message):
     the first copy. 1 to 255 bytes chosen by the writer, or the id from an earlier answer. Empty: no id.
     """
     tombstone: _builtins.bool
-    """Write a null value, which deletes the key in a compacted topic. Excludes `value`."""
+    """Write a null value, which deletes the key in a compacted topic. Requires `key`, excludes `value`."""
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Header]: ...
     def __init__(
@@ -181,7 +183,7 @@ class EventColumns(_message.Message):
     def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
     def null_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Indexes of the tombstones: messages whose value is null; their element in `values` is empty."""
+        """Indexes of the tombstones: messages with a key whose value is null; their element in `values` is empty."""
 
     @_builtins.property
     def null_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

@@ -201,7 +201,7 @@ class PartitionLag(_message.Message):
     """The log end offset."""
     lag: _builtins.int
     """Number of offsets that the group has not finished. A partition without a committed offset counts from its
-    beginning.
+    beginning, because the broker does not know where its reader starts.
     """
     member_id: _builtins.str
     """The member that reads the partition; empty if none does."""

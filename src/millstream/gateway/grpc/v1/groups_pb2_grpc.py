@@ -108,7 +108,7 @@ class GroupServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CommitOffsets(self, request, context):
-        """Commit offsets for a group, which is created if it does not exist. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) while
+        """Commit offsets for a group, which is created if it does not exist. NON_EMPTY_GROUP (FAILED_PRECONDITION) while
         the group has members.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -40,7 +40,7 @@ class GroupServiceStub:
     GetOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.GetOffsetsRequest, _groups_pb2.GetOffsetsResponse]
     """Get the committed offsets of a group; empty if it has committed nothing or does not exist."""
     CommitOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.CommitOffsetsRequest, _groups_pb2.CommitOffsetsResponse]
-    """Commit offsets for a group, which is created if it does not exist. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) while
+    """Commit offsets for a group, which is created if it does not exist. NON_EMPTY_GROUP (FAILED_PRECONDITION) while
     the group has members.
     """
     ResetOffsets: _grpc.UnaryUnaryMultiCallable[_groups_pb2.ResetOffsetsRequest, _groups_pb2.ResetOffsetsResponse]
@@ -68,7 +68,7 @@ class GroupServiceAsyncStub(GroupServiceStub):
     GetOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.GetOffsetsRequest, _groups_pb2.GetOffsetsResponse]  # type: ignore[assignment]
     """Get the committed offsets of a group; empty if it has committed nothing or does not exist."""
     CommitOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.CommitOffsetsRequest, _groups_pb2.CommitOffsetsResponse]  # type: ignore[assignment]
-    """Commit offsets for a group, which is created if it does not exist. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) while
+    """Commit offsets for a group, which is created if it does not exist. NON_EMPTY_GROUP (FAILED_PRECONDITION) while
     the group has members.
     """
     ResetOffsets: _aio.UnaryUnaryMultiCallable[_groups_pb2.ResetOffsetsRequest, _groups_pb2.ResetOffsetsResponse]  # type: ignore[assignment]
@@ -117,7 +117,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _groups_pb2.CommitOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_groups_pb2.CommitOffsetsResponse, _abc.Awaitable[_groups_pb2.CommitOffsetsResponse]]:
-        """Commit offsets for a group, which is created if it does not exist. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) while
+        """Commit offsets for a group, which is created if it does not exist. NON_EMPTY_GROUP (FAILED_PRECONDITION) while
         the group has members.
         """
 

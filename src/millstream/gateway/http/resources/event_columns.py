@@ -11,7 +11,8 @@ import msgspec
 
 from millstream.gateway.failures import contradictory, invalid, missing
 from millstream.gateway.http.resources.event_bodies import ABSENT, Event
-from millstream.gateway.operations.writes import EventColumns, Headers
+from millstream.gateway.operations.writes import EventColumns, Headers, check_write_times, tombstone_without_key
+from millstream.sdk.producing.put_arguments import TOMBSTONE_WITHOUT_KEY
 
 _QUOTE = 0x22
 _decode_text = msgspec.json.Decoder(str).decode
@@ -23,16 +24,30 @@ def columns_of(topic: str, events: Sequence[Event], path: str, rows: Sequence[in
     `path` is the location of the events in the request, for errors, and `rows` are their indexes there. The path of a
     single event is empty.
     """
+    values, keys = _values(events, path, rows), _keys(events, path, rows)
+    timestamps = _column([event.timestamp for event in events])
+    _check_tombstones(values, keys, path, rows)
+    if timestamps is not None:
+        check_write_times(timestamps, lambda index: _named(path, rows[index], "timestamp"))
     return EventColumns(
         topic,
-        _values(events, path, rows),
-        _keys(events, path, rows),
+        values,
+        keys,
         _headers(events, path, rows),
-        _column([event.timestamp for event in events]),
+        timestamps,
         _column([event.partition for event in events]),
         _column([event.hash for event in events]),
         _column([event.message_id for event in events]),
     )
+
+
+def _check_tombstones(
+    values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, path: str, rows: Sequence[int]
+) -> None:
+    if None in values:
+        index = tombstone_without_key(values, keys)
+        if index is not None:
+            raise missing(_named(path, rows[index], "key"), TOMBSTONE_WITHOUT_KEY)
 
 
 def _column(found: list[Any]) -> list[Any] | None:

@@ -132,7 +132,7 @@ async def _ends(cluster: ServedCluster, places: Iterable[TopicPartition]) -> dic
 
 
 async def set_group_offsets(request: WebRequest) -> GroupOffsets:
-    """Commit offsets for the group. Raises UNKNOWN_MEMBER_ID while it has members."""
+    """Commit offsets for the group. Raises NON_EMPTY_GROUP while it has members."""
     parameters: GroupParameters = request.parameters
     new: NewOffsets = request.body
     cluster = request.site.clusters.get(parameters.cluster)
@@ -146,11 +146,13 @@ async def set_group_offsets(request: WebRequest) -> GroupOffsets:
 
 
 async def reset_group_offsets(request: WebRequest) -> ResetOffsets:
-    """Move the group to an offset or a time. Raises UNKNOWN_MEMBER_ID while it has members."""
+    """Move the group to an offset or a time. Raises NON_EMPTY_GROUP while it has members."""
     parameters: GroupParameters = request.parameters
     wanted: Reset = request.body
-    if (wanted.offset is None) == (wanted.time is None):
-        raise contradictory("offset", "set exactly one of offset and time")
+    if wanted.offset is None and wanted.time is None:
+        raise missing("offset", "set `offset` or `time`")
+    if wanted.offset is not None and wanted.time is not None:
+        raise contradictory("offset", "set either `offset` or `time`, not both")
     cluster = request.site.clusters.get(parameters.cluster)
     is_time = wanted.offset is None
     found = await groups.reset_offsets(
@@ -200,7 +202,7 @@ OPERATIONS = (
         answer=GroupOffsets,
         concerns="group",
         group="Groups",
-        errors=(*_ERRORS, ErrorCode.UNKNOWN_MEMBER_ID),
+        errors=(*_ERRORS, ErrorCode.NON_EMPTY_GROUP),
         examples=(
             Example(
                 "From the beginning",
@@ -249,7 +251,7 @@ OPERATIONS = (
         answer=ResetOffsets,
         concerns="group",
         group="Groups",
-        errors=(*_ERRORS, ErrorCode.INVALID_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_MEMBER_ID),
+        errors=(*_ERRORS, ErrorCode.INVALID_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NON_EMPTY_GROUP),
         examples=(Example("To the end", "/v1/groups/reports/offsets", {"topic": "orders", "offset": "latest"}),),
     ),
 )

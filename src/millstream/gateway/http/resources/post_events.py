@@ -23,7 +23,7 @@ from millstream.gateway.http.resources.event_columns import columns_of
 from millstream.gateway.http.responses import WebResponse, problem_answer, problem_of, within
 from millstream.gateway.http.web_request import MalformedBodyError, WebRequest, read_json
 from millstream.gateway.operations.clusters import DEFAULT, ClusterMember, ServedCluster
-from millstream.gateway.operations.writes import EventColumns, WriteResult, write, write_one
+from millstream.gateway.operations.writes import EventColumns, WriteResult, check_write_times, write, write_one
 from millstream.gateway.traffic import Traffic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.rights import Right
@@ -172,6 +172,10 @@ def _read_raw(request: WebRequest, data: bytes) -> PostedEvents:
     parameters = msgspec.convert(given, WriteParameters, strict=False)
     if parameters.topic is None:
         raise missing("topic", "set it in the query or in the header Millstream-Topic")
+    if not data:
+        raise missing("body", 'it is the value of the event; for an empty value send JSON with "value": ""')
+    if parameters.timestamp is not None:
+        check_write_times([parameters.timestamp], lambda _: "timestamp")
     own_id = parameters.message_id or _idempotency_key(request)
     columns = EventColumns(
         parameters.topic,

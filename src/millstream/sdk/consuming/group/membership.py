@@ -183,11 +183,9 @@ class ConsumerMembership:
 
     @property
     def due_in_s(self) -> float | None:
-        times_s = []
-        if self._rules.auto_commit_s is not None and not self._committing.is_under_way:
-            times_s.append(self._commit_due_s)
-        if self._try_again_s is not None:
-            times_s.append(self._try_again_s)
+        no_commit = self._rules.auto_commit_s is None or self._committing.is_under_way
+        commit_s = None if no_commit else self._commit_due_s
+        times_s = [each for each in (commit_s, self._try_again_s) if each is not None]
         return max(0.001, min(times_s) - self._loop.time()) if times_s else None
 
     @property
@@ -341,3 +339,5 @@ class ConsumerMembership:
             self._keys[where] = key
             self._reading.take(where, offset, key[0])
             self.commits.take(where, key[0], offset, is_committed=where in committed)
+        if found and not self._start.is_beginning:
+            self._commit_due_s = self._loop.time()  # Until the commit, the group's lag counts from the beginning.

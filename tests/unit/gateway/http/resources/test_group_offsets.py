@@ -74,6 +74,8 @@ def test_a_reset_is_refused_while_the_group_has_members() -> None:
         await fill(web)
         assert (await web.ask("GET", "/events?topic=t&group=g&consumer=a&wait=0")).status == 200
         answer = await web.ask("POST", OFFSETS, {"topic": "t", "offset": "latest"})
-        assert answer.problem == (409, "UNKNOWN_MEMBER_ID", None)
+        assert answer.problem == (409, "NON_EMPTY_GROUP", None)
+        assert "group 'g' has 1 active member: " in answer.json["detail"]
+        assert "stop its consumers" in answer.json["detail"]
 
     with_web(story)
