@@ -130,7 +130,8 @@ def check(broker: RealBroker, told: Acknowledged, *, is_catalog: bool) -> str | 
         text = broker.log_text()
         is_explained = "\nmillstream: " in "\n" + text and "Traceback" not in text
         return None if is_explained else f"the start failed without a reason: {text[-500:]}"
-    allowed = {ErrorCode.PARTITION_QUARANTINED, ErrorCode.KAFKA_STORAGE_ERROR}
+    # Data in the page cache is sent unchecked, and the client finds the damage.
+    allowed = {ErrorCode.PARTITION_QUARANTINED, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE}
     if is_catalog:  # SQLite has no checksums of values, so a name may be another one.
         allowed |= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
     with millstream.connect(broker.bootstrap) as client:

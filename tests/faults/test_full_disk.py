@@ -185,7 +185,7 @@ def test_retention_empties_a_filled_volume(tmp_path: Path) -> None:
             write_some(broker, history, where, "after", 3)
 
 
-def test_a_group_commit_on_a_full_disk_reports_the_disk_error(tmp_path: Path) -> None:
+def test_group_requests_on_a_full_disk_report_the_disk_error(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker:
         (where,) = create_topic(broker.bootstrap, "full", 1)
         offsets = [KafkaPartition(where.topic, where.partition, 0)]
@@ -196,5 +196,8 @@ def test_a_group_commit_on_a_full_disk_reports_the_disk_error(tmp_path: Path) ->
             with pytest.raises(KafkaException) as refused:
                 consumer.commit(offsets=offsets, asynchronous=False)
             assert refused.value.args[0].code() == KafkaError.KAFKA_STORAGE_ERROR
-        give_space(broker)
+        with millstream.connect(broker.bootstrap) as client, client.consumer("full", group="others") as member:
+            while "disk is full or failing" not in str(member.health()):
+                assert member.poll(timeout=0.1) == []
+            give_space(broker)
         consumer.close()

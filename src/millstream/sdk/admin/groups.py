@@ -4,7 +4,7 @@ The coordinator of a group is one of the brokers. Its address is cached until a 
 error, such as NOT_COORDINATOR or a lost connection.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -77,7 +77,11 @@ class Coordinators:
 
     async def ask(self, group_id: str, request: ApiRequest[T], deadline: Deadline) -> T:
         """Send a request to the coordinator, with retries at the current one."""
-        return await self._caller.retrying(lambda: self.ask_once(group_id, request, deadline), deadline)
+        return await self.retrying(lambda: self.ask_once(group_id, request, deadline), deadline)
+
+    async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+        """Run `attempt`, which asks a coordinator once, until it succeeds or the deadline has passed."""
+        return await self._caller.retrying(attempt, deadline)
 
     async def settle(
         self,

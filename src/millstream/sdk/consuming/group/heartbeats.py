@@ -7,6 +7,7 @@ from math import inf
 
 from millstream.model.errors import MillstreamError
 from millstream.sdk.admin import group_requests
+from millstream.sdk.admin.group_results import HeartbeatResponse
 from millstream.sdk.admin.groups import Coordinators
 from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
@@ -69,7 +70,16 @@ class Heartbeats:
         """Send the first heartbeat and start the background task; raises the error if the coordinator refuses."""
         deadline = Deadline(timeout_s)
         request = group_requests.heartbeat(self._core.beat())
-        self._core.answered(await self._coordinators.ask(self._core.group_id, request, deadline))
+
+        async def attempt() -> HeartbeatResponse:
+            try:
+                return await self._coordinators.ask_once(self._core.group_id, request, deadline)
+            except MillstreamError as error:
+                self.trouble = error
+                raise
+
+        self._core.answered(await self._coordinators.retrying(attempt, deadline))
+        self.trouble = None
         self.answered_s = self._loop.time()
         self._task = asyncio.create_task(self._run(), name=f"heartbeats of {self._core.member_id}")
 
