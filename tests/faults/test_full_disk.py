@@ -196,7 +196,8 @@ def test_group_requests_on_a_full_disk_report_the_disk_error(tmp_path: Path) -> 
             with pytest.raises(KafkaException) as refused:
                 consumer.commit(offsets=offsets, asynchronous=False)
             assert refused.value.args[0].code() == KafkaError.KAFKA_STORAGE_ERROR
-        with millstream.connect(broker.bootstrap) as client, client.consumer("full", group="others") as member:
+        with millstream.connect(broker.bootstrap) as client:
+            member = client.consumer("full", group="others")
             while "disk is full or failing" not in str(member.health()):
                 assert member.poll(timeout=0.1) == []
             give_space(broker)

@@ -112,7 +112,7 @@ class SubscriptionEngine:
     async def _start(self) -> None:
         deadline = Deadline(START_TIMEOUT_S)
         self._topic_ids.clear()
-        starts = await self._starts(await self._places(deadline), deadline)
+        starts = await _starts(self._asking, self._settings, await self._places(deadline), deadline)
         self._streams.feeds.clear()
         for where, offset in starts.items():
             self._streams.feeds.add(where, offset, self._topic_ids[where.topic])
@@ -351,15 +351,18 @@ class SubscriptionEngine:
             places += [TopicPartition(topic, number) for number in numbers]
         return places
 
-    async def _starts(self, places: Sequence[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """Return the committed offsets of the group, and the start position for partitions without one."""
-        settings, found = self._settings, {}
-        if settings.group_id is not None:
-            groups = GroupsEngine(self._asking, Coordinators(self._asking))
-            committed = await groups.offsets(settings.group_id, places, timeout_s=deadline.left_s)
-            found = {where: row.offset for where, row in committed.items()}
-        rest = [where for where in places if where not in found]
-        return found | await settings.start.find(self._asking, rest, deadline)
+
+async def _starts(
+    asking: RetryingCaller, settings: SubscriptionEngineSettings, places: Sequence[TopicPartition], deadline: Deadline
+) -> dict[TopicPartition, int]:
+    """Return the committed offsets of the group, and the start position for partitions without one."""
+    found: dict[TopicPartition, int] = {}
+    if settings.group_id is not None:
+        groups = GroupsEngine(asking, Coordinators(asking))
+        committed = await groups.offsets(settings.group_id, places, timeout_s=deadline.left_s)
+        found = {where: row.offset for where, row in committed.items()}
+    rest = [where for where in places if where not in found]
+    return found | await settings.start.find(asking, rest, deadline)
 
 
 def _opened(chunk: FetchedChunk) -> OpenedChunk:

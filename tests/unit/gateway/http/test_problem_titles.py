@@ -72,7 +72,7 @@ BAD_SETTING = ErrorCode.INVALID_CONFIG.meaning
         ("PATCH", BROKER, {"set": {"node.id": "9"}}, FIXED, "set"),
         ("PATCH", BROKER, {"unset": ["node.id"]}, FIXED, "unset"),
         ("PATCH", BROKER, {"set": {"nod.id": "9"}}, BAD_SETTING, "set"),
-        ("PATCH", GROUP, {"set": {"consumer.session.timeout.ms": 50_000}}, FIXED, "set"),
+        ("PATCH", GROUP, {"set": {"consumer.assignment.interval.ms": 50_000}}, BAD_SETTING, "set"),
         ("PATCH", GROUP, {"set": {"foo": 1}}, BAD_SETTING, "set"),
         ("PATCH", TOPIC, {"set": {"retention.ms": "x"}}, BAD_SETTING, "set"),
         ("PATCH", TOPIC, {"set": {"foo": 1}, "unset": ["foo"]}, CONTRADICTION, "unset"),
