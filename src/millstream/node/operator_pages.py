@@ -14,7 +14,6 @@ from millstream.process.metrics import CONTENT_TYPE, Metric, Source, counter, ga
 from millstream.records.compiled import COMPILED
 from millstream.seams.clock import Clock
 from millstream.storage.disk_reserve import DiskReserve
-from millstream.storage.log.log import Log
 
 REFUSED_LATELY_S = 30.0
 """How long a partition counts as refusing writes after its last failed write.
@@ -83,7 +82,6 @@ class Operator:
     def metrics(self) -> Iterable[Metric]:
         """Yields the broker's metrics. None has a label per topic, because clients can create any number of topics."""
         counters, memory = self._listener.counters, self._listener.memory
-        logs = [replica.log for replica in self._partitions.replicas()]
         info = {"version": __version__, "codec": "compiled" if COMPILED else "plain"}
         yield Metric("millstream_info", "gauge", "Always 1; the labels are version and codec.", ((info, 1),))
         yield gauge("millstream_ready", "1 while the broker serves clients.", int(self.is_ready))
@@ -102,14 +100,15 @@ class Operator:
         yield gauge("millstream_request_memory_bytes", "Memory held by requests in flight.", memory.incoming_bytes)
         yield gauge("millstream_answer_memory_bytes", "Memory held by unread responses.", memory.outgoing_bytes)
         yield gauge("millstream_topics", "Topics.", len(self._partitions.image.names))
-        yield gauge("millstream_partitions", "Partitions served.", len(logs))
         budgets = self._partitions.budgets
         yield gauge("millstream_message_ids", "Message ids remembered.", budgets.ids.known)
         yield gauge("millstream_producers", "Idempotent producers remembered.", budgets.producers.known)
         yield from self._group_metrics()
-        yield from self._partition_metrics(logs)
+        yield from self._partition_metrics()
 
-    def _partition_metrics(self, logs: Sequence[Log]) -> Iterable[Metric]:
+    def _partition_metrics(self) -> Iterable[Metric]:
+        logs = [replica.log for replica in self._partitions.replicas()]
+        yield gauge("millstream_partitions", "Partitions served.", len(logs))
         refusing = self._partitions_refusing_writes()
         yield gauge(
             "millstream_partitions_refusing_writes", "Partitions that refuse writes, or did recently.", refusing
