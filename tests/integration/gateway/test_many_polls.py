@@ -65,7 +65,7 @@ class Poll(asyncio.Protocol):
         head, _, body = self._received.partition(b"\r\n\r\n")
         if body.endswith(b"}") and len(body) == int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]):
             self._received = b""
-            assert head.startswith(b"HTTP/1.1 200 "), head
+            assert head.startswith(b"HTTP/1.1 200 "), head + body
             if self._is_last or b'"events":[]' not in body:
                 self.answered.set_result(body)
             else:
