@@ -87,7 +87,9 @@ class DiskReserve:
             space = self.space = self._disk.space(self.directory)
             size_bytes = self._limits.reserve_of(space)
             if not self._disk.exists(self.path):
-                self._try_restore(space, size_bytes)
+                if not self._try_restore(space, size_bytes):
+                    extra = {"path": self.path, "free_bytes": space.free_bytes}
+                    _logger.warning("disk reserve missing, writes are refused until there is space", extra=extra)
             elif space.free_bytes < size_bytes:
                 self.release(f"only {space.free_bytes} bytes are free at the start")
         except OSError as error:

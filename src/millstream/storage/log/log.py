@@ -350,9 +350,12 @@ class Log:
             self.health.recovered_with_possible_loss()
         if plan.is_exchanged:
             self.cleaning.recovered()
-        self.segments = self._factory.stored(plan.segments, self.settings)
-        self.start_offset, self.end_offset = plan.start_offset, plan.end_offset
-        flushed = self.flush_state.recovered(self.segments, plan.unflushed) if plan.unflushed else plan.end_offset
+        # A quarantined log may be readable only up to an offset below its start.
+        is_readable = plan.quarantined is None or plan.start_offset <= plan.end_offset
+        self.segments = self._factory.stored(plan.segments, self.settings) if is_readable else []
+        self.start_offset, self.end_offset = plan.start_offset, max(plan.start_offset, plan.end_offset)
+        has_unflushed = plan.unflushed and is_readable
+        flushed = self.flush_state.recovered(self.segments, plan.unflushed) if has_unflushed else plan.end_offset
         self._flushed_to(max(plan.start_offset, flushed), None)
 
     # Removing.

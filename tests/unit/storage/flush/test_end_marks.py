@@ -348,3 +348,22 @@ def test_marks_of_another_directory_or_with_a_damaged_head_are_not_used() -> Non
     assert marks_on(disk, directory=8).read() == NO_MARKS
     flip(disk, MARKS, 30)
     assert marks_on(disk).read() == NO_MARKS
+
+
+@pytest.mark.parametrize("damage", [shorten, delete])
+def test_a_damaged_log_that_begins_above_its_checkpoint_is_quarantined(damage: Damage) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        log = await store.create(key(0), ROOMY)
+        for number in range(COUNT):
+            await append_durably(store, log, [b"%d" % number])
+            if number == COUNT // 2:
+                await store.checkpoint()
+        await store.move_start(log, Offset(COUNT - 5))
+        path = log.segments[0].path
+        kill(disk)
+        damage(disk, path, len(disk.contents(path)) // 2)
+        assert (await reopened(disk)).health.quarantined is not None
+
+    run(check())
