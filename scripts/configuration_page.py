@@ -72,8 +72,9 @@ Set them with `millstream topic create NAME --set …`, `millstream topic alter 
 broker's default. [Topics](topics.md) explains them."""
 
 _GROUPS = """\
-`millstream config list group NAME --all` and Kafka's tools show these settings. They are the same for every group and
-read-only: set the broker's setting, and restart the broker."""
+`millstream config list group NAME --all` and Kafka's tools show these settings. The session timeout and the heartbeat
+interval can be [set for a single group](groups.md#settings-of-a-group). For all other groups, set the broker's setting,
+and restart the broker."""
 
 
 def written() -> str:

@@ -54,7 +54,7 @@ DAMAGES = (flip, zero, truncate, remove)
 
 @dataclass
 class Acknowledged:
-    """What clients were told before the kill."""
+    """The acknowledgements that clients received before the kill."""
 
     values: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
     committed: dict[tuple[str, int], int] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from interop.clients.every import every_client
 from interop.kafka_broker import KafkaBroker
 from millstream.testing.real_broker import RealBroker
 
-# Short intervals, so that tests need not wait: members of the newer protocol learn of a change with their next
+# Short intervals, so that tests need not wait: members of the consumer protocol learn of a change with their next
 # heartbeat, and the cleaner compacts topics at its interval.
 QUICK = ("--consumer-heartbeat-interval-ms", "500", "--cleaner-interval-ms", "200ms")
 _BROKER_HOST, _PROXY_HOST = "127.0.0.1", "127.0.0.2"

@@ -69,7 +69,7 @@ class _Row(Struct, eq=False):
 
 
 class AppendResponse(Struct, eq=False):
-    """Collects the rows of one request and writes its response. It is the change that a deferred response is for."""
+    """Collects the rows of one request and writes its response. It is the open change of its deferred response."""
 
     kind: ClassVar[int] = APPENDS
     _write: Write

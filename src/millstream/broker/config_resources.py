@@ -173,7 +173,7 @@ class Resources:
 
 
 def _check_broker_settings(names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise INVALID_CONFIG for an unknown setting of a broker. The settings of all brokers, which are empty, pass."""
+    """Raise INVALID_CONFIG for an unknown setting of a broker. The defaults of all brokers have no `known` names."""
     for name in names:
         if known and name not in known:
             from difflib import get_close_matches  # only needed for an error message

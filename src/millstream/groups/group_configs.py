@@ -1,4 +1,4 @@
-"""Keeps the settings of single groups, which override the broker's settings for members of the newer protocol.
+"""Keeps the settings of single groups, which override the broker's settings for members with the consumer protocol.
 
 They are stored in the catalog by the name of the group, whether the group exists or not. A member gets its new
 heartbeat interval, and its session timeout restarts with the new value, at its next heartbeat.

@@ -16,7 +16,7 @@ _NEW_MEMBERS = 7 / 8
 fills the budget cannot end the groups that work."""
 
 OWNED_PARTITION_BYTES = 256
-"""An upper bound for the memory of one assigned partition in a group of the newer protocol."""
+"""An upper bound for the memory of one assigned partition in a group of the consumer protocol."""
 
 
 class MemberBudget:

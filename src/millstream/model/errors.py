@@ -240,7 +240,7 @@ class UnreadableError(MillstreamError):
         self.offset = offset
         """The first offset that cannot be read; -1 if it is not known."""
         self.next_offset = next_offset
-        """The offset at which a reader continues to skip these messages."""
+        """The offset after these messages, at which a reader can continue."""
 
 
 class ClosedError(MillstreamError):

@@ -25,7 +25,7 @@ def keep_freed_memory() -> None:
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
-        log.debug("memory allocator not configured: the C library has no mallopt")
+        log.debug("memory allocator not configured", extra={"error": "the C library has no mallopt"})
         return
     mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
     mallopt(_M_TRIM_THRESHOLD, _KEPT_FREE_BYTES)

@@ -318,14 +318,14 @@ class Replica:
                 await self._name_runs(ids)
 
     async def rebuild_ids(self, is_over: Callable[[], bool]) -> None:
-        """Rebuild the runs of message ids that cannot be read, from the log. This may take long.
+        """Rebuild unreadable runs of message ids from the log. This may take long.
 
         Raises OSError and the errors of a log read. The runs are then unchanged, and the next round tries again.
         """
         async with self.saving:
             while (ids := self.ids) is not None and self.is_current and (run := ids.unreadable) is not None:
-                where = {"partition": f"{self.topic}-{self.key.partition}", "why": run.unreadable}
-                _log.error("message ids unreadable; rebuilding them from the log", extra=where)
+                where = {"topic": self.topic, "partition": self.key.partition, "error": run.unreadable}
+                _log.error("message ids unreadable, will be rebuilt from the log", extra=where)
                 start_offset = ids.start_of(run)
                 rebuilding = rebuild_run(ids, self.log, run, self.workers, start_offset=start_offset, is_over=is_over)
                 if not await rebuilding:

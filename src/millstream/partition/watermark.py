@@ -65,7 +65,7 @@ class Acknowledgement:
             try:
                 callback(self)
             except Exception:  # A failed callback must not affect other waiters.
-                _logger.exception("the callback of an acknowledgement failed unexpectedly")
+                _logger.exception("acknowledgement callback failed")
         if self._others is not None:
             self._call_others()
 
@@ -74,7 +74,7 @@ class Acknowledgement:
             try:
                 callback(self)
             except Exception:
-                _logger.exception("the callback of an acknowledgement failed unexpectedly")
+                _logger.exception("acknowledgement callback failed")
         self._others = None
 
     def fail(self, error: BaseException) -> None:

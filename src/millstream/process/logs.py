@@ -32,7 +32,7 @@ def _time_of(record: logging.LogRecord) -> datetime:
 
 
 class ConsoleLines(logging.Formatter):
-    """Formats `2026-01-31 12:00:00.000 warning connection cut off peer=127.0.0.1 why="garbage frame"`."""
+    """Formats `2026-01-31 12:00:00.000 warning connection cut off peer=127.0.0.1 error="garbage frame"`."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = _time_of(record).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -111,7 +111,7 @@ class DiskReserve:
             return False
         self.is_released = True
         self._disk.remove(self.path)
-        _logger.warning("disk reserve released", extra={"path": self.path, "reason": reason})
+        _logger.warning("disk reserve released", extra={"path": self.path, "error": reason})
         return True
 
     def _try_restore(self, space: Space, size_bytes: int) -> bool:

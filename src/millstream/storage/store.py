@@ -151,7 +151,7 @@ class LogStore:
         try:
             await directory.checkpoint()
         except OSError as error:
-            _logger.error("checkpoint failed", extra={"directory": directory.path, "error": str(error)})
+            _logger.error("checkpoint failed", extra={"path": directory.path, "error": str(error)})
 
     def _lock(self, directories: Sequence[str], locks: list[Closeable]) -> None:
         for path in directories:
@@ -328,7 +328,7 @@ class LogStore:
             try:
                 await directory.checkpoint(closed_only=self.policy is FlushPolicy.OS)
             except OSError as error:
-                _logger.error("checkpoint failed", extra={"directory": directory.path, "error": str(error)})
+                _logger.error("checkpoint failed", extra={"path": directory.path, "error": str(error)})
                 await self._pause(min(interval_s, 1.0))
 
     async def _keep_flushing(self, directory: DataDirectory, interval_s: float) -> None:
@@ -353,7 +353,7 @@ class LogStore:
             try:
                 await directory.note_written()
             except OSError as error:
-                _logger.warning("written marks not saved", extra={"directory": directory.path, "error": str(error)})
+                _logger.warning("written marks not saved", extra={"path": directory.path, "error": str(error)})
             await self._save_end_marks(directory)
             await self._measure_space(directory)
 
@@ -370,7 +370,7 @@ class LogStore:
         try:
             await directory.save_end_marks()
         except OSError as error:
-            _logger.warning("end marks not flushed", extra={"directory": directory.path, "error": str(error)})
+            _logger.warning("end marks not flushed", extra={"path": directory.path, "error": str(error)})
 
     async def _pause(self, seconds: float) -> None:
         """Sleep until the time has passed or the store is closed."""
@@ -400,7 +400,7 @@ class LogStore:
             await self._workers.run(partial(_save_indexes, list(directory.logs.values())))
             await directory.checkpoint(is_clean=True)
         except OSError as error:
-            _logger.error("clean shutdown failed", extra={"directory": directory.path, "error": str(error)})
+            _logger.error("clean shutdown failed", extra={"path": directory.path, "error": str(error)})
         finally:
             for log in directory.logs.values():
                 log.closed()

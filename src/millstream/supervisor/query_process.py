@@ -201,5 +201,5 @@ def _ended_early(code: int, query: LimitedQuery) -> MillstreamError:
         text = f"the query used more than {query.timeout_s:g} s of CPU time; narrow it or raise its timeout"
         return MillstreamError(ErrorCode.REQUEST_TIMED_OUT, text)
     log.warning("query process ended unexpectedly", extra={"code": code})
-    text = f"the process of the query ended unexpectedly (exit code {code}); select less, or see the broker's log"
+    text = f"the query process ended unexpectedly (exit code {code}); select less, or see the broker's log"
     return MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR, text)

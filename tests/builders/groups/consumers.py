@@ -62,7 +62,7 @@ def describe(driver: Driver, group_id: str = "g") -> ConsumerGroupDescription:
 
 @dataclass(eq=False)
 class Consumer:
-    """A member of the newer protocol.
+    """A member of the consumer protocol.
 
     It owns its last assignment. It drops revoked partitions at once, and reports that with its next heartbeat.
     """

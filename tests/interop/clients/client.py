@@ -13,7 +13,7 @@ TIMEOUT_S = 30.0
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 EAGER, COOPERATIVE, NEW = "eager", "cooperative", "new"
 PROTOCOLS = (EAGER, COOPERATIVE, NEW)
-"""Group protocols: eager (all partitions are revoked), cooperative (only moving ones), and the newer protocol."""
+"""Group protocols: eager (all partitions are revoked), cooperative (only moving ones), and the consumer protocol."""
 
 
 @dataclass(frozen=True, slots=True)

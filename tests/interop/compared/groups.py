@@ -238,6 +238,6 @@ BEATEN = [
     _beat_as_member("of an epoch to come", member_epoch=99),
     _beat_as_member("to leave as an unknown member", member_id="nobody", member_epoch=-1),
     _beat_as_member("with an unknown assignor, as a member", server_assignor="chance"),
-    # Must be last: it converts the group to the newer protocol.
+    # Must be last: it converts the group to the consumer protocol.
     _heartbeat("into a classic group", group_id=CLASSIC),
 ]

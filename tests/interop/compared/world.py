@@ -23,7 +23,7 @@ class World:
     """A prepared broker.
 
     The topic PLAIN has two partitions, with three messages in the first. The group RESTING has a commit and no members.
-    CLASSIC has a member of the classic protocol, MODERN one of the newer protocol.
+    CLASSIC has a member of the classic protocol, MODERN one of the consumer protocol.
     """
 
     def __init__(self, host: str, port: int) -> None:

@@ -32,7 +32,7 @@ def run(directory: Path, sql: str) -> QueryResult:
         "random()",
     ],
 )
-def test_a_function_that_is_not_needed_is_refused(call: str, tmp_path: Path) -> None:
+def test_a_query_with_another_function_is_refused(call: str, tmp_path: Path) -> None:
     with pytest.raises(RefusedStatementError, match=r"not authorized to use function: \w+; docs/catalog.md lists"):
         run(tmp_path, f"SELECT {call} FROM topics")
     with pytest.raises(RefusedStatementError, match="not authorized to use function"):
@@ -56,12 +56,12 @@ def test_a_function_that_is_not_needed_is_refused(call: str, tmp_path: Path) -> 
         ("round(avg(2.5), 0)", "3.0"),
     ],
 )
-def test_a_function_of_the_list_is_permitted(expression: str, value: str, tmp_path: Path) -> None:
+def test_a_query_can_use_each_permitted_function(expression: str, value: str, tmp_path: Path) -> None:
     assert run(tmp_path, f"SELECT {expression} FROM topics").rows == (f"[{value}]".encode(),)
 
 
 @pytest.mark.parametrize("table", ["dbstat", "sqlite_stmt", "sqlite_dbpage", "pragma_user_version", "fts3tokenize"])
-def test_a_table_of_the_engine_is_refused(table: str, tmp_path: Path) -> None:
+def test_a_query_of_an_internal_sqlite_table_is_refused(table: str, tmp_path: Path) -> None:
     with pytest.raises(RefusedStatementError):
         run(tmp_path, f"SELECT * FROM {table}")
 

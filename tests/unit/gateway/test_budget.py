@@ -26,7 +26,7 @@ def test_a_single_request_may_exceed_the_budget() -> None:
     assert share.held_bytes == 1_010
 
 
-def test_an_unrefusable_take_may_exceed_the_budget_and_is_counted() -> None:
+def test_memory_that_cannot_be_refused_may_exceed_the_budget_and_is_counted() -> None:
     budget = Budget(100)
     Share(budget).take(100)
     done = Share(budget)

@@ -42,7 +42,7 @@ class UncertainCatalog(MemoryCatalog):
         raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, "the commit failed")
 
 
-def test_settings_survive_a_restart_and_concern_one_group_only() -> None:
+def test_group_settings_survive_a_restart_and_apply_to_one_group_only() -> None:
     async def story() -> None:
         store = catalog()
         configs = GroupConfigs(GroupSettings(), store)
@@ -55,7 +55,7 @@ def test_settings_survive_a_restart_and_concern_one_group_only() -> None:
     asyncio.run(story())
 
 
-def test_the_ranges_are_those_of_the_broker() -> None:
+def test_ranges_of_group_settings_follow_the_brokers_settings() -> None:
     async def story() -> None:
         broker = GroupSettings(consumer_session_timeout_min_ms=7_000, consumer_heartbeat_interval_max_ms=50_000)
         configs = GroupConfigs(broker, catalog())

@@ -76,7 +76,7 @@ def test_an_assignment_beyond_the_memory_of_the_broker_is_refused() -> None:
     assert driver.sync(again, "group-2") == SyncResponse(OK, "consumer", "range", leader.member_id.encode())
 
 
-def test_members_of_the_newer_protocol_share_the_budget_with_their_assignments() -> None:
+def test_consumer_protocol_members_share_the_budget_with_their_assignments() -> None:
     driver = Driver(topics=Topics(orders=100), memory_bytes=MIB)
     member = Consumer(driver, "m")
     member.join()

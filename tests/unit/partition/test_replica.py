@@ -274,7 +274,7 @@ def test_a_replica_keeps_its_state_between_two_leaderships() -> None:
     Site().run(story)
 
 
-def test_a_leader_that_is_elected_again_leads_the_same_replica_under_the_new_epoch() -> None:
+def test_a_reelected_leader_leads_the_same_replica_under_the_new_epoch() -> None:
     async def story(site: Site) -> None:
         partitions = await made(site)
         (first,) = partitions.all()

@@ -176,7 +176,7 @@ def test_an_invalid_start_position_is_refused(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [10**12, 1_763_555_000_000, 4_999_999_999_999])
-def test_a_position_in_milliseconds_is_refused_with_a_hint(given: int) -> None:
+def test_a_position_that_looks_like_milliseconds_is_refused_with_a_hint(given: int) -> None:
     async def body(scene: Scene) -> None:
         scene.cluster.topic("t")
         async with connect(scene) as client:

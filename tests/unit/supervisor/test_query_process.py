@@ -69,7 +69,7 @@ def kill_and_wait(pid: int) -> None:
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
-def test_one_process_serves_many_queries(tmp_path: Path) -> None:
+def test_one_query_process_serves_many_queries(tmp_path: Path) -> None:
     async def story(engine: ProcessQueryEngine) -> None:
         assert engine.pid is None, "the process starts at the first query"
         first = await pid_of(engine)
@@ -82,7 +82,7 @@ def test_one_process_serves_many_queries(tmp_path: Path) -> None:
     with_engine(tmp_path, story)
 
 
-def test_closing_ends_the_process(tmp_path: Path) -> None:
+def test_closing_the_engine_ends_the_query_process(tmp_path: Path) -> None:
     async def story(engine: ProcessQueryEngine) -> None:
         pid = await pid_of(engine)
         await engine.close()
@@ -92,7 +92,7 @@ def test_closing_ends_the_process(tmp_path: Path) -> None:
     with_engine(tmp_path, story)
 
 
-def test_an_idle_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_query_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_process, "IDLE_S", 0.001)
 
     async def story(engine: ProcessQueryEngine) -> None:
@@ -245,7 +245,7 @@ def test_the_process_imports_only_the_standard_library_and_its_own_modules(tmp_p
     }
 
 
-def test_closing_during_the_start_leaves_no_process(tmp_path: Path) -> None:
+def test_closing_the_engine_during_the_start_leaves_no_process(tmp_path: Path) -> None:
     async def story(engine: ProcessQueryEngine) -> None:
         starting = asyncio.create_task(rows_of(engine, "SELECT 1"))
         await asyncio.sleep(0)

@@ -45,7 +45,7 @@ class ApiRow(NamedTuple):
     waits_for: int = TOPICS
     """The kinds of open changes that a request of this API waits for (see `dispatch.open_changes`)."""
     targets: TargetsOf | None = None
-    """Returns the partitions or groups for whose changes a request waits. Without it, it waits for those to any."""
+    """Returns the partitions or groups whose changes a request waits for. If None, it waits for changes of any."""
 
 
 class ApiRoute(NamedTuple):

@@ -27,7 +27,7 @@ ASSIGNMENT_BYTES_MAX = 16 * 1024 * 1024
 
 
 def group_rows(groups: GroupCoordination, cluster: ClusterNode) -> list[ApiRow]:
-    """Return the rows. All of them wait for the deletion of a group that they name, also one that is about to join."""
+    """Return the rows. A request of any of them waits for an earlier deletion of a group that it names."""
     rows = _rows(groups, cluster)
     return [row._replace(waits_for=row.waits_for | DELETED_GROUPS, targets=groups_in(row.api)) for row in rows]
 

@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from millstream.broker.dispatch.request import BrokerRequest
 
 APPENDS = 1
-"""Batches are appended to partitions. Further appends do not wait: they keep their order without it."""
+"""Batches are appended to partitions. Further appends do not wait, because appends keep their order anyway."""
 
 DELETED_RECORDS = 2
 """The log start offsets of partitions advance."""
 
 DELETED_GROUPS = 4
 TOPICS = 8
-"""Topics or settings are created, changed or deleted. Every request waits for this, and this for every change."""
+"""Topics or settings are created, changed or deleted. Every request waits for such a change,
+and such a change waits for all others."""
 
 CHANGED_PARTITIONS = APPENDS | DELETED_RECORDS | TOPICS
-"""What a request waits for that reads partitions."""
+"""The kinds of changes for which a read of partitions waits."""
 
 EVERY_CHANGE = APPENDS | DELETED_RECORDS | DELETED_GROUPS | TOPICS
 

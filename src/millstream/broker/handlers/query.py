@@ -40,7 +40,9 @@ async def _answer(version: int, running: asyncio.Future[QueryResult]) -> bytes:
     try:
         result = running.result()
     except asyncio.CancelledError:
-        error = MillstreamError(ErrorCode.SHUTTING_DOWN, "the broker stops, so the query was ended")
+        error = MillstreamError(
+            ErrorCode.SHUTTING_DOWN, "the query was ended because the broker is stopping; retry it later"
+        )
         return _refusal(version, error)
     except MillstreamError as error:
         return _refusal(version, error)

@@ -24,7 +24,7 @@ class PeerLog:
         if since is None:
             return
         if overflow := self._limiter.take_overflow():
-            _log.warning("further cut off connections not logged one by one", extra={"count": overflow})
+            _log.warning("further connection errors not logged", extra={"count": overflow})
         fields: dict[str, object] = {"peer": peer, "error": why}
         if since:
             fields["times_since_last_log"] = since

@@ -46,7 +46,7 @@ class ProblemDetails(msgspec.Struct, kw_only=True, omit_defaults=True):
     offset: int | UnsetType = UNSET
     """The first offset that cannot be returned."""
     next_offset: int | UnsetType = UNSET
-    """The offset in this partition at which to continue, to skip these messages."""
+    """The offset after these messages, at which a reader can continue."""
     message_id: str | UnsetType = UNSET
     """The id of an event that was not stored, or whose outcome is unknown. A retry with this id stores it once."""
     events: Sequence[Any] | UnsetType = UNSET

@@ -102,7 +102,7 @@ class ClusterMember:
         try:
             await self.client.close()
         except MillstreamError as error:
-            log.info("client closed with an error bootstrap=%s error=%s", self.bootstrap, error)
+            log.info('client closed with an error bootstrap=%s error="%s"', self.bootstrap, error)
 
 
 class ServedCluster:

@@ -173,7 +173,7 @@ class ConsumerGroup:
         """Converts the group into a classic one if this join requires the conversion.
 
         A join requires it if the group has no members, or if a classic member replaces the last member that uses the
-        newer protocol. Returns True if the group was converted.
+        consumer protocol. Returns True if the group was converted.
         """
         if not self.state.subscriptions:
             self.remove(effects)

@@ -172,8 +172,8 @@ class GroupCoordinator(Coordinator[Command, Answer, IteratorNotice]):
     def _member_refused(self) -> None:
         left_out = self._limiter.admit("refused", self._clock.monotonic_s())
         if left_out is not None:
-            fields = {"group_memory_bytes": self._configs.broker.memory_bytes, "times_since_last_log": left_out}
-            _log.warning("group member refused: the members of all groups use too much memory", extra=fields)
+            error = f"the members of all groups use group_memory_bytes ({self._configs.broker.memory_bytes})"
+            _log.warning("group member refused", extra={"error": error, "times_since_last_log": left_out})
 
     def _topics_changed(self, image: ClusterImage, delta: ClusterDelta) -> None:
         """Reports deleted topics to the shards. Topics that are deleted in one turn of the event loop form one command.

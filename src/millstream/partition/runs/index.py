@@ -268,7 +268,7 @@ class RunIndex:
         return self._set.new_run(count, end_offset=end_offset, oldest_ms=run.oldest_ms, newest_ms=run.newest_ms)
 
     def discarded(self, runs: Iterable[SortedRun]) -> None:
-        """Have the files of runs removed that did not become part of the index."""
+        """Schedule the removal of run files that did not become part of the index."""
         for run in runs:
             self._set.discarded(run)
 

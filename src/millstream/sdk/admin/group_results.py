@@ -36,7 +36,7 @@ class GroupMember(NamedTuple):
 
     @property
     def host(self) -> str:
-        """The member's address as people write it."""
+        """The host of the member's client, without the leading slash of Kafka's format."""
         return self.client_host.removeprefix("/")
 
 

@@ -69,7 +69,7 @@ class SkippingDecoder:
     def log_skipped(self) -> None:
         """Log the number of messages that were skipped and not logged yet."""
         if self._last is not None:
-            _log.warning('undecodable messages skipped count=%d last_error="%s"', self._unlogged, self._last.detail)
+            _log.warning('undecodable messages skipped count=%d error="%s"', self._unlogged, self._last.detail)
         self._unlogged = 0
         self._last = None
 

@@ -19,13 +19,13 @@ from millstream.sdk.feed.fetched_chunk import FetchedChunk
 from millstream.sdk.feed.undecodable_batches import apart, log_skipped, unpacked
 
 LIGHT_BYTES_MAX = 1024 * 1024
-"""Most bytes that a small compressed chunk may unpack to on the event loop; a worker unpacks larger ones."""
+"""Maximum bytes that a small compressed chunk may unpack to on the event loop; a worker unpacks larger ones."""
 
 PIECE_BYTES = 32 * 1024
 """Chunks are opened in pieces of this size, and only as many as a read needs: small reads get large answers too."""
 
 COPIES_MAX = 3
-"""Most copies of an unpacked batch at one time: decompressed, as a batch again, and as messages."""
+"""Maximum number of copies of an unpacked batch at one time: decompressed, as a batch again, and as messages."""
 
 
 class ChunkOpener:

@@ -205,7 +205,7 @@ class PartitionQueue:
         try:
             await work
         except Exception as error:
-            log.exception("sending failed unexpectedly partition=%s", self.where)
+            log.exception("sending failed unexpectedly topic=%s partition=%d", *self.where)
             self._retire(self._identity)
             self._settle_all(f"the producer failed ({error!r})", ErrorCode.CLIENT_FAILED)
         self._task = None

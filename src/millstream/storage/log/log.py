@@ -365,7 +365,8 @@ class Log:
         if not self.start_offset <= new_start <= self.end_offset:
             raise MillstreamError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"new log start {new_start} is outside {self.start_offset}..{self.end_offset}",
+                f"offset {new_start} is not within {self.start_offset}..{self.end_offset} of "
+                f"{self.path.rpartition('/')[2]}, so it cannot become the log start offset",
             )
         if new_start == self.start_offset:
             return

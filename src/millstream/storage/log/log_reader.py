@@ -103,7 +103,7 @@ class LogReader:
         if not log.start_offset <= offset <= log_end:
             raise MillstreamError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{offset} is not within {log.start_offset}..{log_end} of {log.path.rpartition('/')[2]}",
+                f"offset {offset} is not within {log.start_offset}..{log_end} of {log.path.rpartition('/')[2]}",
             )
         if end_offset > log.written_offset:
             end_offset = log.written_offset

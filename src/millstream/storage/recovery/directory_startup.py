@@ -83,7 +83,7 @@ def take_inventory(directory: DataDirectory) -> DirectoryContents:
     is_trusted = found is not None or not (is_there or keys)
     if not is_trusted:
         reason = "it is damaged" if is_there else "it is missing, but there are logs"
-        _logger.error("checkpoint unusable, reading all logs", extra={"directory": path, "reason": reason})
+        _logger.error("checkpoint unusable, all logs will be read", extra={"path": path, "error": reason})
     directory.has_checkpoint = found is not None
     return DirectoryContents(
         last.logs,
@@ -248,7 +248,7 @@ def _tidy(
 def _report(directory: DataDirectory, key: PartitionKey, plan: LogPlan) -> None:
     name = f"{directory.path}/{log_directory_name(key)}"
     if plan.quarantined is not None:
-        _logger.error("partition quarantined", extra={"log": name, "reason": plan.quarantined})
+        _logger.error("partition quarantined", extra={"path": name, "error": plan.quarantined})
     elif plan.cut is not None or plan.set_aside:
         extra = {"path": name, "end_offset": plan.end_offset, "cut": plan.cut, "set_aside": plan.set_aside}
         if plan.may_lose_acknowledged:
@@ -257,5 +257,5 @@ def _report(directory: DataDirectory, key: PartitionKey, plan: LogPlan) -> None:
         else:
             _logger.warning("log truncated at torn tail", extra=extra)
     elif plan.writes:
-        extra = {"log": name, "end_offset": plan.end_offset, "writes": len(plan.writes)}
+        extra = {"path": name, "end_offset": plan.end_offset, "writes": len(plan.writes)}
         _logger.info("log recovered from journal", extra=extra)

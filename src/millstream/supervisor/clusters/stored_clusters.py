@@ -139,10 +139,10 @@ class ClusterFiles:
                 if cluster.is_made:
                     found.append(cluster)
                 else:
-                    log.warning("removing unfinished cluster", extra={"cluster": cluster.asked.name})
                     self.forget(cluster.asked)
+                    log.warning("unfinished cluster removed", extra={"cluster": cluster.asked.name})
             except (msgspec.DecodeError, OSError, MillstreamError) as problem:
-                log.error("cluster skipped", extra={"file": str(file), "error": str(problem)})
+                log.error("cluster skipped", extra={"path": str(file), "error": str(problem)})
         return found
 
     def _home(self, name: str) -> Path:

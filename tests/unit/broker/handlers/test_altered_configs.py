@@ -239,7 +239,7 @@ def test_a_bad_group_setting_is_refused_and_named(
 
 
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
-def test_a_group_setting_is_not_a_list(operation: int, tmp_path: Path) -> None:
+def test_a_list_operation_on_a_group_setting_is_refused(operation: int, tmp_path: Path) -> None:
     async def story(broker: ServedBroker) -> None:
         step = ("consumer.session.timeout.ms", operation, "50000")
         (row,) = await alter(await broker.peer(), step_by_step("readers", step, kind=GROUP))

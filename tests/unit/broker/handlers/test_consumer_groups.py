@@ -1,4 +1,4 @@
-"""Tests the new group protocol over the wire, in which the broker assigns the partitions."""
+"""Tests the consumer protocol over the wire, in which the broker assigns the partitions."""
 
 from pathlib import Path
 from typing import Any

@@ -112,7 +112,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize("case", WAITS)
-def test_a_request_waits(case: str) -> None:
+def test_a_request_waits_for_an_open_change_that_it_depends_on(case: str) -> None:
     async def test(stage: Scene, peer: RawPeer) -> None:
         peer.send(*WAITS[case], append(3, "c"))
         await asyncio.sleep(1)
@@ -141,7 +141,7 @@ DOES_NOT_WAIT = {
 
 
 @pytest.mark.parametrize("case", DOES_NOT_WAIT)
-def test_a_request_does_not_wait(case: str) -> None:
+def test_a_request_does_not_wait_for_an_unrelated_open_change(case: str) -> None:
     async def test(stage: Scene, peer: RawPeer) -> None:
         peer.send(*DOES_NOT_WAIT[case])
         await asyncio.sleep(1)

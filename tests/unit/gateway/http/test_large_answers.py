@@ -84,7 +84,7 @@ def test_a_message_that_is_too_large_for_json_is_named_within_the_budget(target:
     checked(budget)
 
 
-def test_messages_that_do_not_fit_into_one_answer_follow_in_the_next() -> None:
+def test_messages_that_do_not_fit_into_one_response_follow_in_the_next() -> None:
     budget = PeakBudget()
 
     async def story(web: Web) -> None:

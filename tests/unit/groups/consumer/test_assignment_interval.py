@@ -1,4 +1,4 @@
-"""Tests how often a group of the newer protocol computes assignments: immediately after a quiet time, then with a
+"""Tests how often a group of the consumer protocol computes assignments: immediately after a quiet time, then with a
 minimum interval."""
 
 import pytest

@@ -1,4 +1,4 @@
-"""Tests groups of the newer protocol against a model of their members, for random sequences of events."""
+"""Tests groups of the consumer protocol against a model of their members, for random sequences of events."""
 
 from hypothesis import settings
 from hypothesis import strategies as st

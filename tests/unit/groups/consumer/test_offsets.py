@@ -1,4 +1,4 @@
-"""Tests commits and fetches in a group of the newer protocol: permission, deletion and retention."""
+"""Tests commits and fetches in a group of the consumer protocol: permission, deletion and retention."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests the records of the newer protocol, byte by byte where Kafka and its tools read them."""
+"""Tests the records of the consumer protocol, byte by byte where Kafka and its tools read them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests static members of groups of the newer protocol: they leave temporarily, and return to their partitions."""
+"""Tests static members of groups of the consumer protocol: they leave temporarily, and return to their partitions."""
 
 import pytest
 

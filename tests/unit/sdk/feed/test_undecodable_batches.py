@@ -208,7 +208,7 @@ def test_get_returns_the_messages_before_a_bad_batch_and_then_raises_it(kind: st
 
 @pytest.mark.parametrize("size_bytes", SIZES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_subscription_raises_a_bad_batch_until_it_is_opened_behind_it_or_skips_it(kind: str, size_bytes: int) -> None:
+def test_subscription_raises_a_bad_batch_until_reopened_after_it_or_skips_it(kind: str, size_bytes: int) -> None:
     async def story(ground: Ground) -> None:
         await write(ground, kind, size_bytes)
         async with ground.client.subscription(TOPIC, start="beginning") as subscription:

@@ -314,7 +314,7 @@ def marks_on(disk: Disk, *, directory: int = 7) -> EndMarks:
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 2**60)), max_size=60), st.integers(0, 300))
-def test_saved_marks_are_read_back_whatever_changed(changes: list[tuple[int, int]], forgotten: int) -> None:
+def test_saved_marks_are_read_back_after_any_changes(changes: list[tuple[int, int]], forgotten: int) -> None:
     disk, expected = SimulatedDisk(), dict[int, int]()
     disk.make_directory("/data")
     marks = marks_on(disk)

@@ -18,10 +18,10 @@ from millstream.records.message import Message
 from millstream.records.record import RecordHeader
 
 COPIES_MAX = 3
-"""Most copies of a response at one time: messages, their texts, and the JSON."""
+"""Maximum number of copies of a response at one time: messages, their texts, and the JSON."""
 
 GROWTH = 6
-"""Most bytes of JSON for a byte of a message: a control character is written as six."""
+"""Maximum bytes of JSON for a byte of a message: a control character is written as six."""
 
 _PLAIN = bytes(number for number in range(256) if number >= 0x20 and number not in b'"\\')
 _SLICE = 64 * 1024
