@@ -116,13 +116,13 @@ def test_acknowledged_data_is_readable_or_refused_whatever_file_is_damaged(tmp_p
         what = f"{damage.__name__} {path.relative_to(data)} with seed {SEED}, round {round_number}"
         broker = RealBroker(copy, extra_args=ARGS)
         try:
-            problem = check(broker, told, is_catalog=path.name.startswith("catalog"))
+            problem = check(broker, told)
         finally:
             broker.close()
         assert problem is None, f"{what}: {problem}"
 
 
-def check(broker: RealBroker, told: Acknowledged, *, is_catalog: bool) -> str | None:
+def check(broker: RealBroker, told: Acknowledged) -> str | None:
     """Return what is wrong with a broker on damaged files; None if everything is readable or refused and reported."""
     try:
         broker.start()
@@ -132,8 +132,6 @@ def check(broker: RealBroker, told: Acknowledged, *, is_catalog: bool) -> str | 
         return None if is_explained else f"the start failed without a reason: {text[-500:]}"
     # Data in the page cache is sent unchecked, and the client finds the damage.
     allowed = {ErrorCode.PARTITION_QUARANTINED, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE}
-    if is_catalog:  # SQLite has no checksums of values, so a name may be another one.
-        allowed |= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
     with millstream.connect(broker.bootstrap) as client:
         for (topic, partition), values in told.values.items():
             try:
@@ -142,7 +140,7 @@ def check(broker: RealBroker, told: Acknowledged, *, is_catalog: bool) -> str | 
             except MillstreamError as error:
                 if error.code not in allowed:
                     return f"{topic}-{partition}: {error}"
-        return None if is_catalog else differing_commits(client, told)
+        return differing_commits(client, told)
 
 
 def differing(client: millstream.Client, topic: str, partition: int, values: dict[int, bytes]) -> str | None:

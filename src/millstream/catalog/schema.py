@@ -133,4 +133,12 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (group_id, name)
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    -- The number of the last change, and a checksum of all rows that are no copies of a log.
+    CREATE TABLE integrity (
+        only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+        change   INTEGER NOT NULL,
+        checksum BLOB NOT NULL
+    ) STRICT;
+    """,
 )

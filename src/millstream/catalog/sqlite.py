@@ -34,10 +34,11 @@ from millstream.catalog.catalog import (
     time_ms,
     unknown_topic,
 )
+from millstream.catalog.integrity import CatalogIntegrity
 from millstream.catalog.projection_sqlite import SqliteGroupTables
 from millstream.catalog.queries import QueryEngine, QueryQueue
 from millstream.catalog.query_threads import ThreadQueryEngine
-from millstream.catalog.sqlite_file import connect, flush_directory, migrate, own, protect
+from millstream.catalog.sqlite_file import connect, flush_directory, is_full, migrate, own, protect
 from millstream.catalog.sqlite_rows import (
     PLACEMENT_COLUMNS,
     insert_placements,
@@ -47,6 +48,7 @@ from millstream.catalog.sqlite_rows import (
     read_group_settings,
     read_placement,
     read_topics,
+    ready_partitions,
     replace_group_settings,
 )
 from millstream.catalog.statement import QueryResult
@@ -80,6 +82,7 @@ class SqliteCatalog:
         self._one_at_a_time = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
         self._connection: sqlite3.Connection | None = None
+        self._integrity = CatalogIntegrity(self._path)
         self._lock_descriptor: int | None = None
         self.group_tables = SqliteGroupTables(self._in_transaction)
         self._make_room: MakeRoom = no_room
@@ -154,7 +157,7 @@ class SqliteCatalog:
     async def change_settings(self, topic_id: TopicId, settings: Mapping[str, str]) -> None:
         def work() -> None:
             with self._transaction() as sql:
-                _ready_partitions(sql, topic_id)
+                ready_partitions(sql, topic_id)
                 sql.execute("DELETE FROM topic_settings WHERE topic_id = ?", (str(topic_id),))
                 insert_settings(sql, topic_id, settings)
 
@@ -165,7 +168,7 @@ class SqliteCatalog:
 
         def work() -> None:
             with self._transaction() as sql:
-                ready = _ready_partitions(sql, topic_id)
+                ready = ready_partitions(sql, topic_id)
                 sql.execute("DELETE FROM partitions WHERE topic_id = ? AND partition >= ?", (str(topic_id), ready))
                 insert_placements(sql, placements_from(topic_id, ready, replicas))
 
@@ -174,7 +177,7 @@ class SqliteCatalog:
     async def finish_growth(self, topic_id: TopicId) -> None:
         def work() -> None:
             with self._transaction() as sql:
-                _ready_partitions(sql, topic_id)
+                ready_partitions(sql, topic_id)
                 sql.execute(
                     "UPDATE topics SET partitions = (SELECT count(*) FROM partitions WHERE topic_id = ?1) "
                     "WHERE topic_id = ?1",
@@ -186,7 +189,7 @@ class SqliteCatalog:
     async def abandon_growth(self, topic_id: TopicId) -> None:
         def work() -> None:
             with self._transaction() as sql:
-                ready = _ready_partitions(sql, topic_id)
+                ready = ready_partitions(sql, topic_id)
                 sql.execute("DELETE FROM partitions WHERE topic_id = ? AND partition >= ?", (str(topic_id), ready))
 
         await self._run(work)
@@ -334,13 +337,12 @@ class SqliteCatalog:
                 try:
                     return await self._workers.run(work)
                 except sqlite3.OperationalError as error:
-                    if not (may_use_reserve and _is_full(error) and await self._make_room()):
+                    if not (may_use_reserve and is_full(error) and await self._make_room()):
                         raise
                 return await self._workers.run(work)
             except ValueError as error:  # A row that this program has not written.
-                raise MillstreamError(
-                    ErrorCode.CATALOG_REFUSED, f"catalog {self._path} is damaged: {error}; restore it from a copy"
-                ) from error
+                text = f"catalog {self._path} is damaged: {error}; restore it from a copy"
+                raise MillstreamError(ErrorCode.CATALOG_REFUSED, text) from error
             except sqlite3.Error as error:
                 raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"catalog {self._path}: {error}") from error
 
@@ -354,8 +356,11 @@ class SqliteCatalog:
         sql = self._sql()
         sql.execute("BEGIN IMMEDIATE")
         try:
+            self._integrity.begin()
             yield sql
+            self._integrity.before_commit(sql)
             sql.execute("COMMIT")
+            self._integrity.committed()
         except BaseException:
             if sql.in_transaction:
                 sql.execute("ROLLBACK")
@@ -375,18 +380,18 @@ class SqliteCatalog:
                     "INSERT OR IGNORE INTO cluster (only_row, cluster_id, created) VALUES (1, ?, ?)",
                     (new_cluster_id(self._entropy), readable_time(self._clock.wall_ms())),
                 )
+                self._integrity.open(sql)
             flush_directory(self._path.parent)
-        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+        except BaseException as error:
             self._close()
-            raise MillstreamError(
-                ErrorCode.CATALOG_REFUSED, f"catalog {self._path} cannot be opened: {error}"
-            ) from error
-        except BaseException:
-            self._close()
+            if isinstance(error, (sqlite3.Error, OSError, UnicodeDecodeError)):
+                text = f"catalog {self._path} cannot be opened: {error}"
+                raise MillstreamError(ErrorCode.CATALOG_REFUSED, text) from error
             raise
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
+        self._integrity.close()
         descriptor, self._lock_descriptor = self._lock_descriptor, None
         try:
             if connection is not None:
@@ -394,17 +399,3 @@ class SqliteCatalog:
         finally:
             if descriptor is not None:
                 os.close(descriptor)
-
-
-def _is_full(error: sqlite3.OperationalError) -> bool:
-    """Return True if a full disk may be the cause. SQLite reports some failed writes as other input/output errors."""
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-
-
-def _ready_partitions(sql: sqlite3.Connection, topic_id: TopicId) -> int:
-    row = sql.execute(
-        "SELECT partitions FROM topics WHERE topic_id = ? AND state = 'ready'", (str(topic_id),)
-    ).fetchone()
-    if row is None:
-        raise unknown_topic(topic_id)
-    return int(row[0])

@@ -91,3 +91,8 @@ def flush_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_full(error: sqlite3.OperationalError) -> bool:
+    """Return True if a full disk may be the cause. SQLite reports some failed writes as other input/output errors."""
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from millstream.catalog.catalog import Placement, Topic, TopicState, readable_time, time_ms
+from millstream.catalog.catalog import Placement, Topic, TopicState, readable_time, time_ms, unknown_topic
 from millstream.model.ids import BrokerId, TopicId
 from millstream.model.names import PartitionKey
 
@@ -86,3 +86,12 @@ def read_placement(row: Sequence[Any]) -> Placement:
 
 def nodes_text(nodes: Sequence[BrokerId]) -> str:
     return json.dumps(list(nodes))
+
+
+def ready_partitions(sql: sqlite3.Connection, topic_id: TopicId) -> int:
+    row = sql.execute(
+        "SELECT partitions FROM topics WHERE topic_id = ? AND state = 'ready'", (str(topic_id),)
+    ).fetchone()
+    if row is None:
+        raise unknown_topic(topic_id)
+    return int(row[0])

@@ -172,6 +172,7 @@ def test_a_topic_without_partition_rows_is_still_listed(tmp_path: Path) -> None:
         await catalog.close()
         by_hand = sqlite3.connect(path)
         by_hand.execute("DELETE FROM partitions")
+        by_hand.execute("DELETE FROM integrity")
         by_hand.commit()
         by_hand.close()
         again = new()

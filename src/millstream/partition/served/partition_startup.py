@@ -192,7 +192,8 @@ class PartitionStartup:
                 ErrorCode.DATA_DIRECTORY_MISSING,
                 f"{len(lost)} partitions have no log, such as "
                 f"{ready[lost[0].topic_id].name}-{lost[0].partition} (topic {lost[0].topic_id}): "
-                "restore their data directory, or delete the topics' rows from the catalog to give up the data",
+                "restore their data directory, or delete the topics' rows from the catalog (and the row of its table "
+                "integrity) to give up the data",
             )
 
     async def _load(self, keys: list[PartitionKey]) -> Mapping[PartitionKey, derived_state.DerivedState | None]:
