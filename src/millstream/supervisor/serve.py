@@ -33,7 +33,9 @@ from millstream.seams.entropy import SystemEntropy
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.network import TcpNetwork
 from millstream.seams.workers import ThreadWorkers, Workers
+from millstream.supervisor.gateway_start import prepare_gateway
 from millstream.supervisor.owner_only import restrict
+from millstream.supervisor.port_checks import check_distinct_ports
 from millstream.supervisor.query_process import ProcessQueryEngine
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ def run(settings: BrokerSettings) -> int:
 def _resolved(settings: BrokerSettings) -> BrokerSettings:
     """Resolves the settings that depend on this machine: absolute data directories and the advertised host."""
     _check_distinct(settings.data)
+    check_distinct_ports(settings)
     return msgspec.structs.replace(
         settings,
         data=tuple(os.path.abspath(directory) for directory in settings.data),
@@ -102,6 +105,7 @@ async def _serve(given: BrokerSettings, settings: BrokerSettings, descriptors_ma
     stopping = asyncio.Event()
     watch_signals(stopping)
     try:
+        await prepare_gateway(settings, node, workers)
         if await _start_unless(stopping, node):
             _settle_memory()
             _announce(given, node, clock.monotonic_s() - begun_s)
