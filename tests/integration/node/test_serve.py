@@ -112,6 +112,15 @@ def test_a_signal_stops_the_broker_cleanly_during_a_long_poll(tmp_path: Path, nu
     assert "error" not in said
 
 
+def test_a_hangup_signal_is_logged_and_ignored(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker:
+        broker.signal(signal.SIGHUP)
+        asyncio.run(put(broker, "orders", b"one"))
+        broker.signal(signal.SIGTERM)
+        assert broker.wait_ended(WAIT_S) == EXIT_CLEAN
+        assert "signal ignored, settings are read at the start only signal=SIGHUP" in broker.log_text()
+
+
 def stop_that_hangs(watch: str, then: str) -> subprocess.CompletedProcess[str]:
     """Run a process that receives a signal, does not stop, and then runs `then`."""
     program = (
