@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 
+from millstream.process import service_manager
 from millstream.process.exit_codes import EXIT_BY_SECOND_SIGNAL
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ def watch_signals(stopping: asyncio.Event, repeated_s: float = REPEATED_SIGNAL_S
             sys.stderr.flush()
             os._exit(EXIT_BY_SECOND_SIGNAL)
         log.info("stopping", extra={"signal": name})
+        service_manager.notify(service_manager.STOPPING)
         first_s = loop.time()
         stopping.set()
 
