@@ -173,6 +173,20 @@ def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
         asyncio.run(put(broker, "orders", b"one"))
 
 
+def test_serve_check_reports_a_running_broker_and_starts_nothing(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with RealBroker(data) as broker:
+        pid = broker.pid
+        ports = ("--kafka-port", str(broker.port), "--operator-port", "off", *NO_GATEWAY)
+        checked = serve("--data", str(data), *ports, "--check")
+        wrong = serve("--check", "--flush", "never")
+    assert (checked.returncode, checked.stderr) == (EXIT_DATA_IN_USE, "")
+    assert f"problem  data directory {data}: in use by process {pid};" in checked.stdout
+    assert f"problem  kafka_port {ports[1]}: cannot listen on" in checked.stdout
+    assert wrong.returncode == EXIT_SETTINGS
+    assert "flush = 'never' (--flush)" in wrong.stderr
+
+
 def test_a_data_directory_given_twice_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (tmp_path / "link").symlink_to(data)
