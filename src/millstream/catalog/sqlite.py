@@ -385,8 +385,9 @@ class SqliteCatalog:
         except BaseException as error:
             self._close()
             if isinstance(error, (sqlite3.Error, OSError, UnicodeDecodeError)):
-                text = f"catalog {self._path} cannot be opened: {error}"
-                raise MillstreamError(ErrorCode.CATALOG_REFUSED, text) from error
+                raise MillstreamError(
+                    ErrorCode.CATALOG_REFUSED, f"catalog {self._path} cannot be opened: {error}"
+                ) from error
             raise
 
     def _close(self) -> None:

@@ -25,6 +25,7 @@ from millstream.cli.commands.info import info
 from millstream.cli.commands.put import put
 from millstream.cli.commands.sql import sql
 from millstream.cli.commands.tail import tail
+from millstream.cli.doctor.command import doctor
 from millstream.cli.main import PROGRAM
 
 app = typer.Typer(
@@ -61,6 +62,7 @@ app.command()(get)
 app.command()(tail)
 app.command()(dump)
 app.command()(info)
+app.command()(doctor)
 app.add_typer(group.app, name="group")
 app.add_typer(config.app, name="config")
 cluster_create.register(cluster.app)

@@ -44,20 +44,30 @@ class ProcessFlags(Generic[S]):
         except MillstreamError:
             return None
 
-    def register(self, app: "typer.Typer", name: str, text: str, panel: str, run: Callable[[S], int]) -> None:
-        """Adds the command to `app`, with one flag per setting."""
+    def register(
+        self,
+        app: "typer.Typer",
+        name: str,
+        text: str,
+        panel: str,
+        run: Callable[[S], int],
+        check: Callable[[S], int] | None = None,
+    ) -> None:
+        """Adds the command to `app`, with one flag per setting, and `--check` if `check` is given."""
 
-        def command(config: str | None, **flags: str | list[str] | None) -> None:
+        def command(config: str | None, only_check: bool = False, **flags: str | list[str] | None) -> None:
             import typer
 
             from millstream.cli.failures import failures_explained
 
             with failures_explained(as_json=False, prints=False):
                 settings = self._settings(config, {name: _joined(value) for name, value in flags.items()})
-            raise typer.Exit(run(settings))
+            raise typer.Exit(check(settings) if only_check and check else run(settings))
 
         parameters = [_parameter("config", str | None, "--config", "FILE", "TOML file with settings.")]
         parameters += [_parameter_of(field) for field in self._table.fields.values()]
+        if check is not None:
+            parameters.append(_check_parameter())
         # Typer derives the flags from a signature, so the table is converted to one.
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions take attributes
         command.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -85,6 +95,14 @@ def _parameter(name: str, kind: Any, flag: str, metavar: str, text: str, default
 
     option = typer.Option(flag, metavar=metavar, help=text, show_default=default or False)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+
+
+def _check_parameter() -> inspect.Parameter:
+    import typer
+
+    text = "Check settings, directories and ports without starting, print the result, and exit."
+    kind = Annotated[bool, typer.Option("--check", help=text)]
+    return inspect.Parameter("only_check", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
 
 
 def _read_config(path: str) -> tuple[str, str]:

@@ -24,6 +24,7 @@ from millstream.gateway.settings import GatewaySettings
 from millstream.gateway.traffic import Traffic, traffic_metrics
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.process.addresses import is_loopback, listening
+from millstream.process.findings import Finding, OpenPort, exposure_warnings
 from millstream.process.metrics import Metric, gauge
 from millstream.process.settings import PORT_OFF
 
@@ -66,7 +67,7 @@ class Gateway:
         """Open the ports. Raises ADDRESS_UNAVAILABLE if a port cannot be bound. No broker needs to be running."""
         settings = self._settings
         if settings.http_port != PORT_OFF:
-            pages = OperatorPages(self._app(), self._draining, self.metrics, self._uptime_s)
+            pages = OperatorPages(self._app(), self._draining, self.metrics, self._uptime_s, self.findings)
             self._http = HttpServer(_guarded(pages, settings), protocol_with(_client_timeouts(settings)))
             opening = self._http.listen(settings.host, settings.http_port)
             await listening("http_port", settings.host, settings.http_port, opening)
@@ -130,6 +131,11 @@ class Gateway:
         if self._grpc is not None:
             yield gauge("millstream_gateway_calls_under_way", "gRPC calls in progress.", self._grpc.calls_under_way)
         yield from traffic_metrics((self._web_traffic, self._grpc_traffic))
+
+    def findings(self) -> list[Finding]:
+        """Return the gateway's warnings: its ports that other hosts can reach."""
+        host, ports = self._settings.host, {"the web API": self.http_port, "gRPC": self.grpc_port}
+        return exposure_warnings(OpenPort(name, host, port) for name, port in ports.items() if port != PORT_OFF)
 
     def _app(self) -> ASGIApp:
         limits = _web_limits(self._settings)

@@ -10,6 +10,7 @@ import msgspec
 
 from millstream import __version__
 from millstream.gateway.draining import Draining
+from millstream.process.findings import Finding
 from millstream.process.metrics import CONTENT_TYPE, Metric, render
 from millstream.process.process_stats import process_metrics
 
@@ -25,11 +26,19 @@ class OperatorPage(NamedTuple):
 class OperatorPages:
     """Wraps the ASGI application `app` and adds the three operator pages."""
 
-    def __init__(self, app: Any, draining: Draining, metrics: Source, uptime_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        app: Any,
+        draining: Draining,
+        metrics: Source,
+        uptime_s: Callable[[], float],
+        findings: Callable[[], Iterable[Finding]] = tuple,
+    ) -> None:
         self._app = app
         self._draining = draining
         self._metrics = metrics
         self._uptime_s = uptime_s
+        self._findings = findings
         self._pages: Mapping[str, Callable[[], OperatorPage]] = {
             "/health": self._health,
             "/ready": self._ready,
@@ -54,8 +63,12 @@ class OperatorPages:
         await send({"type": "http.response.body", "body": body})
 
     def _health(self) -> OperatorPage:
+        findings = [*self._findings()]
+        problems = [finding.text for finding in findings if finding.is_problem]
         facts = {
-            "status": "draining" if self._draining.is_announced else "ok",
+            "status": "draining" if self._draining.is_announced else "degraded" if problems else "ok",
+            "problems": problems,
+            "warnings": [finding.text for finding in findings if not finding.is_problem],
             "version": __version__,
             "uptime_s": round(self._uptime_s(), 3),
         }

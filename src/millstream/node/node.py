@@ -26,6 +26,7 @@ from millstream.model.broker_endpoint import BrokerEndpoint
 from millstream.model.ids import BrokerId
 from millstream.model.services import NO_PORT, Service
 from millstream.node.broker_configs import shown_settings
+from millstream.node.health import BrokerHealth, FindingSource, no_findings
 from millstream.node.operator_http import OperatorPort
 from millstream.node.operator_pages import Operator
 from millstream.node.settings import BrokerSettings
@@ -33,6 +34,7 @@ from millstream.partition.derived_state import ProducerLimits
 from millstream.partition.message_ids.limits import IdLimits
 from millstream.partition.served.partitions import Partitions
 from millstream.process.addresses import listening
+from millstream.process.findings import Finding, OpenPort
 from millstream.process.metrics import Metric, Source
 from millstream.records.compiled import COMPILED
 from millstream.seams.clock import Clock
@@ -96,6 +98,7 @@ class Node:
         self._services: list[Service] = []
         self._operator: Operator | None = None
         self._partitions: Partitions | None = None
+        self._findings_of_children: FindingSource = no_findings
 
     async def start(self) -> None:
         """Recovers the data and serves clients. After an error, the caller must still call `stop`.
@@ -140,8 +143,9 @@ class Node:
         )
         load_schemas(row.api for row in table.rows.values())
         listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
+        health = BrokerHealth(partitions, self._clock, partitions.store.reserves, self._children_findings)
         self._operator = Operator(
-            partitions, groups, listener, self._clock, self._process_metrics, partitions.store.reserves
+            partitions, groups, listener, self._clock, self._process_metrics, health, partitions.store.reserves
         )
         await self._open_operator(self._operator)
         self._open.push_async_callback(listener.stop, GRACE_S)
@@ -152,9 +156,15 @@ class Node:
             listener.start(self._network, settings.host, settings.kafka_port),
         )
         self.kafka_port = opened.port
+        self._report_exposure(health)
         await self._register(partitions.cluster)
         self._operator.is_ready = True
         log.info("broker ready", extra={"host": settings.host, "port": self.kafka_port, "partitions": partitions.count})
+
+    def _report_exposure(self, health: BrokerHealth) -> None:
+        host = self.settings.host
+        ports = {"the Kafka port": self.kafka_port, "the operator port": self.operator_port}
+        health.opened([OpenPort(name, host, port) for name, port in ports.items() if port != OPERATOR_OFF])
 
     async def _register(self, cluster: ClusterMetadata) -> None:
         """Publishes the broker's host and port to clients, and stores them in the catalog for the next start."""
@@ -235,6 +245,13 @@ class Node:
         self._open.callback(pages.stop)
         self.operator_port = pages.port
         self.announce("operator", [pages.port], "metrics at /metrics, health at /health, readiness at /ready")
+
+    def watch_children(self, findings: FindingSource) -> None:
+        """Includes the findings of the processes that run beside the broker in its health and readiness."""
+        self._findings_of_children = findings
+
+    def _children_findings(self) -> Iterable[Finding]:
+        return self._findings_of_children()
 
     def announce(self, kind: str, ports: Iterable[int], detail: str) -> None:
         """Replaces the services of this kind in the service map, which clients can request: one for each port."""

@@ -8,8 +8,12 @@ most 64 connections are open.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+from millstream.process.log_limiter import LogLimiter
+from millstream.process.tls_detection import ADVICE as TLS_ADVICE
+from millstream.process.tls_detection import EVENT as TLS_EVENT
+from millstream.process.tls_detection import is_tls_handshake
 from millstream.seams.network import Listening, Network
 
 log = logging.getLogger(__name__)
@@ -17,6 +21,7 @@ log = logging.getLogger(__name__)
 HEAD_BYTES_MAX = 8192
 CONNECTIONS_MAX = 64
 LIFETIME_S = 10.0
+TLS_QUIET_S = 60.0
 
 REASONS = {
     200: "OK",
@@ -48,6 +53,7 @@ class OperatorPort:
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
         self._listening: Listening | None = None
+        self._tls_clients = LogLimiter(TLS_QUIET_S)
         self.connections: dict[_Connection, None] = {}
 
     async def start(self, network: Network, host: str, port: int) -> None:
@@ -66,6 +72,12 @@ class OperatorPort:
             self._listening = None
         for connection in [*self.connections]:
             connection.drop()
+
+    def note_tls_client(self, peer: Any) -> None:
+        """Logs a TLS client, each host at most once a minute."""
+        host = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        if self._tls_clients.admit(host, asyncio.get_running_loop().time()) is not None:
+            log.warning(TLS_EVENT, extra={"listener": "operator_port", "peer": host, "error": TLS_ADVICE})
 
     def answer(self, head: bytes) -> bytes:
         """Returns the encoded response to a request head."""
@@ -118,6 +130,10 @@ class _Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._head += data
+        if is_tls_handshake(self._head):
+            self._port.note_tls_client(self._transport.get_extra_info("peername"))
+            self.drop()
+            return
         end = self._head.find(b"\r\n\r\n")
         if end >= 0:
             self._finish(self._port.answer(bytes(self._head[:end])))

@@ -7,19 +7,13 @@ import msgspec
 from millstream import __version__
 from millstream.broker.net.listener import Listener
 from millstream.groups.runtime.coordinator import GroupCoordinator
+from millstream.node.health import BrokerHealth, directory_status
 from millstream.node.operator_http import Page, Response, text_response
-from millstream.partition.leadership import Leadership
 from millstream.partition.served.partitions import Partitions
 from millstream.process.metrics import CONTENT_TYPE, Metric, Source, counter, gauge, render
 from millstream.records.compiled import COMPILED
 from millstream.seams.clock import Clock
 from millstream.storage.disk_reserve import DiskReserve
-
-REFUSED_LATELY_S = 30.0
-"""How long a partition counts as refusing writes after its last failed write.
-
-A nearly full disk accepts small writes between large ones, so one successful write does not prove that it works.
-"""
 
 
 class Operator:
@@ -32,9 +26,11 @@ class Operator:
         listener: Listener,
         clock: Clock,
         process_metrics: Source,
+        health: BrokerHealth,
         reserves: Sequence[DiskReserve] = (),
     ) -> None:
         self.is_ready = False
+        self._health = health
         self._partitions = partitions
         self._groups = groups
         self._listener = listener
@@ -52,26 +48,30 @@ class Operator:
     def _health_page(self) -> Response:
         refusing, truncated = self._partitions_refusing_writes(), self._partitions_truncated()
         lacking_ids = self._partitions_lacking_ids()
-        directories = [_directory_health(reserve) for reserve in self._reserves]
-        is_degraded = refusing or truncated or lacking_ids or any(each["status"] != "ok" for each in directories)
+        findings = self._health.findings()
+        problems = [finding.text for finding in findings if finding.is_problem]
         body = {
-            "status": "degraded" if is_degraded else "ok",
+            "status": "degraded" if problems else "ok",
+            "problems": problems,
+            "warnings": [finding.text for finding in findings if not finding.is_problem],
             "version": __version__,
             "uptime_s": round(self._clock.monotonic_s() - self._begun_s, 3),
             "partitions": self._partitions.count,
             "partitions_refusing_writes": refusing,
             "partitions_truncated": truncated,
             "partitions_rebuilding_message_ids": lacking_ids,
-            "directories": directories,
+            "directories": [_directory_health(reserve) for reserve in self._reserves],
         }
         return Response(200, "application/json", msgspec.json.encode(body) + b"\n")
 
     def _ready_page(self) -> Response:
-        return text_response(200, "ready") if self.is_ready else text_response(503, "not ready")
+        if not self.is_ready:
+            return text_response(503, "not ready: the broker is starting or stopping")
+        reasons = self._health.reasons_not_ready()
+        return text_response(503, "not ready: " + "; ".join(reasons)) if reasons else text_response(200, "ready")
 
     def _partitions_refusing_writes(self) -> int:
-        now_s = self._clock.monotonic_s()
-        return sum(1 for partition in self._partitions.all() if _is_refusing(partition, now_s))
+        return len(self._health.refusing())
 
     def _partitions_truncated(self) -> int:
         return sum(1 for replica in self._partitions.replicas() if replica.log.health.may_have_lost)
@@ -140,14 +140,6 @@ class Operator:
 
 
 def _directory_health(reserve: DiskReserve) -> dict[str, object]:
-    status = "full, writes refused" if reserve.is_released else "low on space" if reserve.is_low else "ok"
     space = reserve.space
     free = {"free_bytes": space.free_bytes, "total_bytes": space.total_bytes} if space is not None else {}
-    return {"path": reserve.directory, "status": status, **free}
-
-
-def _is_refusing(partition: Leadership, now_s: float) -> bool:
-    health = partition.log.health
-    if health.broken is not None or health.quarantined is not None or partition.is_suspended:
-        return True
-    return health.refused_s is not None and now_s - health.refused_s < REFUSED_LATELY_S
+    return {"path": reserve.directory, "status": directory_status(reserve), **free}

@@ -29,9 +29,12 @@ async def listening(setting: str, host: str, port: int, listen: Awaitable[T]) ->
     try:
         return await listen
     except OSError as problem:
-        why = problem.strerror or str(problem)
-        flag = "--" + setting.replace("_", "-")
-        raise MillstreamError(
-            ErrorCode.ADDRESS_UNAVAILABLE,
-            f"cannot listen on {host}:{port}: {why}. Stop the process that uses it, or choose another with {flag}.",
-        ) from problem
+        raise address_unavailable(setting, host, port, problem) from problem
+
+
+def address_unavailable(setting: str, host: str, port: int, problem: OSError) -> MillstreamError:
+    """Returns the error for an address that cannot be bound, with the flag to change."""
+    flag = "--" + setting.replace("_", "-")
+    why = problem.strerror or str(problem)
+    text = f"cannot listen on {host}:{port}: {why}. Stop the process that uses it, or choose another with {flag}."
+    return MillstreamError(ErrorCode.ADDRESS_UNAVAILABLE, text)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from millstream.model.errors import MillstreamError
+from millstream.process import service_manager
 from millstream.process.exit_codes import EXIT_FAILED, exit_code
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,8 @@ def run_process(serve: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 
 def say_ready(lines: Sequence[str]) -> None:
-    """Prints the ready message on standard output."""
+    """Prints the ready message on standard output, and reports to the service manager that the process serves."""
+    service_manager.notify(service_manager.READY)
     try:
         if sys.stdout is None:
             raise OSError("standard output is closed")

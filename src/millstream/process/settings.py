@@ -5,6 +5,7 @@ A settings table is a struct whose fields carry limits and help texts. A field's
 unknown name is an error in every source, because a setting that is silently ignored is worse than an error.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
@@ -32,6 +33,8 @@ PORT_OFF = -1
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
 
+_SERVICE_VARIABLE = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
+_SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 _FORMATS: Mapping[str, Callable[[int], str]] = {"duration": format_duration_ms, "size": format_size_bytes}
@@ -126,7 +129,7 @@ class SettingsTable(Generic[S]):
         known = {field.variable: name for name, field in self.fields.items()}
         found: dict[str, tuple[object, str]] = {}
         for variable in sorted(environment):
-            if not variable.startswith(self._prefix) or self._is_not_ours(variable):
+            if not variable.startswith(self._prefix) or self._is_not_ours(variable, environment[variable]):
                 continue
             if variable in known:
                 found[known[variable]] = (environment[variable], f"environment variable {variable}")
@@ -135,9 +138,10 @@ class SettingsTable(Generic[S]):
                 problems.append(f"there is no setting for the environment variable {variable}{hint}")
         return found
 
-    def _is_not_ours(self, variable: str) -> bool:
+    def _is_not_ours(self, variable: str, value: str) -> bool:
         prefix = self._not_prefix
-        return variable in self._not_settings or (prefix is not None and variable.startswith(prefix))
+        is_foreign = variable in self._not_settings or (prefix is not None and variable.startswith(prefix))
+        return is_foreign or is_of_kubernetes(variable, value)
 
     def _from_file(self, config: tuple[str, str], problems: list[str]) -> dict[str, tuple[object, str]]:
         import tomllib  # imported on demand, so that a process without a file starts sooner
@@ -155,6 +159,17 @@ class SettingsTable(Generic[S]):
             else:
                 problems.append(f"there is no setting {name!r} (file {path}){_nearest(name, [*self.fields])}")
         return found
+
+
+def is_of_kubernetes(variable: str, value: str) -> bool:
+    """True if Kubernetes injects this variable for a Service, whose name may begin like the prefix of the settings.
+
+    For the Service `millstream`, it sets MILLSTREAM_PORT=tcp://10.0.0.1:9092, MILLSTREAM_SERVICE_HOST,
+    MILLSTREAM_SERVICE_PORT_KAFKA, MILLSTREAM_PORT_9092_TCP_ADDR and more.
+    """
+    if variable.endswith("_PORT") and _SERVICE_URL.match(value):
+        return True
+    return _SERVICE_VARIABLE.search(variable) is not None
 
 
 def _fields(kind: type[msgspec.Struct], prefix: str) -> dict[str, SettingField]:

@@ -1,4 +1,4 @@
-"""Ends a process on signals: the first one stops it gracefully, a second one immediately."""
+"""Ends a process on signals: the first one stops it gracefully, a second one immediately. Ignores SIGHUP."""
 
 import asyncio
 import logging
@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 
+from millstream.process import service_manager
 from millstream.process.exit_codes import EXIT_BY_SECOND_SIGNAL
 
 log = logging.getLogger(__name__)
@@ -15,7 +16,10 @@ REPEATED_SIGNAL_S = 0.5
 
 
 def watch_signals(stopping: asyncio.Event, repeated_s: float = REPEATED_SIGNAL_S) -> None:
-    """Sets `stopping` at the first signal. Another one later than `repeated_s` ends the process immediately."""
+    """Sets `stopping` at the first signal. Another one later than `repeated_s` ends the process immediately.
+
+    SIGHUP is logged and ignored: there are no settings to read again, and the end of a terminal must not end a broker.
+    """
     loop = asyncio.get_running_loop()
     first_s = 0.0
 
@@ -29,8 +33,14 @@ def watch_signals(stopping: asyncio.Event, repeated_s: float = REPEATED_SIGNAL_S
             sys.stderr.flush()
             os._exit(EXIT_BY_SECOND_SIGNAL)
         log.info("stopping", extra={"signal": name})
+        service_manager.notify(service_manager.STOPPING)
         first_s = loop.time()
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, caught, number.name)
+    loop.add_signal_handler(signal.SIGHUP, _ignore, signal.SIGHUP.name)
+
+
+def _ignore(name: str) -> None:
+    log.info("signal ignored, settings are read at the start only", extra={"signal": name})

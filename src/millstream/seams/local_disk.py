@@ -194,3 +194,18 @@ class LocalDisk:
         except OSError:
             pass  # On a full disk the process id cannot be recorded, but the lock holds.
         return LocalFile(path, fd)
+
+
+def lock_holder(path: str) -> str | None:
+    """Returns the process that holds the lock at `path`, or None if none does. Changes nothing (blocking)."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    finally:
+        os.close(fd)
+    return None

@@ -53,6 +53,12 @@ class Child:
         self._process: Process | None = None
         self._running: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._start_error = ""
+
+    @property
+    def start_error(self) -> str:
+        """The reason why the last start failed, or an empty text if it did not."""
+        return self._start_error
 
     @property
     def pid(self) -> int | None:
@@ -93,7 +99,7 @@ class Child:
                 code = await self._run()
             except OSError as problem:
                 log.error("child not started", extra={"child": self.name, "error": str(problem)})
-                code = None
+                self._start_error, code = str(problem), None
             if self._stopping.is_set():
                 return
             if code in self._hopeless:
@@ -126,6 +132,7 @@ class Child:
             env=self._environment,
             start_new_session=True,
         )
+        self._start_error = ""
         if self._stopping.is_set():
             self._signal(signal.SIGTERM)
         try:

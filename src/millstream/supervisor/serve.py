@@ -8,21 +8,16 @@ import gc
 import logging
 import os
 import shlex
-import socket
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
 
 from millstream import __version__
 from millstream.catalog.sqlite import SqliteCatalog
-from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.allocator import keep_freed_memory
 from millstream.node.node import Node
 from millstream.node.settings import BrokerSettings
 from millstream.process import logs
-from millstream.process.addresses import EVERY_ADDRESS, reachable_host
+from millstream.process.addresses import reachable_host
 from millstream.process.event_loop import run_process, say_ready
 from millstream.process.exit_codes import EXIT_CLEAN
 from millstream.process.parent_watch import PARENT_VARIABLE, end_with_parent
@@ -33,8 +28,10 @@ from millstream.seams.entropy import SystemEntropy
 from millstream.seams.local_disk import LocalDisk
 from millstream.seams.network import TcpNetwork
 from millstream.seams.workers import ThreadWorkers, Workers
+from millstream.supervisor.gateway_start import prepare_gateway
 from millstream.supervisor.owner_only import restrict
 from millstream.supervisor.query_process import ProcessQueryEngine
+from millstream.supervisor.resolved_settings import resolved
 
 log = logging.getLogger(__name__)
 
@@ -50,30 +47,7 @@ def run(settings: BrokerSettings) -> int:
     logs.configure(settings.log_level, settings.log_format)
     keep_freed_memory()
     descriptors_max = open_as_many_files_as_allowed()
-    return run_process(lambda: _serve(settings, _resolved(settings), descriptors_max))
-
-
-def _resolved(settings: BrokerSettings) -> BrokerSettings:
-    """Resolves the settings that depend on this machine: absolute data directories and the advertised host."""
-    _check_distinct(settings.data)
-    return msgspec.structs.replace(
-        settings,
-        data=tuple(os.path.abspath(directory) for directory in settings.data),
-        advertised_host=_advertised_host(settings),
-    )
-
-
-def _check_distinct(directories: Sequence[str]) -> None:
-    """Raises INVALID_SETTING if two names are the same directory, which the broker would find locked by itself."""
-    names: dict[str, str] = {}
-    for name in directories:
-        place = os.path.realpath(name)
-        if place in names:
-            both = (
-                f"{name} twice" if names[place] == name else f"the same directory twice, as {names[place]} and {name}"
-            )
-            raise MillstreamError(ErrorCode.INVALID_SETTING, f"data: {both}; each directory may be given only once")
-        names[place] = name
+    return run_process(lambda: _serve(settings, resolved(settings), descriptors_max))
 
 
 async def _serve(given: BrokerSettings, settings: BrokerSettings, descriptors_max: int) -> int:
@@ -102,6 +76,7 @@ async def _serve(given: BrokerSettings, settings: BrokerSettings, descriptors_ma
     stopping = asyncio.Event()
     watch_signals(stopping)
     try:
+        await prepare_gateway(settings, node, workers)
         if await _start_unless(stopping, node):
             _settle_memory()
             _announce(given, node, clock.monotonic_s() - begun_s)
@@ -143,12 +118,6 @@ async def _start_unless(stopping: asyncio.Event, node: Node) -> bool:
         return False
     finally:
         stop.cancel()
-
-
-def _advertised_host(settings: BrokerSettings) -> str:
-    if settings.advertised_host:
-        return settings.advertised_host
-    return socket.gethostname() if settings.host in EVERY_ADDRESS else settings.host
 
 
 def _settle_memory() -> None:

@@ -13,18 +13,16 @@ from millstream.node.node import Node
 from millstream.node.settings import BrokerSettings
 from millstream.process.addresses import reachable_host
 from millstream.process.control_protocol import SOCKET_NAME, ClusterFacts, ControlRequest
-from millstream.process.exit_codes import EXIT_NOT_INSTALLED, EXIT_SETTINGS
-from millstream.process.parent_watch import environment_of_child
+from millstream.process.findings import Finding, OpenPort, exposure_warnings
 from millstream.process.settings import PORT_OFF
 from millstream.seams.workers import Workers
-from millstream.supervisor.children import Child, millstream_command
+from millstream.supervisor.children import millstream_command
 from millstream.supervisor.clusters.local_clusters import LocalClusters
 from millstream.supervisor.control_socket import ControlSocket
+from millstream.supervisor.gateway_start import runs_gateway
+from millstream.supervisor.managed_gateway import ManagedGateway
 
 log = logging.getLogger(__name__)
-
-GATEWAY_LIMIT_S = 10.0
-"""Time after which a gateway is killed that does not stop within its own limits."""
 
 
 class Supervisor:
@@ -37,7 +35,10 @@ class Supervisor:
         self._socket_path = data / SOCKET_NAME
         self._clusters = LocalClusters(data, settings, workers, self._changed)
         self._socket = ControlSocket(self._socket_path, self._serve, self._clusters.facts, self._gateways_changed)
-        self._gateway: Child | None = None
+        self._gateway: ManagedGateway | None = None
+        self._failures: list[Finding] = []
+        """Failures of the start, which last until the process ends."""
+        self._gateway_ports: Sequence[OpenPort] = ()
 
     async def start(self) -> None:
         """Starts the control socket, the stored clusters and the gateway. Logs failures and continues."""
@@ -46,19 +47,34 @@ class Supervisor:
         except OSError as problem:
             fields = {"socket": str(self._socket_path), "error": str(problem)}
             log.warning("control socket not opened, local clusters cannot be managed", extra=fields)
+            self._failures.append(Finding(f"local clusters cannot be managed: {self._socket_path}: {problem}"))
         try:
             await self._clusters.open()
         except OSError as problem:
             log.error("stored clusters not read", extra={"error": str(problem)})
-        if (self._settings.http_port, self._settings.grpc_port) != (PORT_OFF, PORT_OFF):
-            hopeless = (EXIT_SETTINGS, EXIT_NOT_INSTALLED)
-            self._gateway = Child("gateway", self._gateway_command, environment_of_child(), hopeless=hopeless)
+            self._failures.append(Finding(f"the stored local clusters cannot be read: {problem}"))
+        if runs_gateway(self._settings):
+            self._gateway = ManagedGateway(self._gateway_command)
             self._gateway.start()
+        self._node.watch_children(self.findings)
+
+    def findings(self) -> list[Finding]:
+        """Returns what is wrong with the child processes, and their ports that other hosts can reach."""
+        found = [*self._failures, *(self._gateway.findings() if self._gateway is not None else ())]
+        ports = [*self._gateway_ports]
+        for cluster in self._clusters.facts():
+            for broker in () if cluster.is_stopped else cluster.brokers:
+                name = f"broker {broker.node_id} of the cluster {cluster.name}"
+                if broker.is_running:
+                    ports.append(OpenPort(f"the Kafka port of {name}", self._settings.host, broker.port))
+                else:
+                    found.append(Finding(broker.problem or f"{name} is starting"))
+        return found + exposure_warnings(ports)
 
     async def stop(self) -> None:
         """Stops the gateway, then the clusters' brokers."""
         if self._gateway is not None:
-            await self._gateway.stop(GATEWAY_LIMIT_S)
+            await self._gateway.stop()
         self._socket.close()
         await self._clusters.close()
 
@@ -92,5 +108,8 @@ class Supervisor:
         """Updates the service map with the running gateways."""
         http = [each.http_port for each in gateways if each.http_port != PORT_OFF]
         grpc = [each.grpc_port for each in gateways if each.grpc_port != PORT_OFF]
+        host = self._settings.host
+        web = [OpenPort("the web API", host, port) for port in http]
+        self._gateway_ports = web + [OpenPort("gRPC", host, port) for port in grpc]
         self._node.announce("http", http, "web API; documentation at /docs")
         self._node.announce("grpc", grpc, "gRPC, with server reflection")

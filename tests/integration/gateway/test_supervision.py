@@ -1,12 +1,15 @@
 """Tests the gateway that `millstream serve` runs: it restarts after a crash and ends with its broker."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,15 +96,51 @@ def test_child_processes_end_when_the_broker_is_killed_or_terminated(tmp_path: P
         until(lambda: _refuses(broker.http_port))  # A dead process' last threads may hold its sockets a moment longer.
 
 
-def test_a_port_in_use_stops_only_the_gateway_from_starting(tmp_path: Path) -> None:
-    with RealBroker(tmp_path / "first", gateway=True) as first:
-        taken = ["--http-port", str(first.http_port)]
-        with RealBroker(tmp_path / "second", extra_args=taken) as second:
-            until(lambda: "choose another with --http-port" in second.log_text())
-            first.stop()
-            second.wait_gateway()
-            second.http_port = first.http_port
-            assert put(url_of(second), "orders", "one").status == 200
+@pytest.mark.parametrize("flag", ["--http-port", "--grpc-port"])
+def test_a_gateway_port_in_use_fails_the_start_of_serve(tmp_path: Path, flag: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        other = "--grpc-port" if flag == "--http-port" else "--http-port"
+        command = [sys.executable, "-m", "millstream.cli", "serve", "--data", str(tmp_path / "data"), flag, str(port)]
+        free = ["--kafka-port", "0", "--operator-port", "0", other, "0"]
+        refused = subprocess.run([*command, *free], capture_output=True, text=True, timeout=WAIT_S)
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert f"cannot listen on 127.0.0.1:{port}: " in refused.stderr
+    assert f"choose another with {flag}" in refused.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_serve_is_ready_once_its_gateway_is_and_again_after_a_kill(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data", gateway=True) as broker:
+        until(lambda: operator_page(broker, "/ready") == (200, "ready\n"))
+        (first,) = children(broker.pid)
+        os.kill(first, signal.SIGKILL)
+        broker.wait_gateway()
+        until(lambda: operator_page(broker, "/ready") == (200, "ready\n"))
+        health = json.loads(operator_page(broker, "/health")[1])
+    assert (health["status"], health["problems"], health["warnings"]) == ("ok", [], [])
+
+
+def test_every_listener_beyond_loopback_is_a_warning_in_health_and_log(tmp_path: Path) -> None:
+    def warnings(broker: RealBroker) -> list[str]:
+        return [text.partition(" on ")[0] for text in json.loads(operator_page(broker, "/health")[1])["warnings"]]
+
+    with RealBroker(tmp_path / "data", gateway=True, extra_args=["--host", "0.0.0.0"]) as broker:
+        until(lambda: warnings(broker) == ["the Kafka port", "the operator port", "the web API", "gRPC"])
+        own = ask(f"{url_of(broker)}/health").json["warnings"]
+        assert [text.partition(" on ")[0] for text in own] == ["the web API", "gRPC"]
+        log = broker.log_text()
+    for line in ('listener="the Kafka port" host=0.0.0.0', 'listener="the operator port" host=0.0.0.0'):
+        assert f"listener reachable from other hosts without authentication {line}" in log
+
+
+def operator_page(broker: RealBroker, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{broker.operator_port}{path}", timeout=WAIT_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
 
 
 def test_a_missing_gateway_extra_is_reported_with_the_install_command(tmp_path: Path) -> None:

@@ -112,6 +112,15 @@ def test_a_signal_stops_the_broker_cleanly_during_a_long_poll(tmp_path: Path, nu
     assert "error" not in said
 
 
+def test_a_hangup_signal_is_logged_and_ignored(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker:
+        broker.signal(signal.SIGHUP)
+        asyncio.run(put(broker, "orders", b"one"))
+        broker.signal(signal.SIGTERM)
+        assert broker.wait_ended(WAIT_S) == EXIT_CLEAN
+        assert "signal ignored, settings are read at the start only signal=SIGHUP" in broker.log_text()
+
+
 def stop_that_hangs(watch: str, then: str) -> subprocess.CompletedProcess[str]:
     """Run a process that receives a signal, does not stop, and then runs `then`."""
     program = (
@@ -162,6 +171,20 @@ def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
         assert f"{data} is in use by process {broker.pid}" in second.stderr
         assert "Traceback" not in second.stderr
         asyncio.run(put(broker, "orders", b"one"))
+
+
+def test_serve_check_reports_a_running_broker_and_starts_nothing(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with RealBroker(data) as broker:
+        pid = broker.pid
+        ports = ("--kafka-port", str(broker.port), "--operator-port", "off", *NO_GATEWAY)
+        checked = serve("--data", str(data), *ports, "--check")
+        wrong = serve("--check", "--flush", "never")
+    assert (checked.returncode, checked.stderr) == (EXIT_DATA_IN_USE, "")
+    assert f"problem  data directory {data}: in use by process {pid};" in checked.stdout
+    assert f"problem  kafka_port {ports[1]}: cannot listen on" in checked.stdout
+    assert wrong.returncode == EXIT_SETTINGS
+    assert "flush = 'never' (--flush)" in wrong.stderr
 
 
 def test_a_data_directory_given_twice_is_refused(tmp_path: Path) -> None:

@@ -1,23 +1,32 @@
 """Tests that the operator pages report partitions that refuse writes, and whether the broker is ready."""
 
 import json
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from millstream.groups.runtime.coordinator import CoordinatorStats
+from millstream.node.health import NAMES_MAX, BrokerHealth, FindingSource, no_findings
 from millstream.node.node import no_metrics
 from millstream.node.operator_pages import Operator
+from millstream.process.findings import Finding, OpenPort
 from millstream.testing.simulated.clock import ManualClock
 
 NOW_S = 1_000.0
 
 
-def operator_over(*logs: Any) -> Operator:
+def operator_over(*logs: Any, children: FindingSource = no_findings, ports: Sequence[OpenPort] = ()) -> Operator:
     partitions: Any = SimpleNamespace(
-        all=lambda: [SimpleNamespace(log=log, is_suspended=log.is_suspended) for log in logs],
-        replicas=lambda: [SimpleNamespace(log=log, lacks_ids=log.lacks_ids) for log in logs],
+        all=lambda: [
+            SimpleNamespace(log=log, is_suspended=log.is_suspended, topic="orders", number=number)
+            for number, log in enumerate(logs)
+        ],
+        replicas=lambda: [
+            SimpleNamespace(log=log, lacks_ids=log.lacks_ids, topic="orders", key=SimpleNamespace(partition=number))
+            for number, log in enumerate(logs)
+        ],
         image=SimpleNamespace(names=()),
         count=len(logs),
         budgets=SimpleNamespace(ids=SimpleNamespace(known=0), producers=SimpleNamespace(known=0)),
@@ -27,7 +36,10 @@ def operator_over(*logs: Any) -> Operator:
     listener: Any = SimpleNamespace(counters=counters, memory=memory, connection_count=0)
     figures = CoordinatorStats(groups=0, members=0, loading=0, rebalances=0, offsets_committed=0, member_bytes=0)
     groups: Any = SimpleNamespace(figures=lambda: figures)
-    return Operator(partitions, groups, listener, ManualClock(monotonic_s=NOW_S), no_metrics)
+    clock = ManualClock(monotonic_s=NOW_S)
+    health = BrokerHealth(partitions, clock, children=children)
+    health.opened(ports)
+    return Operator(partitions, groups, listener, clock, no_metrics, health)
 
 
 def log(**changes: object) -> SimpleNamespace:
@@ -79,3 +91,42 @@ def test_the_ready_page_returns_503_until_the_broker_is_ready() -> None:
     assert ready().status == 503
     operator.is_ready = True
     assert ready().status == 200
+
+
+def health_of(operator: Operator) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(operator.pages()["/health"]().body)
+    return found
+
+
+def test_health_names_each_partition_with_its_reason() -> None:
+    logs = [log(), log(quarantined="a checksum is wrong"), log(may_have_lost=True), log(lacks_ids=True)]
+    problems = health_of(operator_over(*logs))["problems"]
+    assert problems[0] == "partition orders-1 refuses writes: it is quarantined: a checksum is wrong"
+    assert problems[1].startswith("partition orders-2 was truncated at this start")
+    assert problems[2] == "partition orders-3 is rebuilding its message ids from the log"
+
+
+def test_health_names_a_limited_number_of_partitions() -> None:
+    problems = health_of(operator_over(*(log(is_suspended=True) for _ in range(NAMES_MAX + 3))))["problems"]
+    assert len(problems) == NAMES_MAX + 1
+    assert problems[-1] == "3 further partitions refuse writes; the log names them"
+
+
+def test_a_problem_of_a_child_degrades_health_and_readiness() -> None:
+    found = [Finding("the gateway exited with code 1", blocks_ready=True), Finding("broker 2 of c exited")]
+    operator = operator_over(log(), children=lambda: found)
+    operator.is_ready = True
+    health = health_of(operator)
+    assert (health["status"], health["problems"]) == ("degraded", [finding.text for finding in found])
+    ready = operator.pages()["/ready"]()
+    assert (ready.status, ready.body) == (503, b"not ready: the gateway exited with code 1\n")
+    found.pop(0)
+    assert operator.pages()["/ready"]().status == 200
+
+
+def test_a_listener_beyond_loopback_is_a_warning_in_health_and_log(caplog: pytest.LogCaptureFixture) -> None:
+    ports = [OpenPort("the Kafka port", "0.0.0.0", 9092), OpenPort("the operator port", "127.0.0.1", 9644)]
+    health = health_of(operator_over(log(), ports=ports))
+    assert (health["status"], health["problems"], len(health["warnings"])) == ("ok", [], 1)
+    assert health["warnings"][0].startswith("the Kafka port on 0.0.0.0:9092 is reachable from other hosts without")
+    assert caplog.messages == ["listener reachable from other hosts without authentication"]

@@ -48,3 +48,37 @@ def test_broker_and_gateway_ignore_each_others_variables() -> None:
     environment = {"MILLSTREAM_GATEWAY_DRAIN_MS": "1s", "MILLSTREAM_NODE_ID": "7", "MILLSTREAM_PARENT": "1"}
     assert BROKER.load({}, environment).node_id == 7
     assert GATEWAY.load({}, environment).drain_ms == 1_000
+
+
+KUBERNETES = {
+    "MILLSTREAM_SERVICE_HOST": "10.0.0.1",
+    "MILLSTREAM_SERVICE_PORT": "9092",
+    "MILLSTREAM_SERVICE_PORT_KAFKA": "9092",
+    "MILLSTREAM_PORT": "tcp://10.0.0.1:9092",
+    "MILLSTREAM_PORT_9092_TCP": "tcp://10.0.0.1:9092",
+    "MILLSTREAM_PORT_9092_TCP_PROTO": "tcp",
+    "MILLSTREAM_PORT_9092_TCP_PORT": "9092",
+    "MILLSTREAM_PORT_9092_TCP_ADDR": "10.0.0.1",
+    "MILLSTREAM_KAFKA_PORT": "tcp://10.0.0.2:9092",
+    "MILLSTREAM_GATEWAY_SERVICE_HOST": "10.0.0.3",
+    "MILLSTREAM_GATEWAY_HTTP_PORT": "tcp://10.0.0.3:8080",
+    "MILLSTREAM_GATEWAY_PORT_8080_TCP_ADDR": "10.0.0.3",
+}
+
+
+def test_variables_that_kubernetes_injects_for_a_service_are_ignored() -> None:
+    assert BROKER.load({}, KUBERNETES).kafka_port == 9092
+    assert GATEWAY.load({}, KUBERNETES).http_port == 8080
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "meant"),
+    [
+        ("MILLSTREAM_KAFKA_PROT", "9092", "MILLSTREAM_KAFKA_PORT"),
+        ("MILLSTREAM_PORT", "9092", "MILLSTREAM_"),
+        ("MILLSTREAM_NODE", "tcp", "MILLSTREAM_NODE_ID"),
+    ],
+)
+def test_an_unknown_variable_near_a_setting_is_refused(variable: str, value: str, meant: str) -> None:
+    with pytest.raises(MillstreamError, match=f"variable {variable}; did you mean {meant}"):
+        BROKER.load({}, {variable: value})

@@ -22,9 +22,10 @@ from millstream.broker.net.client_info import ClientInfo
 from millstream.broker.net.frame_progress import FrameProgress
 from millstream.broker.net.listener_state import ListenerState
 from millstream.broker.net.outbox import READER_SILENCE_S, Outbox
-from millstream.broker.net.receiver import Receiver
+from millstream.broker.net.receiver import Receiver, TlsClientError
 from millstream.broker.net.stream_channel import StreamChannel
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.process.tls_detection import EVENT as TLS_EVENT
 from millstream.wire.malformed import MalformedMessageError
 
 FRAME_SILENCE_S = 30.0
@@ -82,7 +83,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             receiver.received(nbytes)
         except MalformedMessageError as error:
-            self._cut("connection cut off: bad frame", error.detail)
+            event = TLS_EVENT if isinstance(error, TlsClientError) else "connection cut off: bad frame"
+            self._cut(event, error.detail)
             return
         if receiver.frames:
             self._go_on()

@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from millstream.broker.net.memory_limits import MEDIUM_FRAME_BYTES_MAX, SMALL_FRAME_BYTES_MAX, MemoryLimits, MemoryPool
 from millstream.model.limits import REQUEST_BYTES_MAX
+from millstream.process.tls_detection import ADVICE, is_tls_handshake
 from millstream.records.record_decoder import room
 from millstream.wire.framing import SIZE, SIZE_BYTES
 from millstream.wire.malformed import MalformedMessageError
@@ -33,6 +34,13 @@ SHORT_BYTES = 4 * 1024
 
 WHOLE_BYTES_MAX = MEDIUM_FRAME_BYTES_MAX
 _KEY_BYTES = 2
+
+
+class TlsClientError(MalformedMessageError):
+    """A TLS handshake arrived instead of the size of a frame. As a size, it would exceed every limit."""
+
+    def __init__(self) -> None:
+        super().__init__(ADVICE)
 
 
 class StagingBuffer:
@@ -186,6 +194,8 @@ class Receiver:
     def _checked(self, head: bytes | memoryview) -> int:
         size: int = SIZE.unpack(head)[0]
         if not 0 <= size <= REQUEST_BYTES_MAX:
+            if is_tls_handshake(head):
+                raise TlsClientError
             raise MalformedMessageError(f"a frame of {size} bytes exceeds {REQUEST_BYTES_MAX} bytes")
         return size
 

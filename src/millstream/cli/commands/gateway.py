@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.cli.process_flags import ProcessFlags
 from millstream.gateway.settings import TABLE, GatewaySettings
 from millstream.process.exit_codes import EXIT_NOT_INSTALLED
+from millstream.process.gateway_packages import missing_gateway_packages
 
 if TYPE_CHECKING:
     import typer
@@ -17,15 +18,12 @@ A gateway is stateless: any number of them can serve the same brokers behind a l
 its flag, the environment (--http-port is MILLSTREAM_GATEWAY_HTTP_PORT) or the TOML file (http_port = 8080), in this
 order of precedence.
 """
-_NEEDED = ("grpc", "httptools", "starlette", "uvicorn")
 _FLAGS = ProcessFlags(TABLE)
 
 
 def run(settings: GatewaySettings) -> int:
     """Runs a gateway until a signal ends it. Returns the exit code."""
-    from importlib.util import find_spec
-
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    missing = missing_gateway_packages()
     if missing:
         sys.stderr.write(
             f"millstream: packages of the gateway are not installed ({', '.join(missing)});"

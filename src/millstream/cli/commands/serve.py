@@ -24,6 +24,13 @@ def run(settings: BrokerSettings) -> int:
     return run(settings)
 
 
+def check(settings: BrokerSettings) -> int:
+    """Checks whether a broker can start with these settings. Returns the exit code of the start."""
+    from millstream.supervisor.serve_check import run_check
+
+    return run_check(settings)
+
+
 def plain_settings(arguments: Sequence[str]) -> BrokerSettings | None:
     """Parses plain flags with values. Returns None if the line contains anything else or a mistake."""
     return _FLAGS.plain_settings(arguments)
@@ -31,4 +38,4 @@ def plain_settings(arguments: Sequence[str]) -> BrokerSettings | None:
 
 def register(app: "typer.Typer") -> None:
     """Adds the command to `app`, with one flag per setting."""
-    _FLAGS.register(app, "serve", _HELP, "Broker", lambda settings: run(settings))
+    _FLAGS.register(app, "serve", _HELP, "Broker", lambda settings: run(settings), check)

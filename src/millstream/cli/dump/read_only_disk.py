@@ -5,6 +5,8 @@ import os
 from collections.abc import Sequence
 from typing import NoReturn
 
+from millstream.seams.machine import machine_id
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -82,7 +84,7 @@ class ReadOnlyDisk:
         _refuse(path)
 
     def boot_id(self) -> str:
-        return ""
+        return machine_id()
 
     def lock(self, path: str) -> NoReturn:
         _refuse(path)

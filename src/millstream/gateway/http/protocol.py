@@ -9,6 +9,7 @@
 """
 
 import asyncio
+import logging
 import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +20,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from millstream.gateway.http.endpoint import CONNECTION
 from millstream.gateway.http.responses import problem_answer, problem_of
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.process.log_limiter import LogLimiter
+from millstream.process.tls_detection import ADVICE as TLS_ADVICE
+from millstream.process.tls_detection import EVENT as TLS_EVENT
+from millstream.process.tls_detection import is_tls_handshake
+
+log = logging.getLogger(__name__)
+
+TLS_QUIET_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,8 @@ class GatewayProtocol(HttpToolsProtocol):
     """One connection with a single request timer. When it fires, it checks the current deadline and re-arms itself."""
 
     timeouts = ClientTimeouts()
+    tls_clients = LogLimiter(TLS_QUIET_S)
+    """Limits the log lines about TLS clients. It is shared by all connections of a server."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -105,11 +116,19 @@ class GatewayProtocol(HttpToolsProtocol):
             self._stay_with_http(data[upgrade.args[0] :])
             return
         except HttpParserError:
+            if is_tls_handshake(data):
+                self._note_tls_client()
             self._refuse(400, ErrorCode.INVALID_REQUEST, "this is not an HTTP/1.1 request")
             return
         if self._head_bytes > self.timeouts.head_bytes and not self.transport.is_closing():
             text = f"the request head, or the data after the body, exceeds {self.timeouts.head_bytes} bytes"
             self._refuse(431, ErrorCode.INVALID_REQUEST, text)
+
+    def _note_tls_client(self) -> None:
+        """Log a TLS client, each host at most once a minute."""
+        host = self.client[0] if self.client else ""
+        if self.tls_clients.admit(host, self.loop.time()) is not None:
+            log.warning(TLS_EVENT, extra={"listener": "http_port", "peer": host, "error": TLS_ADVICE})
 
     def _stay_with_http(self, rest: bytes) -> None:
         """Handle a request that offers an upgrade, as HTTP/2 clients send, as plain HTTP/1.1.
@@ -228,4 +247,6 @@ def _authority(url: bytes) -> bytes:
 
 def protocol_with(timeouts: ClientTimeouts) -> type[GatewayProtocol]:
     """Make the protocol class for connections with these timeouts."""
-    return type("ConfiguredProtocol", (GatewayProtocol,), {"timeouts": timeouts})
+    return type(
+        "ConfiguredProtocol", (GatewayProtocol,), {"timeouts": timeouts, "tls_clients": LogLimiter(TLS_QUIET_S)}
+    )

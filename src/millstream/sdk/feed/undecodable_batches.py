@@ -50,6 +50,7 @@ def batches_of(chunk: FetchedChunk) -> list[FetchedChunk]:
 
 def apart(chunk: FetchedChunk, damage: MillstreamError, limit_bytes: int = DECODED_BYTES_MAX) -> list[FetchedChunk]:
     """Return a chunk for each batch of a chunk that cannot be opened; raises the verdict if it has only one."""
+    damage.with_traceback(None)  # Its frames hold what was decompressed, for as long as the error is kept.
     parts = batches_of(chunk)
     if len(parts) > 1:
         return parts

@@ -31,7 +31,7 @@ def identify(disk: Disk, directories: Sequence[str], entropy: Entropy) -> list[U
 
     Raises DATA_DIRECTORY_MISSING if a directory of this broker is missing, or one belongs to another broker.
     """
-    found = [_read(disk, directory) for directory in directories]
+    found = [read_identity(disk, directory) for directory in directories]
     present = {identity.own: directory for identity, directory in zip(found, directories, strict=True) if identity}
     if len(present) < sum(identity is not None for identity in found):
         raise _missing("two data directories have the same id, because one is a copy of the other; remove the copy")
@@ -57,7 +57,8 @@ def _missing(detail: str) -> MillstreamError:
     return MillstreamError(ErrorCode.DATA_DIRECTORY_MISSING, detail)
 
 
-def _read(disk: Disk, directory: str) -> DirectoryIdentity | None:
+def read_identity(disk: Disk, directory: str) -> DirectoryIdentity | None:
+    """Return the identity of a directory, or None if it has none. Raise DATA_DIRECTORY_MISSING if it is damaged."""
     if not disk.exists(f"{directory}/{FILE_NAME}"):
         return None
     payload = sealed_file.read(disk, f"{directory}/{FILE_NAME}", KIND)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import re
 import sys
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,11 +16,11 @@ from millstream.process.control_protocol import BrokerFacts, NewCluster
 from millstream.process.parent_watch import PARENT_VARIABLE, environment_of_child
 from millstream.process.settings import ENVIRONMENT_PREFIX, PORT_OFF
 from millstream.supervisor.children import Child, millstream_command
+from millstream.supervisor.last_lines import LastLines
 
 log = logging.getLogger(__name__)
 
 STOP_LIMIT_S = 20.0
-_LINES_KEPT = 12
 _READY = re.compile(rb"is ready on (\S+):(\d+) ")
 
 
@@ -39,7 +38,7 @@ class ManagedBroker:
     ) -> None:
         self._settings = _settings_of(cluster, node_id, place, like)
         self._label = _label(cluster.name, node_id, like.log_format)
-        self._last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._last_lines = LastLines()
         self._ready: asyncio.Future[None] | None = None
         self._is_up = False
         self._problem = ""
@@ -97,7 +96,7 @@ class ManagedBroker:
 
     def _on_log_line(self, line: bytes) -> None:
         """Copies a line of the broker's log to this process's log, with a label of the broker."""
-        self._last_lines.append(line.decode(errors="replace").strip())
+        self._last_lines.add(line)
         is_row = self._label.startswith("{") and line.startswith(b"{")
         try:
             sys.stderr.write(self._label + line[is_row:].decode(errors="replace"))
@@ -114,10 +113,8 @@ class ManagedBroker:
             self._ready.set_exception(failure)
 
     def _failure(self, how: str) -> MillstreamError:
-        said = "; ".join(line for line in self._last_lines if line.startswith("millstream:")) or " ".join(
-            [*self._last_lines][-1:]
-        )
-        detail = f"{self._child.name} {how}" + (f": {said.removeprefix('millstream: ')}" if said else "")
+        reason = self._last_lines.reason()
+        detail = f"{self._child.name} {how}" + (f": {reason}" if reason else "")
         return MillstreamError(ErrorCode.CLUSTER_NOT_STARTED, detail)
 
 

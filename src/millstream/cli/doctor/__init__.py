@@ -1,0 +1,1 @@
+"""Examines a stopped or a running broker for `millstream doctor`."""

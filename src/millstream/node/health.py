@@ -1,0 +1,134 @@
+"""Collects what is wrong with one broker and the processes beside it, as sentences that name the partition or process.
+
+A problem degrades the health. A warning does not. Some problems of child processes also make the broker not ready. Each
+kind of problem names at most NAMES_MAX partitions, so that the pages stay small with many partitions.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from millstream.partition.leadership import Leadership
+from millstream.partition.replica import Replica
+from millstream.partition.served.partitions import Partitions
+from millstream.process.findings import Finding, OpenPort, exposed, exposure_warnings
+from millstream.seams.clock import Clock
+from millstream.storage.disk_reserve import DiskReserve
+
+log = logging.getLogger(__name__)
+
+NAMES_MAX = 10
+REFUSED_LATELY_S = 30.0
+"""How long a partition counts as refusing writes after its last failed write.
+
+A nearly full disk accepts small writes between large ones, so one successful write does not prove that it works.
+"""
+
+FindingSource = Callable[[], Iterable[Finding]]
+
+
+def no_findings() -> Iterable[Finding]:
+    return ()
+
+
+class BrokerHealth:
+    """Computes the findings on each request. `children` reports those of the child processes."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        clock: Clock,
+        reserves: Sequence[DiskReserve] = (),
+        children: FindingSource = no_findings,
+    ) -> None:
+        self._open_ports: Sequence[OpenPort] = ()
+        self._partitions = partitions
+        self._clock = clock
+        self._reserves = reserves
+        self._children = children
+
+    def opened(self, ports: Sequence[OpenPort]) -> None:
+        """Takes the broker's open ports, and logs those that other hosts can reach."""
+        self._open_ports = ports
+        for port in exposed(ports):
+            fields = {"listener": port.name, "host": port.host, "port": port.port}
+            log.warning("listener reachable from other hosts without authentication", extra=fields)
+
+    def findings(self) -> list[Finding]:
+        """Returns all problems and warnings."""
+        return [
+            *self._partition_problems(),
+            *(Finding(text) for text in map(_directory_problem, self._reserves) if text),
+            *exposure_warnings(self._open_ports),
+            *self._children(),
+        ]
+
+    def reasons_not_ready(self) -> list[str]:
+        """Returns the problems of child processes that make the whole process not ready."""
+        return [finding.text for finding in self._children() if finding.blocks_ready]
+
+    def refusing(self) -> list[Leadership]:
+        """Returns the partitions that refuse writes, or did so lately."""
+        now_s = self._clock.monotonic_s()
+        return [partition for partition in self._partitions.all() if is_refusing(partition, now_s)]
+
+    def _partition_problems(self) -> Iterator[Finding]:
+        refusing = self.refusing()
+        texts = (f"partition {_name(each)} refuses writes: {_refusal(each)}" for each in refusing)
+        yield from _bounded(texts, len(refusing), "refuse writes")
+        replicas = self._partitions.replicas()
+        truncated = [replica for replica in replicas if replica.log.health.may_have_lost]
+        texts = (
+            f"partition {_replica_name(each)} was truncated at this start, perhaps below acknowledged messages;"
+            " compare its .cut file with the source of the data"
+            for each in truncated
+        )
+        yield from _bounded(texts, len(truncated), "were truncated at this start")
+        lacking = [replica for replica in replicas if replica.lacks_ids]
+        texts = (f"partition {_replica_name(each)} is rebuilding its message ids from the log" for each in lacking)
+        yield from _bounded(texts, len(lacking), "are rebuilding their message ids")
+
+
+def is_refusing(partition: Leadership, now_s: float) -> bool:
+    health = partition.log.health
+    if health.broken is not None or health.quarantined is not None or partition.is_suspended:
+        return True
+    return health.refused_s is not None and now_s - health.refused_s < REFUSED_LATELY_S
+
+
+def directory_status(reserve: DiskReserve) -> str:
+    return "full, writes refused" if reserve.is_released else "low on space" if reserve.is_low else "ok"
+
+
+def _bounded(texts: Iterator[str], count: int, what: str) -> Iterator[Finding]:
+    """Yields the first NAMES_MAX texts, and the number of the others."""
+    for _, text in zip(range(NAMES_MAX), texts, strict=False):
+        yield Finding(text)
+    if count > NAMES_MAX:
+        yield Finding(f"{count - NAMES_MAX} further partitions {what}; the log names them")
+
+
+def _refusal(partition: Leadership) -> str:
+    health = partition.log.health
+    if health.quarantined is not None:
+        return f"it is quarantined: {health.quarantined}"
+    if health.broken is not None:
+        return f"the last write or flush failed: {health.broken}"
+    if partition.is_suspended:
+        return "its state is being rebuilt from the log"
+    return f"a write failed in the last {REFUSED_LATELY_S:.0f} s; the log has the reason"
+
+
+def _directory_problem(reserve: DiskReserve) -> str:
+    status, space = directory_status(reserve), reserve.space
+    if status == "ok":
+        return ""
+    free = "" if space is None else f" ({space.free_bytes} of {space.total_bytes} bytes are free)"
+    return f"data directory {reserve.directory} is {status}{free}; delete topics, shorten retention or add space"
+
+
+def _name(partition: Leadership) -> str:
+    return f"{partition.topic}-{partition.number}"
+
+
+def _replica_name(replica: Replica) -> str:
+    return f"{replica.topic}-{replica.key.partition}"

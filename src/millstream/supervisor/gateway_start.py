@@ -1,0 +1,33 @@
+"""Prepares the start of the gateway before the broker is ready: checks its ports, and reports it as starting."""
+
+import os
+from collections.abc import Sequence
+from functools import partial
+
+from millstream.node.node import Node
+from millstream.node.settings import BrokerSettings
+from millstream.process.findings import Finding
+from millstream.process.parent_watch import PARENT_VARIABLE
+from millstream.process.settings import PORT_OFF
+from millstream.seams.workers import Workers
+from millstream.supervisor.port_checks import check_ports, gateway_ports
+
+STARTING = Finding("the gateway is starting; the web API and gRPC do not answer yet", blocks_ready=True)
+
+
+def runs_gateway(settings: BrokerSettings) -> bool:
+    """True if this process starts a gateway. The broker of a local cluster starts none."""
+    return PARENT_VARIABLE not in os.environ and (settings.http_port, settings.grpc_port) != (PORT_OFF, PORT_OFF)
+
+
+async def prepare_gateway(settings: BrokerSettings, node: Node, workers: Workers) -> None:
+    """Makes the node not ready until the gateway is. Raises ADDRESS_UNAVAILABLE if a port of the gateway is in use."""
+    if not runs_gateway(settings):
+        return
+    node.watch_children(gateway_starting)
+    if ports := gateway_ports(settings):
+        await workers.run(partial(check_ports, settings.host, ports))
+
+
+def gateway_starting() -> Sequence[Finding]:
+    return (STARTING,)
