@@ -8,6 +8,7 @@ number of marked lines.
 """
 
 import logging
+from collections.abc import Mapping
 from contextvars import Context, ContextVar, copy_context
 from typing import Protocol
 
@@ -50,6 +51,11 @@ def caller_fields(caller: Caller | None = None) -> dict[str, object]:
 
 
 def log_client_event(logger: logging.Logger, event: str, **fields: object) -> None:
-    """Logs an event at INFO, with the client of this context unless the fields name one."""
+    """Logs an event at INFO with the client of this context."""
+    log_limited(logger, event, {**caller_fields(), **fields})
+
+
+def log_limited(logger: logging.Logger, event: str, fields: Mapping[str, object]) -> None:
+    """Logs an event at INFO that a client could repeat often."""
     if logger.isEnabledFor(logging.INFO):
-        logger.info(event, extra={**caller_fields(), **fields, LIMITED: True})
+        logger.info(event, extra={**fields, LIMITED: True})
