@@ -2,8 +2,8 @@
 
 Code logs with the standard library: `log.warning("connection cut off", extra={"peer": peer, "error": error})`.
 
-Invariant: with the `json` format, every line of the stream is one JSON object. Warnings, uncaught exceptions and the
-reason of a failed start are therefore logged too, and the gRPC library prints nothing.
+With the `json` format, every line of the stream is one JSON object. Warnings, uncaught exceptions and the reason of a
+failed start are therefore logged too, and the gRPC library prints nothing.
 """
 
 import json
@@ -11,8 +11,9 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, TextIO
 
 import msgspec
@@ -31,7 +32,7 @@ _log = logging.getLogger("millstream")
 
 def configure(level: str, layout: str, stream: TextIO | None = None) -> None:
     """Sends every log of this process to `stream` (default: standard error) in the `console` or `json` format."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _QuietHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if layout == "json" else ConsoleLines())
     handler.addFilter(ClientEventFilter())
     root = logging.getLogger()
@@ -52,15 +53,28 @@ def report_failure(text: str) -> None:
 def _log_instead_of_printing() -> None:
     """Logs what Python and gRPC would otherwise print on standard error."""
     logging.captureWarnings(True)
-    logging.raiseExceptions = False  # The handler would print a traceback for a record that it cannot format.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    sys.excepthook = _log_uncaught
-    sys.unraisablehook = lambda raised: _log.error("exception ignored", exc_info=raised.exc_value)
-    threading.excepthook = lambda raised: _log.error("thread failed", exc_info=raised.exc_value)
+    for module, name, hook in _HOOKS:
+        setattr(module, name, hook)
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     _log.error("process failed", exc_info=(kind, error, trace))
+
+
+_HOOKS: Sequence[tuple[ModuleType, str, Callable[..., None]]] = (
+    (sys, "excepthook", _log_uncaught),
+    (sys, "unraisablehook", lambda raised: _log.error("exception ignored", exc_info=raised.exc_value)),
+    (threading, "excepthook", lambda raised: _log.error("thread failed", exc_info=raised.exc_value)),
+)
+"""The functions with which Python reports exceptions that nothing handles."""
+
+
+class _QuietHandler(logging.StreamHandler[TextIO]):
+    """Prints nothing about a line that cannot be written, for example because the disk of the stream is full."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the name of the base class
+        pass
 
 
 class ClientEventFilter(logging.Filter):
@@ -76,7 +90,7 @@ class ClientEventFilter(logging.Filter):
         if not self._limiter.has_room(record.created):
             return False
         if suppressed := self._limiter.take_overflow():
-            record.suppressed = suppressed
+            vars(record)["suppressed"] = suppressed
         return True
 
 

@@ -35,7 +35,6 @@ def root_logger() -> Iterator[logging.Logger]:
     yield root
     sys.excepthook, sys.unraisablehook, threading.excepthook = hooks
     logging.captureWarnings(False)
-    logging.raiseExceptions = True
     root.handlers[:] = handlers
     root.setLevel(level)
 

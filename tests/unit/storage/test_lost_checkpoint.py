@@ -144,7 +144,7 @@ def test_a_lost_checkpoint_is_logged(lose: Losing, caplog: pytest.LogCaptureFixt
         assert found.end_offset == 60
         logged = [record for record in caplog.records if record.levelno >= logging.ERROR]
         assert ["checkpoint" in record.getMessage() for record in logged] == [True]
-        assert logged[0].__dict__["directory"] == "/data"
+        assert logged[0].__dict__["path"] == "/data"
 
     run(check())
 

@@ -130,7 +130,7 @@ class Cleaner:
         try:
             return await directory.checkpoint() and not directory.keeps_journals
         except OSError as error:
-            _logger.warning("checkpoint failed", extra={"directory": directory.path, "error": str(error)})
+            _logger.warning("checkpoint failed", extra={"path": directory.path, "error": str(error)})
             return False
 
     async def _try(self, job: CleaningJob, directory: DataDirectory, cleanable: CleanableRange) -> bool:

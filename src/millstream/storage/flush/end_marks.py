@@ -84,11 +84,11 @@ class EndMarks:
         data = file.read(file.size(), position=0)
         file.close()
         if len(data) < _HEAD_BYTES or _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
-            _logger.warning("end marks unusable", extra={"file": self.path, "reason": "the head is damaged"})
+            _logger.warning("end marks unusable", extra={"path": self.path, "error": "the head is damaged"})
             return NO_MARKS
         kind, owner, boot, flags = _HEAD.unpack_from(data)
         if kind != KIND or owner != self._id.bytes:
-            _logger.warning("end marks unusable", extra={"file": self.path, "reason": "of another data directory"})
+            _logger.warning("end marks unusable", extra={"path": self.path, "error": "of another data directory"})
             return NO_MARKS
         is_same_boot = bool(boot.rstrip(b"\0")) and boot.rstrip(b"\0") == self._disk.boot_id().encode()
         are_flushed = bool(flags & _FLUSHED)

@@ -32,7 +32,7 @@ class DiskErrorLog:
         """Log that writes succeed again, once after each logged failure."""
         if self._is_refusing:
             self._is_refusing = False
-            _logger.info("writes recovered", extra={"log": path})
+            _logger.info("writes recovered", extra={"path": path})
 
     def unreadable(self, path: str, cause: OSError | str) -> None:
         """Log a failed read that may succeed later."""
@@ -50,5 +50,5 @@ class DiskErrorLog:
         suppressed = self._limiter.admit(event, self._clock.monotonic_s())
         if suppressed is None:
             return False
-        _logger.warning(event, extra={"log": path, "error": str(cause), "suppressed": suppressed})
+        _logger.warning(event, extra={"path": path, "error": str(cause), "suppressed": suppressed})
         return True

@@ -38,13 +38,14 @@ def test_a_full_disk_is_logged_once_and_its_end_once(caplog: pytest.LogCaptureFi
         disk = SimulatedDisk()
         clock = ManualClock()
         store = await open_store(disk, clock=clock)
+        caplog.clear()
         log = await store.create(key(0), SMALL)
         await append_durably(store, log, [b"before"])
         disk.is_full = True
         await refuse_some(log, 9)
         assert logged(caplog) == [("WARNING", "write failed")]
         fields = caplog.records[0].__dict__
-        assert fields["log"] == log.path
+        assert fields["path"] == log.path
         assert "space" in fields["error"]
         assert log.health.refused_s == clock.monotonic_s()
         disk.is_full = False
@@ -61,6 +62,7 @@ def test_a_failed_flush_and_its_repair_are_logged_with_the_error(caplog: pytest.
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
+        caplog.clear()
         log = await store.create(key(0), SMALL)
         failures = iter([True])
 
@@ -75,7 +77,7 @@ def test_a_failed_flush_and_its_repair_are_logged_with_the_error(caplog: pytest.
         await append_durably(store, log, [b"after"])
         assert [text for _, text in logged(caplog)] == ["write failed", "log repaired", "writes recovered"]
         assert "Input/output error" in caplog.records[0].__dict__["error"]
-        assert "Input/output error" in next(r.__dict__["cause"] for r in caplog.records if "repaired" in r.getMessage())
+        assert "Input/output error" in next(r.__dict__["error"] for r in caplog.records if "repaired" in r.getMessage())
 
     run(check())
 
@@ -87,7 +89,7 @@ def test_a_lasting_disk_error_is_logged_again_with_a_suppressed_count(caplog: py
         trouble.refused("/data/a", FULL)
     clock.advance_ms(int(EVERY_S * 1000))
     trouble.refused("/data/b", FULL)
-    assert [(record.__dict__["log"], record.__dict__["suppressed"]) for record in caplog.records] == [
+    assert [(record.__dict__["path"], record.__dict__["suppressed"]) for record in caplog.records] == [
         ("/data/a", 0),
         ("/data/b", 4),
     ]
