@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from millstream.coordination.reply_queue import ReplyQueue
 from millstream.groups.commands import Command
-from millstream.groups.effects import GroupEffects
-from millstream.groups.iterators.iterator import IteratorNotice
+from millstream.groups.effects import GroupEffects, GroupNotice
 from millstream.groups.responses import Answer
 from millstream.model.ids import Offset
 from millstream.model.limits import NO_PRODUCER_ID
@@ -44,7 +43,7 @@ def plant_commit_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let groups answer when their records are written, not when they are durable."""
     really_put = ReplyQueue.put
 
-    def put(queue: ReplyQueue[Command, Answer, IteratorNotice], effects: GroupEffects) -> None:
+    def put(queue: ReplyQueue[Command, Answer, GroupNotice], effects: GroupEffects) -> None:
         really_put(queue, replace(effects, records=[], replies_at_once=True))
 
     monkeypatch.setattr(ReplyQueue, "put", put)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from millstream import __version__
 from millstream.gateway.gateway import Gateway
-from millstream.gateway.settings import GatewaySettings
+from millstream.gateway.settings import TABLE, GatewaySettings
 from millstream.process import logs
 from millstream.process.addresses import is_loopback, reachable_host
 from millstream.process.event_loop import run_process, say_ready
@@ -31,6 +31,7 @@ def run(settings: GatewaySettings) -> int:
     """Run a gateway until a signal stops it. Returns the exit code; errors are on standard error."""
     end_with_parent()
     logs.configure(settings.log_level, settings.log_format)
+    TABLE.log_changed(log, settings)
     open_as_many_files_as_allowed()
     return run_process(lambda: _serve(settings))
 

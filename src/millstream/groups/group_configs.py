@@ -7,11 +7,13 @@ Invariant: every kept setting is one of `GROUP_SETTINGS`, and was within its ran
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.process.client_events import log_client_event
 
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
@@ -24,6 +26,7 @@ GROUPS_MAX = 10_000
 NAME_CHARACTERS_MAX = 1_000
 
 _NO_SETTINGS: Mapping[str, str] = {}
+_log = logging.getLogger(__name__)
 
 
 class SettingRange(NamedTuple):
@@ -107,6 +110,8 @@ class GroupConfigs:
             self._own[group_id] = new
         else:
             self._own.pop(group_id, None)
+        settings = ",".join(f"{name}={value}" for name, value in new.items())
+        log_client_event(_log, "group altered", group=group_id, settings=settings)
 
     def _check_room(self, group_id: str) -> None:
         if len(group_id) > NAME_CHARACTERS_MAX:

@@ -9,6 +9,7 @@ from typing import Any
 from millstream.model.errors import MillstreamError
 from millstream.process import service_manager
 from millstream.process.exit_codes import EXIT_FAILED, exit_code
+from millstream.process.logs import report_failure
 
 log = logging.getLogger(__name__)
 
@@ -24,15 +25,15 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def run_process(serve: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Runs a process's main coroutine on a new event loop. Prints errors on standard error. Returns the exit code."""
+    """Runs a process's main coroutine on a new event loop. Reports errors on standard error. Returns the exit code."""
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(serve())
     except MillstreamError as problem:
-        sys.stderr.write(f"millstream: {problem.detail}\n")
+        report_failure(problem.detail)
         return exit_code(problem)
     except OSError as problem:
-        sys.stderr.write(f"millstream: cannot start: {problem}\n")
+        report_failure(f"cannot start: {problem}")
         return EXIT_FAILED
 
 

@@ -28,7 +28,7 @@ class LogLimiter:
         if now_s - logged_s < self._period_s:
             self._seen[key] = (logged_s, left_out + 1)
             return None
-        if not self._has_room(now_s):
+        if not self.has_room(now_s):
             return None
         self._seen[key] = (now_s, 0)
         self._seen.move_to_end(key)
@@ -41,8 +41,9 @@ class LogLimiter:
         overflow, self._overflow = self._overflow, 0
         return overflow
 
-    def _has_room(self, now_s: float) -> bool:
-        if now_s - self._period_began_s >= self._period_s:
+    def has_room(self, now_s: float) -> bool:
+        """Admits a line without a key: returns False if `lines_max` lines were admitted in this period."""
+        if not 0 <= now_s - self._period_began_s < self._period_s:  # A wall clock may have been set back.
             self._overflow = self._refused
             self._period_began_s, self._lines, self._refused = now_s, 0, 0
         if self._lines >= self._lines_max:

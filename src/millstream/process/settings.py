@@ -5,6 +5,7 @@ A settings table is a struct whose fields carry limits and help texts. A field's
 unknown name is an error in every source, because a setting that is silently ignored is worse than an error.
 """
 
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_type_hints
@@ -27,6 +28,9 @@ DURATION = Meta(extra={"kind": "duration"})
 SIZE = Meta(extra={"kind": "size"})
 PORT = Meta(ge=0, le=65_535, extra={"kind": "port"})
 OPTIONAL_PORT = Meta(ge=-1, le=65_535, extra={"kind": "port", "off": True})
+
+SECRET = Meta(extra={"secret": True})
+"""Marks a setting whose value must not be logged."""
 
 PORT_OFF = -1
 
@@ -53,6 +57,7 @@ class SettingField(NamedTuple):
     choices: tuple[str, ...]
     variable: str
     can_be_off: bool
+    is_secret: bool
 
     @property
     def flag(self) -> str:
@@ -86,6 +91,8 @@ class SettingsTable(Generic[S]):
         self.kind = kind
         self.config_variable = prefix + "CONFIG"
         self.fields: Mapping[str, SettingField] = _fields(kind, prefix)
+        self._sources: dict[str, str] = {}
+        """The source of each setting that the last `load` found."""
         self._prefix = prefix
         self._not_settings = {self.config_variable, PARENT_VARIABLE, *not_settings}
         self._not_prefix = not_prefix
@@ -114,7 +121,17 @@ class SettingsTable(Generic[S]):
                     problems.append(f"{name} = {value!r} ({where}): {_lowered(str(problem))}")
         if problems:
             raise MillstreamError(ErrorCode.INVALID_SETTING, "\n".join(problems))
+        self._sources = {name: where for source in sources for name, (_, where) in source.items()}
         return self.kind(**merged)
+
+    def log_changed(self, logger: logging.Logger, settings: S) -> None:
+        """Logs each setting that differs from its default, with its source. Secrets are masked."""
+        for name, field in self.fields.items():
+            value = getattr(settings, name)
+            if value != field.default:
+                shown = "***" if field.is_secret else _as_text(value)
+                source = self._sources.get(name, "program")
+                logger.info("setting applied", extra={"setting": name, "value": shown, "source": source})
 
     def as_flags(self, settings: S) -> list[str]:
         """Returns command-line arguments for these settings. Settings at their defaults are left out."""
@@ -186,7 +203,15 @@ def _fields(kind: type[msgspec.Struct], prefix: str) -> dict[str, SettingField]:
         default = row.default_factory() if row.default is msgspec.NODEFAULT else row.default
         variable = prefix + row.name.upper()
         table[row.name] = SettingField(
-            row.name, hint, default, text, read_as, choices, variable, extra.get("off", False)
+            row.name,
+            hint,
+            default,
+            text,
+            read_as,
+            choices,
+            variable,
+            can_be_off=extra.get("off", False),
+            is_secret=extra.get("secret", False),
         )
     return table
 

@@ -9,7 +9,7 @@ No policy loses data when only the process ends.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
@@ -35,6 +35,7 @@ from millstream.storage.recovery.directory_identity import identify
 from millstream.storage.recovery.directory_startup import recover
 from millstream.storage.recovery.disk_errors import DiskErrorLog
 from millstream.storage.recovery.log_recovery import LogPlan
+from millstream.storage.recovery.recovery_report import RecoveredLog, recovered_log
 
 LOCK_NAME = ".lock"
 OPEN_FILES_MAX = 512
@@ -78,6 +79,7 @@ class LogStore:
         self._cleaner = Cleaner(disk=disk, workers=workers, clock=clock, limits=cleaner_limits)
         self._directories: list[DataDirectory] = []
         self._logs: dict[PartitionKey, tuple[Log, DataDirectory]] = {}
+        self._recovered: dict[PartitionKey, RecoveredLog] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = asyncio.Event()
 
@@ -133,7 +135,7 @@ class LogStore:
                 )
                 await workers.run(directory.reserve.open)
                 store._directories.append(directory)
-                for key, plan in (await recover(directory, workers, clock.wall_ms())).items():
+                for key, plan in (await recover(directory, workers, clock)).items():
                     store._adopt(directory, key, plan)
             for directory in store._directories:
                 await store._first_checkpoint(directory)
@@ -167,8 +169,16 @@ class LogStore:
             )
         log = self._new_log(directory, key, LogSettings())
         log.recovered(plan)
+        found = recovered_log(directory.path, key, plan)
+        if found is not None:
+            self._recovered[key] = found
         self._logs[key] = (log, directory)
         directory.logs[key] = log
+
+    def take_recovered(self) -> Mapping[PartitionKey, RecoveredLog]:
+        """Return the logs that the start had to read or change, and forget them."""
+        recovered, self._recovered = self._recovered, {}
+        return recovered
 
     def _new_log(self, directory: DataDirectory, key: PartitionKey, settings: LogSettings) -> Log:
         return Log(

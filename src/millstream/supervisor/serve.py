@@ -15,7 +15,7 @@ from millstream import __version__
 from millstream.catalog.sqlite import SqliteCatalog
 from millstream.node.allocator import keep_freed_memory
 from millstream.node.node import Node
-from millstream.node.settings import BrokerSettings
+from millstream.node.settings import TABLE, BrokerSettings
 from millstream.process import logs
 from millstream.process.addresses import reachable_host
 from millstream.process.event_loop import run_process, say_ready
@@ -45,6 +45,7 @@ def run(settings: BrokerSettings) -> int:
     gc.freeze()  # Imported modules live as long as the process.
     gc.enable()
     logs.configure(settings.log_level, settings.log_format)
+    TABLE.log_changed(log, settings)
     keep_freed_memory()
     descriptors_max = open_as_many_files_as_allowed()
     return run_process(lambda: _serve(settings, resolved(settings), descriptors_max))

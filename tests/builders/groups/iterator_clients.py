@@ -15,7 +15,7 @@ from millstream.groups.commands import (
     ListIterators,
 )
 from millstream.groups.effects import GroupEffects
-from millstream.groups.iterators.iterator import BEGINNING, Iterator
+from millstream.groups.iterators.iterator import BEGINNING, Iterator, IteratorNotice
 from millstream.groups.iterators.served_iterators import ServedIterators
 from millstream.groups.responses import IteratorClientResponse, IteratorList, IteratorResponse
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -53,7 +53,8 @@ class IteratorDriver(Driver):
 
     def _take(self, effects: GroupEffects) -> None:
         for told in effects.notices:
-            self.server.told(told)
+            if isinstance(told, IteratorNotice):
+                self.server.told(told)
         super()._take(effects)
 
     def restarted(self) -> "IteratorDriver":

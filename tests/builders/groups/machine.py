@@ -23,6 +23,7 @@ from millstream.groups.commands import (
     TopicsDeleted,
 )
 from millstream.groups.effects import GroupEffects
+from millstream.groups.events import GroupEvent
 from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.machine import GroupMachine
 from millstream.groups.machine_context import MachineContext
@@ -114,6 +115,7 @@ class Driver:
         self.machine = GroupMachine(context)
         self.at_ms = at_ms
         self.answers: dict[Token, Answer] = {}
+        self.events: list[GroupEvent] = []
         self.waiting: dict[Token, Command] = {}
         self.last_token = 0
         for record in self.log:
@@ -157,6 +159,7 @@ class Driver:
 
     def _take(self, effects: GroupEffects) -> None:
         self.log += effects.records
+        self.events += [notice for notice in effects.notices if isinstance(notice, GroupEvent)]
         for token, answer in effects.replies:
             del self.waiting[token]
             self.answers[token] = answer

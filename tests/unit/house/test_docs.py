@@ -156,3 +156,12 @@ def test_the_glossary_defines_each_term_once() -> None:
     page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     terms = re.findall(r"^\| ([^|]+) \|", page, flags=re.MULTILINE)
     assert sorted({term for term in terms if terms.count(term) > 1}) == []
+
+
+def test_each_documented_log_event_is_logged_somewhere() -> None:
+    table = SERVE.partition("## Logs")[2]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    events = [event for cell in cells for event in re.findall(r"`([^`]+)`", cell)]
+    assert len(events) > 20
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "millstream").rglob("*.py"))
+    assert [event for event in events if f'"{event}"' not in sources] == []

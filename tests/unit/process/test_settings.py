@@ -1,5 +1,6 @@
 """Tests settings tables: conversion to flags, pairs, and ignored variables."""
 
+import logging
 from typing import Annotated
 
 import pytest
@@ -9,7 +10,8 @@ from millstream.cli.process_flags import ProcessFlags
 from millstream.gateway.settings import TABLE as GATEWAY
 from millstream.model.errors import MillstreamError
 from millstream.node.settings import TABLE as BROKER
-from millstream.process.settings import SettingsTable
+from millstream.process.logs import fields_of
+from millstream.process.settings import SECRET, SettingsTable
 
 
 class Few(Struct, frozen=True, kw_only=True):
@@ -82,3 +84,22 @@ def test_variables_that_kubernetes_injects_for_a_service_are_ignored() -> None:
 def test_an_unknown_variable_near_a_setting_is_refused(variable: str, value: str, meant: str) -> None:
     with pytest.raises(MillstreamError, match=f"variable {variable}; did you mean {meant}"):
         BROKER.load({}, {variable: value})
+
+
+def test_changed_settings_are_logged_with_their_source_and_masked_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    class Guarded(Struct, frozen=True, kw_only=True):
+        names: Annotated[tuple[str, ...], Meta(description="Some names.")] = ("a",)
+        size: Annotated[int, Meta(description="A number.")] = 0
+        other: Annotated[int, Meta(description="Another number.")] = 0
+        password: Annotated[str, SECRET, Meta(description="A secret.")] = ""
+
+    table = SettingsTable(Guarded, "GUARDED_")
+    settings = table.load({"size": "3"}, {"GUARDED_PASSWORD": "hunter2"}, ("f.toml", 'names = ["b", "c"]\nsize = 1'))
+    with caplog.at_level(logging.INFO):
+        table.log_changed(logging.getLogger("millstream.test"), settings)
+    assert [fields_of(record) for record in caplog.records] == [
+        {"setting": "names", "value": "b,c", "source": "file f.toml"},
+        {"setting": "size", "value": "3", "source": "--size"},
+        {"setting": "password", "value": "***", "source": "environment variable GUARDED_PASSWORD"},
+    ]
+    assert "hunter2" not in caplog.text

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from millstream.broker.dispatch.open_changes import TOPICS, TargetsOf
 from millstream.broker.dispatch.refusals import refused
 from millstream.broker.dispatch.request import BrokerRequest, Handler, Result
+from millstream.broker.dispatch.request_log import logged, logs_requests
 from millstream.model.authorization import ALLOW_ALL, Access, Authorizer
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.rights import Right
@@ -81,9 +82,10 @@ class DispatchTable:
             row = self.rows.get(key)
             if row is None or not row.first <= version <= row.last:
                 return None
+            handle = self._handler(row)
             route = self._routes[key, version] = ApiRoute(
                 row.api,
-                self._handler(row),
+                logged(row.api, handle) if logs_requests() else handle,
                 row.bytes_max,
                 is_flexible(row.api, version),
                 has_flexible_response_header(row.api, version),

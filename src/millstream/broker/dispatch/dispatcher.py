@@ -66,6 +66,9 @@ class Dispatcher:
                 raise MalformedMessageError(f"a {route.api} request of {size} bytes exceeds {route.bytes_max} bytes")
             view = memoryview(frame)
             body = _START.size + client_bytes
+            peer, responses = self._peer, self._responses
+            if peer.client_id is None:
+                peer.introduced(view[_START.size : max(body, _START.size)])
             if client_bytes < 0 or body >= size:
                 _, body = read_request_header(view, route.flexible)
             elif route.flexible:
@@ -73,7 +76,6 @@ class Dispatcher:
                     body += 1
                 else:
                     _, body = read_request_header(view, flexible=True)
-            peer, responses = self._peer, self._responses
             request = BrokerRequest(
                 version, correlation_id=correlation_id, frame=view, body=body, peer=peer, push_channel=self._channel
             )

@@ -147,9 +147,13 @@ class DeferredResponse:
 
     def become(self, work: Work) -> None:
         """Continue as a task, because the response needs work. Call this only after the handler has returned."""
-        assert self._start is not None, "`when_done` has set the function that starts work"
         self._hurry = work.hurry
-        self._start(work, self)
+        self.run(work, self)
+
+    def run(self, work: Work, later: "DeferredResponse") -> None:
+        """Run work whose result finishes `later`, which is this response or one that this response waits for."""
+        assert self._start is not None, "`when_done` has set the function that starts work"
+        self._start(work, later)
 
     def when_done(
         self, callback: Callable[[], None], start: "Callable[[Work, DeferredResponse], None] | None" = None

@@ -1,6 +1,7 @@
 """DeleteRecords: advances the log start offsets of partitions and answers once these are durable."""
 
 import asyncio
+import logging
 
 from millstream.broker.dispatch.capabilities import PartitionLookup, find_partition
 from millstream.broker.dispatch.open_changes import DELETED_RECORDS, NamedChange
@@ -8,6 +9,7 @@ from millstream.broker.dispatch.request import BrokerRequest, Result, Work
 from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import INTERNAL_PREFIX
+from millstream.process.client_events import log_client_event
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
 
@@ -16,6 +18,7 @@ AT_ONCE_MAX = 16
 """Maximum number of partitions that are processed concurrently. Each of them waits for the disk."""
 
 _NO_OFFSET = -1
+_log = logging.getLogger(__name__)
 
 
 class DeleteRecordsHandler:
@@ -46,7 +49,11 @@ class DeleteRecordsHandler:
                 raise MillstreamError(ErrorCode.INVALID_TOPIC, f"{topic} is internal; its records cannot be deleted")
             partition = find_partition(self._partitions, topic, number, access)
             async with asyncio.timeout_at(deadline):
+                before = partition.log.start_offset
                 start = await partition.delete_records(wanted["offset"])
+            if start > before:
+                fields = {"start_offset": start, "start_offset_before": before}
+                log_client_event(_log, "records deleted", topic=topic, partition=number, **fields)
         except TimeoutError:
             return _row(number, low_watermark=_NO_OFFSET, error=ErrorCode.REQUEST_TIMED_OUT)
         except MillstreamError as error:

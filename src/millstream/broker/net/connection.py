@@ -25,6 +25,7 @@ from millstream.broker.net.outbox import READER_SILENCE_S, Outbox
 from millstream.broker.net.receiver import Receiver, TlsClientError
 from millstream.broker.net.stream_channel import StreamChannel
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.process.client_events import caller_fields
 from millstream.process.tls_detection import EVENT as TLS_EVENT
 from millstream.wire.malformed import MalformedMessageError
 
@@ -42,7 +43,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._receiver = Receiver(shared.staging, shared.memory, self._go_on, shared.table.bytes_max)
         self._outbox = Outbox(shared.memory, shared.workers, self)
         fail = self._fail
-        runner = WorkRunner(shared.tasks, fail)
+        runner = WorkRunner(shared.tasks, fail, self._peer)
         self._channel = StreamChannel(self._outbox, runner, fail)
         self._responses = ResponseQueue(
             shared.memory,
@@ -67,7 +68,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._outbox.open(transport)
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple) and address:
-            self._peer.connected(str(address[0]))
+            self._peer.connected(str(address[0]), address[1])
         if self._shared.lacks_descriptors(transport):
             self._shared.refused(self._peer.address)
             self.abort()
@@ -225,7 +226,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._shared.counters.connections_cut += 1
-        self._shared.peers.note(self._peer.address, event, why)
+        self._shared.peers.note(self._peer.address, event, why, client=self._peer)
         self.abort()
 
     def _fail(self, error: BaseException) -> None:
@@ -241,7 +242,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             _log.error(
                 "request failed unexpectedly, connection closed",
-                extra={"peer": self._peer.address},
+                extra=caller_fields(self._peer),
                 exc_info=error,
             )
             self.abort()

@@ -2,6 +2,7 @@
 
 import logging
 
+from millstream.process.client_events import Caller, caller_fields
 from millstream.process.log_limiter import LogLimiter
 from millstream.seams.clock import Clock
 
@@ -18,14 +19,18 @@ class PeerLog:
         self._clock = clock
         self._limiter = LogLimiter(QUIET_S, keys_max=PEERS_MAX, lines_max=LINES_MAX)
 
-    def note(self, peer: str, event: str, why: str) -> None:
-        """Log an event of `peer` (a host without port), unless it was logged within the last minute."""
+    def note(self, peer: str, event: str, why: str, *, client: Caller | None = None) -> None:
+        """Log an event of `peer` (a host without port), unless it was logged within the last minute.
+
+        The line has the port and the client id of `client`, if it is known.
+        """
         since = self._limiter.admit((peer, event), self._clock.monotonic_s())
         if since is None:
             return
         if overflow := self._limiter.take_overflow():
             _log.warning("further connection errors not logged", extra={"count": overflow})
-        fields: dict[str, object] = {"peer": peer, "error": why}
+        where: dict[str, object] = {"peer": peer} if client is None else caller_fields(client)
+        fields = {**where, "error": why}
         if since:
             fields["times_since_last_log"] = since
         _log.warning(event, extra=fields)

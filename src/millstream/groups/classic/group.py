@@ -16,6 +16,7 @@ from millstream.groups.commands import (
     SyncGroup,
 )
 from millstream.groups.effects import GroupEffects
+from millstream.groups.events import LEFT, SESSION_OVER
 from millstream.groups.group import MemberCommand
 from millstream.groups.machine_context import MachineContext
 from millstream.groups.records import CONSUMERS, group_key, subscribed_topics
@@ -116,6 +117,7 @@ class ClassicGroup:
             self.rebalance.assign(assignments, now, effects)
             return
         self.members.answer_sync(leader, SyncResponse(error), effects)
+        self.rebalance.reason.add("assignment too large")
         self.rebalance.prepare(now, effects)
 
     def _check_sync(self, command: SyncGroup) -> ErrorCode:
@@ -159,7 +161,7 @@ class ClassicGroup:
         error = check_member(self.rebalance, member_id, leaving.instance_id)
         member = self.members.get(member_id)
         if member is not None and error is ErrorCode.NONE:
-            self.rebalance.drop(member, effects)
+            self.rebalance.drop(member, effects, LEFT)
         return error
 
     # Timers and loading.
@@ -182,13 +184,14 @@ class ClassicGroup:
         member = self.members.get(member_id)
         if member is None or (not member.is_new and (member.join_token, member.sync_token) != (None, None)):
             return
-        self.rebalance.drop(member, effects)
+        self.rebalance.drop(member, effects, SESSION_OVER)
         self.rebalance.gather(now, effects)
 
     def loaded(self, now: Now, effects: GroupEffects) -> None:
         for member in self.members:
             self.rebalance.heard_of(member, now)
         if len(self.members) > self._context.settings.members_max:
+            self.rebalance.reason.add("too many members")
             self.rebalance.prepare(now, effects)
 
     # Offsets.

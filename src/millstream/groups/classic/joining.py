@@ -5,6 +5,7 @@ from millstream.groups.classic.members import ClassicMember
 from millstream.groups.classic.rebalance import ClassicState, Rebalance
 from millstream.groups.commands import JoinGroup
 from millstream.groups.effects import GroupEffects
+from millstream.groups.events import CHANGED, JOINED, REFUSED
 from millstream.groups.machine_context import MachineContext
 from millstream.groups.responses import JoinResponse
 from millstream.groups.size_limits import TOLD_BYTES_MAX, protocols_bytes, text_bytes
@@ -68,7 +69,7 @@ def _fits_size_limit(group: Rebalance, context: MachineContext, command: JoinGro
 def _drop_refused(group: Rebalance, member_id: str, now: Now, effects: GroupEffects) -> None:
     member = group.members.get(member_id)
     if member is not None:
-        group.drop(member, effects)
+        group.drop(member, effects, REFUSED)
         group.gather(now, effects)
     elif group.drop_expected(member_id) and group.state is ClassicState.PREPARING:
         group.gather(now, effects)
@@ -131,6 +132,7 @@ def _join_again(
     says_something_new = member.protocols != command.protocols
     if group.state is ClassicState.PREPARING or says_something_new or (leads and group.state is ClassicState.STABLE):
         group.members.update(member, command, token, effects)
+        group.reason.add(CHANGED if says_something_new else "leader rejoined")
         group.gather(now, effects)
     else:
         effects.reply(token, group.present(member))
@@ -154,6 +156,7 @@ def _rejoin_static(
     group.replace(member, new_id, now, effects)
     group.members.update(member, command, token, effects)
     if group.state is not ClassicState.STABLE or group.members.choose_protocol() != group.protocol_name:
+        group.reason.add(JOINED)
         group.gather(now, effects)
         return
     group.store(effects)

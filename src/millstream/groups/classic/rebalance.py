@@ -22,6 +22,16 @@ from millstream.coordination.effects import LogRecord, Now
 from millstream.groups.classic.members import ClassicMember, ClassicMembers
 from millstream.groups.commands import OfferedProtocol
 from millstream.groups.effects import GroupEffects
+from millstream.groups.events import (
+    JOINED,
+    NOT_REJOINED,
+    NOT_SYNCED,
+    Departure,
+    RebalanceReason,
+    departed,
+    joined,
+    rebalanced,
+)
 from millstream.groups.machine_context import LOOK_EVERY_MS, MachineContext
 from millstream.groups.records import StoredGroup, StoredMember, group_key, group_value
 from millstream.groups.responses import JoinResponse, SyncResponse
@@ -61,6 +71,7 @@ class Rebalance:
         "members",
         "protocol_name",
         "protocol_type",
+        "reason",
         "since_ms",
         "state",
         "stored",
@@ -77,6 +88,7 @@ class Rebalance:
         self.protocol_name: str | None = None
         self.members = ClassicMembers()
         self.stored: bytes | None = None
+        self.reason = RebalanceReason()
         self._context = context
         self._was_empty = False
         self._has_newcomer = False
@@ -92,6 +104,8 @@ class Rebalance:
             self._has_newcomer = True
         self._context.deadlines.cancel(Timer(TimerKind.PENDING, self.group_id, member.member_id))
         self.members.add(member)
+        self.reason.add(JOINED)
+        effects.notices.append(joined(self.group_id, member.member_id, member))
         self._wait_for(member, NEW_MEMBER_TIMEOUT_MS, now)
         self.gather(now, effects)
 
@@ -113,13 +127,19 @@ class Rebalance:
         return True
 
     def drop(
-        self, member: ClassicMember, effects: GroupEffects, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID
+        self,
+        member: ClassicMember,
+        effects: GroupEffects,
+        why: Departure,
+        error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID,
     ) -> None:
         """Removes a member. The caller decides what follows for the other members, usually with `gather`."""
         self.members.answer_join(member, JoinResponse(error, member_id=member.member_id), effects)
         self.members.answer_sync(member, SyncResponse(error), effects)
         self._context.deadlines.cancel(Timer(TimerKind.SESSION, self.group_id, member.member_id))
         self.members.remove(member)
+        self.reason.add(why.event)
+        effects.notices.append(departed(self.group_id, member.member_id, member, why))
 
     def replace(self, member: ClassicMember, new_id: str, now: Now, effects: GroupEffects) -> None:
         """Gives a returning static member a new id. Requests that still wait under the old id get
@@ -129,6 +149,7 @@ class Rebalance:
         self.members.answer_sync(member, SyncResponse(fenced), effects)
         self._context.deadlines.cancel(Timer(TimerKind.SESSION, self.group_id, member.member_id))
         self.members.rename(member, new_id)
+        effects.notices.append(joined(self.group_id, new_id, member))
         member.is_new = False
         self.heard_of(member, now)
         self._stop_waiting_for_syncs()
@@ -197,11 +218,13 @@ class Rebalance:
         """
         self._context.deadlines.cancel(Timer(TimerKind.JOIN, self.group_id))
         for member in [each for each in self.members if each.join_token is None and each.instance_id is None]:
-            self.drop(member, effects)
+            self.drop(member, effects, NOT_REJOINED)
         if not self.members.elect() and self.members:
             self._set_join_timer(self.members.rebalance_timeout_ms, now)
             return
         self.generation += 1
+        reason, members = self.reason.take(), len(self.members)
+        effects.notices.append(rebalanced(self.group_id, generation=self.generation, members=members, reason=reason))
         self.members.to_sync.clear()
         if self.members:
             self._begin_to_assign(now, effects)
@@ -272,7 +295,7 @@ class Rebalance:
         if self.state not in (ClassicState.COMPLETING, ClassicState.STABLE) or not missing:
             return
         for member in missing:
-            self.drop(member, effects)
+            self.drop(member, effects, NOT_SYNCED)
         self.prepare(now, effects)
 
     # The log.

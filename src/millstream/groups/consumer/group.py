@@ -1,6 +1,6 @@
 """Implements one group of the consumer protocol: executes its members' commands, and checks commits and expiry."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from millstream.coordination.effects import LogRecord, Now, Token
 from millstream.groups.classic.group import ClassicGroup
@@ -24,6 +24,7 @@ from millstream.groups.consumer.records import KEYS, read_key
 from millstream.groups.consumer.state import GroupState
 from millstream.groups.consumer.target_assignment import preferred_assignor
 from millstream.groups.effects import GroupEffects
+from millstream.groups.events import LEFT, NOT_REJOINED, NOT_SYNCED, REPLACED, SESSION_OVER, Departure
 from millstream.groups.failures import failed
 from millstream.groups.group import MemberCommand
 from millstream.groups.machine_context import LOOK_EVERY_MS, MachineContext
@@ -41,6 +42,14 @@ from millstream.groups.responses import (
 )
 from millstream.groups.timers import Timer, TimerKind
 from millstream.model.errors import ErrorCode, MillstreamError
+
+_TIMEOUTS: Mapping[TimerKind, Departure] = {
+    TimerKind.SESSION: SESSION_OVER,
+    TimerKind.REBALANCE: NOT_REJOINED,
+    TimerKind.JOIN: NOT_REJOINED,
+    TimerKind.SYNC: NOT_SYNCED,
+}
+"""The timers of members that remove a member when they are due."""
 
 
 def consumer_heartbeat(
@@ -141,7 +150,7 @@ class ConsumerGroup:
                 return classic_members.heartbeat(self.members, command, now, effects)
             case LeaveGroup():
                 gone, answers = classic_members.leaving(self.members, command)
-                self.fence(gone, now, effects)
+                self.fence(gone, LEFT, now, effects)
                 return LeaveResponse(members=answers)
 
     def _leave(self, command: ConsumerHeartbeat, now: Now, effects: GroupEffects) -> ConsumerHeartbeatResponse:
@@ -149,7 +158,7 @@ class ConsumerGroup:
         if command.member_epoch == AWAY_EPOCH:
             self.members.step_out(command.member_id, effects)
         else:
-            self.fence((command.member_id,), now, effects)
+            self.fence((command.member_id,), LEFT, now, effects)
         return ConsumerHeartbeatResponse(member_id=command.member_id, member_epoch=command.member_epoch)
 
     def watch(self, member_id: str, token: Token, now: Now, effects: GroupEffects) -> None:
@@ -159,11 +168,11 @@ class ConsumerGroup:
         except MillstreamError as error:
             effects.reply(token, EmptyResponse(error.code, error.detail))
 
-    def fence(self, member_ids: Collection[str], now: Now, effects: GroupEffects) -> None:
+    def fence(self, member_ids: Collection[str], why: Departure, now: Now, effects: GroupEffects) -> None:
         """Removes members. If all remaining members use the classic protocol, the group becomes a classic group."""
         if not member_ids:
             return
-        self.members.drop(member_ids, now, effects)
+        self.members.drop(member_ids, why, now, effects)
         if self.state.subscriptions and len(self.state.subscriptions) == self.state.classic_members:
             self._to_classic(now, effects)
         else:
@@ -189,7 +198,7 @@ class ConsumerGroup:
             classic_members.check_join(self.members, command)
         except MillstreamError:
             return False
-        self.fence((place,), now, effects)
+        self.fence((place,), REPLACED, now, effects)
         has_moved = self._context.groups[self.group_id] is not self
         return has_moved or self._becomes_classic(command, now, effects)
 
@@ -207,7 +216,7 @@ class ConsumerGroup:
             self.members.refresh(now, effects)
             self.members.assign(now, effects)
         elif timer.member_id in self.state.subscriptions:
-            self.fence((timer.member_id,), now, effects)
+            self.fence((timer.member_id,), _TIMEOUTS[timer.kind], now, effects)
 
     def loaded(self, now: Now, effects: GroupEffects) -> None:
         self.members.loaded(now)

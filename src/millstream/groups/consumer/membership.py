@@ -26,6 +26,7 @@ from millstream.groups.consumer.regex_resolution import RegexResolution
 from millstream.groups.consumer.state import GroupState
 from millstream.groups.consumer.target_assignment import compute_targets
 from millstream.groups.effects import GroupEffects
+from millstream.groups.events import AWAY, CHANGED, JOINED, Departure, RebalanceReason, departed, joined, rebalanced
 from millstream.groups.machine_context import LOOK_EVERY_MS, MachineContext
 from millstream.groups.size_limits import TOLD_BYTES_MAX
 from millstream.groups.timers import Timer, TimerKind
@@ -45,6 +46,7 @@ class GroupMembership:
         """Wall-clock time since when the group has had no members; None if unknown or if it has members."""
         self._topics_seen: int | None = None
         self._regexes = RegexResolution(state, context)
+        self._reason = RebalanceReason()
         self._interval = AssignmentInterval(context.settings.consumer_assignment_interval_ms)
 
     # Lookups and checks.
@@ -108,6 +110,10 @@ class GroupMembership:
             effects.records.append(self.state.write_subscription(member_id, subscription))
         topics_before = NEW_SUBSCRIPTION if before is None else before
         reads_others = (subscription.topics, subscription.regex) != (topics_before.topics, topics_before.regex)
+        if before is None:
+            effects.notices.append(joined(self.state.group_id, member_id, subscription))
+        if reads_others:
+            self._reason.add(JOINED if before is None else CHANGED)
         self.empty_since_ms = None
         self.refresh(now, effects, reads_others or self.state.epoch == 0)
 
@@ -125,6 +131,7 @@ class GroupMembership:
         metadata_hash = self.state.hash_of_topics(self.context.topics)
         if has_changed or metadata_hash != self.state.metadata_hash:
             effects.records.append(self.state.write_group(GroupEpoch(self.state.epoch + 1, metadata_hash)))
+            self._reason.add("topics changed")
         self._topics_seen = version
 
     def assign(self, now: Now, effects: GroupEffects) -> None:
@@ -147,6 +154,8 @@ class GroupMembership:
                 effects.records.append(state.write_target(member_id, target))
                 self.watches.answer(member_id, effects)
         effects.records.append(state.write_target_epoch(TargetEpoch(state.epoch, now.wall_ms)))
+        reason, members = self._reason.take(), len(state.subscriptions)
+        effects.notices.append(rebalanced(state.group_id, epoch=state.epoch, members=members, reason=reason))
         self.context.issued.moved_on(state.group_id, state.epoch, effects)
         heartbeats = watches_before - len(self.watches)
         self._interval.assigned(targets.values(), now.monotonic_ms, heartbeats=heartbeats)
@@ -200,6 +209,7 @@ class GroupMembership:
         self._cancel_timers_of(old_id)
         self.watches.answer(old_id, effects)
         effects.records.append(state.write_subscription(new_id, subscription))
+        effects.notices.append(joined(state.group_id, new_id, subscription))
         if target is not None:
             effects.records.append(state.write_target(new_id, target))
         effects.records.append(state.write_holding(new_id, replace(holding, epoch=0, previous_epoch=0)))
@@ -209,6 +219,7 @@ class GroupMembership:
     def step_out(self, member_id: str, effects: GroupEffects) -> None:
         """Marks a static member as temporarily away. Partitions that it had to revoke are free now; the others stay
         reserved."""
+        effects.notices.append(departed(self.state.group_id, member_id, self.state.subscriptions[member_id], AWAY))
         before = self.holding(member_id)
         away = replace(before, epoch=AWAY_EPOCH, state=MemberState.STABLE, revoking=NOTHING)
         effects.records.append(self.state.write_holding(member_id, away))
@@ -216,10 +227,13 @@ class GroupMembership:
         self.watches.answer(member_id, effects)
         self.watches.released(before.held, away.held, effects)
 
-    def drop(self, member_ids: Iterable[str], now: Now, effects: GroupEffects) -> None:
+    def drop(self, member_ids: Iterable[str], why: Departure, now: Now, effects: GroupEffects) -> None:
         """Removes members. The caller decides what follows for the others."""
+        group_id = self.state.group_id
+        self._reason.add(why.event)
         for member_id in member_ids:
-            self.context.issued.abandon(self.state.group_id, member_id, now, effects)
+            effects.notices.append(departed(group_id, member_id, self.state.subscriptions[member_id], why))
+            self.context.issued.abandon(group_id, member_id, now, effects)
             held = self.holding(member_id).held
             effects.records += self.state.drop_member(member_id)
             self._cancel_timers_of(member_id)
@@ -233,6 +247,7 @@ class GroupMembership:
         if self.watches:
             self.assign(now, effects)
         if not self.state.subscriptions:
+            self._reason.take()
             self.empty_since_ms = now.wall_ms
             self.context.look_at(self.state.group_id, now.monotonic_ms + LOOK_EVERY_MS)
 

@@ -155,5 +155,6 @@ def to_classic(state: GroupState, context: MachineContext, now: Now, effects: Gr
     rebalance.generation = generation + 1
     rebalance.store(effects)
     rebalance.generation = generation
+    rebalance.reason.add("last consumer protocol member gone")
     rebalance.prepare(now, effects)
     return group

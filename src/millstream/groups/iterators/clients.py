@@ -22,6 +22,7 @@ from millstream.groups.consumer.group import ConsumerGroup, consumer_group_for
 from millstream.groups.consumer.heartbeats import assigned_topics, heartbeat
 from millstream.groups.consumer.members import MemberAssignment, MemberState, MemberSubscription
 from millstream.groups.effects import GroupEffects
+from millstream.groups.events import LEFT
 from millstream.groups.iterators.iterator import NAME_BYTES_MAX, member_id
 from millstream.groups.machine_context import MachineContext
 from millstream.groups.responses import IteratorClientResponse
@@ -90,7 +91,7 @@ class IteratorClient:
         self._heartbeat(JOIN_EPOCH, software, host, (), now, effects)
 
     def leave(self, now: Now, effects: GroupEffects) -> None:
-        self.group.fence((self._member_id,), now, effects)
+        self.group.fence((self._member_id,), LEFT, now, effects)
 
     def _heartbeat(
         self, epoch: int, software: str, host: str, topics: tuple[str, ...] | None, now: Now, effects: GroupEffects

@@ -12,9 +12,9 @@ from millstream.coordination.shard import Shard
 from millstream.groups import commands
 from millstream.groups.cluster_topics import ClusterTopics
 from millstream.groups.commands import Command
+from millstream.groups.effects import GroupNotice
 from millstream.groups.failures import failed
 from millstream.groups.group_configs import GroupConfigs
-from millstream.groups.iterators.iterator import IteratorNotice
 from millstream.groups.machine import GroupMachine
 from millstream.groups.machine_context import MachineContext
 from millstream.groups.member_memory import MemberBudget
@@ -76,7 +76,7 @@ class CoordinatorStats(NamedTuple):
     """An upper bound for the memory of the members' metadata and assignments."""
 
 
-class GroupCoordinator(Coordinator[Command, Answer, IteratorNotice]):
+class GroupCoordinator(Coordinator[Command, Answer, GroupNotice]):
     """Coordinates the groups of `__consumer_offsets` and keeps the catalog's tables of groups.
 
     Started after the partitions have been opened, and stopped before they close.
@@ -158,7 +158,7 @@ class GroupCoordinator(Coordinator[Command, Answer, IteratorNotice]):
             assert isinstance(shard.hooks, GroupHooks), "made by this coordinator"
             yield GroupShard(shard, shard.hooks)
 
-    def _make_shard(self, partition: Leadership) -> Shard[Command, Answer, IteratorNotice]:
+    def _make_shard(self, partition: Leadership) -> Shard[Command, Answer, GroupNotice]:
         hooks = GroupHooks(self._new_machine, self._hand_down, self._projector.projected_offset(partition.key))
         self._projector.start()
         return Shard(partition, hooks, clock=self._clock, workers=self._workers, turn=self._turn)

@@ -1,5 +1,6 @@
-"""Connects a shard to groups: failure answers, counters, iterator notices, and changes for the catalog's tables."""
+"""Connects a shard to groups: failure answers, counters, notices, log lines, and changes for the catalog's tables."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -7,6 +8,8 @@ from millstream.coordination.effects import LogRecord
 from millstream.coordination.shard import Shard
 from millstream.groups.commands import Command, CommitOffsets
 from millstream.groups.consumer.records import GROUP
+from millstream.groups.effects import GroupNotice
+from millstream.groups.events import GroupEvent
 from millstream.groups.failures import failed, not_written
 from millstream.groups.iterators.iterator import IteratorNotice
 from millstream.groups.machine import GroupMachine
@@ -15,6 +18,9 @@ from millstream.groups.responses import OK, Answer, PartitionErrors
 from millstream.groups.runtime.changed_groups import Changes
 from millstream.model.errors import ErrorCode
 from millstream.model.ids import Offset
+from millstream.process.client_events import log_limited
+
+_log = logging.getLogger(__name__)
 
 HandDown = Callable[[IteratorNotice], None]
 """Sends a notice about an issued iterator or a new generation to the server of a partition; there is no answer."""
@@ -31,7 +37,7 @@ class GroupHooks:
         """The changes since the catalog's tables were last written."""
         self.offsets_committed = 0
         self.rebalances = 0
-        self.notify = notify
+        self._hand_down = notify
         self._make_machine = make_machine
 
     def new_machine(self) -> GroupMachine:
@@ -52,6 +58,12 @@ class GroupHooks:
             self.rebalances += record.value is not None and key_version(record.key) in _GENERATION_KEYS
             self.changes.note(record, offset)
 
+    def notify(self, notice: GroupNotice) -> None:
+        if isinstance(notice, GroupEvent):
+            log_limited(_log, notice.event, notice.fields)
+        else:
+            self._hand_down(notice)
+
     def answered(self, command: Command, answer: Answer) -> None:
         if isinstance(command, CommitOffsets) and isinstance(answer, PartitionErrors) and answer.error is OK:
             self.offsets_committed += len(command.offsets) - len(answer.errors)
@@ -60,7 +72,7 @@ class GroupHooks:
 class GroupShard(NamedTuple):
     """The shard of one partition of `__consumer_offsets`, and its hooks."""
 
-    shard: Shard[Command, Answer, IteratorNotice]
+    shard: Shard[Command, Answer, GroupNotice]
     hooks: GroupHooks
 
     @property

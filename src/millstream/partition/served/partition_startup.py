@@ -158,6 +158,7 @@ class PartitionStartup:
         begun = await self._catalog.begin_leadership(self._node_id, without=newer)
         placements |= {placement.key: placement for placement in begun}
         settings = {topic_id: log_settings(self._settings_of(topic)) for topic_id, topic in topics.items()}
+        self._log_recovered(names)
         opened = []
         for placement in placements.values():
             topic, log = topics.get(placement.key.topic_id), self._store.get(placement.key)
@@ -168,6 +169,16 @@ class PartitionStartup:
                     found = derived_state.nothing(self._limits)._replace(offset=log.end_offset)
                 opened.append(OpenedPartition(topic, placement, log, found))
         return StartedPartitions(list(topics.values()), list(placements.values()), opened)
+
+    def _log_recovered(self, names: Mapping[TopicId, str]) -> None:
+        """Log the recovery of each partition, with the name of its topic."""
+        for key, found in self._store.take_recovered().items():
+            fields = {"topic": names.get(key.topic_id, ""), "partition": key.partition, **found._asdict()}
+            error = fields.pop("quarantined")
+            if error is None:
+                _log.info("partition recovered", extra=fields)
+            else:
+                _log.error("partition not recovered", extra={**fields, "error": error})
 
     def _check_logs(self, topics: Iterable[Topic], mine: Iterable[Placement]) -> None:
         known = {key for topic in topics for key in keys_of(topic)}

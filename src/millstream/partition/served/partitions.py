@@ -49,6 +49,7 @@ from millstream.partition.served.partition_startup import (
     log_settings,
 )
 from millstream.partition.served.topic_rules import check_alterable, check_free, check_growth, check_new_topic
+from millstream.process.client_events import log_client_event
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
 from millstream.storage.log.log import Log
@@ -261,6 +262,7 @@ class Partitions(PartitionRegistry):
         opened = [self._new(topic, log) for log in logs]
         self._serve(opened)
         self.cluster.publish(self.image.topic_created(topic, [each.placement for each in opened]))
+        log_client_event(_log, "topic created", topic=name, partitions=partitions, settings=_as_text(settings))
         return self._existing(name)
 
     async def _define(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
@@ -282,6 +284,7 @@ class Partitions(PartitionRegistry):
         self.cluster.publish(self.image.topic_deleted(topic.topic_id))
         for partition in self._take_out(topic):
             partition.deleted()
+        log_client_event(_log, "topic deleted", topic=name, partitions=topic.partitions)
         await self._erase(self._unsettled.pop(topic.topic_id, topic))
         return topic
 
@@ -309,6 +312,8 @@ class Partitions(PartitionRegistry):
         for partition in self.of(name):
             partition.settings_changed(settings)
         self.cluster.publish(self.image.topic_altered(topic.topic_id, altered.settings))
+        before, after = _as_text(topic.settings), _as_text(altered.settings)
+        log_client_event(_log, "topic altered", topic=name, settings=after, settings_before=before)
         return altered
 
     async def _grow(self, name: str, count: int, validate_only: bool) -> Topic:
@@ -332,6 +337,7 @@ class Partitions(PartitionRegistry):
             self._serve_more(topic, logs)
         finally:
             self._reserved -= added
+        log_client_event(_log, "partitions added", topic=name, partitions=count, added=added)
         return self._existing(name)
 
     async def _settle(self, topic: Topic) -> None:
@@ -399,3 +405,8 @@ class Partitions(PartitionRegistry):
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic_s() * 1000)
+
+
+def _as_text(settings: Mapping[str, str]) -> str:
+    """Return the settings that a topic has of its own, for a log line."""
+    return ",".join(f"{name}={value}" for name, value in settings.items())

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from millstream.model.ids import Offset
 from millstream.model.names import PartitionKey
+from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
 from millstream.storage.cleaning import segment_exchange
 from millstream.storage.cleaning.file_removal import remove_all
@@ -27,6 +28,7 @@ from millstream.storage.flush.journal import JournalEntry, journal_numbers, jour
 from millstream.storage.flush.written_marks import FILE_NAME as WRITTEN_NAME
 from millstream.storage.recovery import log_recovery
 from millstream.storage.recovery.log_recovery import LogPlan
+from millstream.storage.recovery.recovery_report import report
 from millstream.storage.sealed_file import UNFINISHED
 
 LOGS_AT_ONCE = 64
@@ -118,8 +120,9 @@ def _journal_entries(
     return entries
 
 
-async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> dict[PartitionKey, LogPlan]:
+async def recover(directory: DataDirectory, workers: Workers, clock: Clock) -> dict[PartitionKey, LogPlan]:
     """Recover every log of the directory. Raise OSError if the directory itself cannot be read."""
+    begun_s = clock.monotonic_s()
     inventory = await workers.run(partial(take_inventory, directory))
     gone = {key_of(name.removesuffix(DELETED_SUFFIX)) for name in inventory.deleted}
     keys = [*inventory.keys, *(key for key in inventory.known if key not in inventory.keys and key not in gone)]
@@ -127,16 +130,15 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
     if inventory.is_clean and not inventory.journals:
         plans = {key: as_known(inventory.known[key]) for key in inventory.keys if key in inventory.known}
         keys = [key for key in keys if key not in plans]
-    plans.update(await _repair(directory, inventory, workers, now_ms, keys))
+    plans.update(await _repair(directory, inventory, workers, clock, keys))
     for wait_s in RETRY_AFTER_S:
         again = [key for key, plan in plans.items() if plan.may_pass]
         if not again:
             break
         await asyncio.sleep(wait_s)
-        plans.update(await _repair(directory, inventory, workers, now_ms, again))
+        plans.update(await _repair(directory, inventory, workers, clock, again))
     quarantined: dict[PartitionKey, None] = {}
     for key, plan in plans.items():
-        _report(directory, key, plan)
         if plan.quarantined is not None:
             quarantined[key] = None
             end = Offset(0 if plan.is_trusted else UNKNOWN)
@@ -147,16 +149,17 @@ async def recover(directory: DataDirectory, workers: Workers, now_ms: int) -> di
     directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]
     directory.first_journal = min(inventory.journals, default=inventory.first_journal)
     directory.next_journal = max(inventory.first_journal, *(number + 1 for number in inventory.journals), 0)
+    report(directory.path, plans, took_s=clock.monotonic_s() - begun_s)
     return plans
 
 
 async def _repair(
-    directory: DataDirectory, inventory: DirectoryContents, workers: Workers, now_ms: int, keys: Sequence[PartitionKey]
+    directory: DataDirectory, inventory: DirectoryContents, workers: Workers, clock: Clock, keys: Sequence[PartitionKey]
 ) -> dict[PartitionKey, LogPlan]:
     """Read the logs, then repair those that are not quarantined."""
-    plans = dict(await _in_slices(workers, keys, partial(_plan, directory, inventory, now_ms)))
+    plans = dict(await _in_slices(workers, keys, partial(_plan, directory, inventory, clock)))
     sound = [(key, plan) for key, plan in plans.items() if plan.quarantined is None]
-    plans.update(await _in_slices(workers, sound, partial(_apply, directory)))
+    plans.update(await _in_slices(workers, sound, partial(_apply, directory, clock)))
     return plans
 
 
@@ -166,11 +169,12 @@ def as_known(state: LogState) -> LogPlan:
 
 
 def _plan(
-    directory: DataDirectory, inventory: DirectoryContents, now_ms: int, key: PartitionKey
+    directory: DataDirectory, inventory: DirectoryContents, clock: Clock, key: PartitionKey
 ) -> tuple[PartitionKey, LogPlan]:
     path = f"{directory.path}/{log_directory_name(key)}"
     if key not in inventory.keys:
         return key, LogPlan(quarantined=f"{path} is missing, but the checkpoint lists it")
+    begun_s = clock.monotonic_s()
     try:
         exchanged = segment_exchange.finish(directory.disk, path)
         known, entries = inventory.known.get(key), inventory.entries.get(key, ())
@@ -182,7 +186,7 @@ def _plan(
             path,
             known,
             entries,
-            now_ms,
+            clock.wall_ms(),
             trusted=inventory.is_trusted,
             exchanged=exchanged is not None,
             flushes=not directory.written.is_kept,
@@ -191,16 +195,19 @@ def _plan(
         plan.check_mark(path, inventory.marks.ends.get(key), is_complete=inventory.marks.is_complete)
     except OSError as error:
         plan = _failed(f"{path} cannot be read: {error}", inventory.is_trusted)
+    plan.timed(clock.monotonic_s() - begun_s)
     return key, plan
 
 
-def _apply(directory: DataDirectory, item: tuple[PartitionKey, LogPlan]) -> tuple[PartitionKey, LogPlan]:
+def _apply(directory: DataDirectory, clock: Clock, item: tuple[PartitionKey, LogPlan]) -> tuple[PartitionKey, LogPlan]:
     key, plan = item
     path = f"{directory.path}/{log_directory_name(key)}"
+    begun_s = clock.monotonic_s()
     try:
         log_recovery.apply(directory.disk, path, plan)
     except OSError as error:
         plan = _failed(f"{path} cannot be repaired: {error}", plan.is_trusted)
+    plan.timed(clock.monotonic_s() - begun_s)
     return key, plan
 
 
@@ -243,19 +250,3 @@ def _tidy(
         _logger.error("end marks not saved", extra={"path": directory.end_marks.path, "error": str(error)})
     checkpoint.begin(disk, directory.path)
     disk.flush_directory(directory.path)  # The names of log directories may be newer than the last flush.
-
-
-def _report(directory: DataDirectory, key: PartitionKey, plan: LogPlan) -> None:
-    name = f"{directory.path}/{log_directory_name(key)}"
-    if plan.quarantined is not None:
-        _logger.error("partition quarantined", extra={"path": name, "error": plan.quarantined})
-    elif plan.cut is not None or plan.set_aside:
-        extra = {"path": name, "end_offset": plan.end_offset, "cut": plan.cut, "set_aside": plan.set_aside}
-        if plan.may_lose_acknowledged:
-            extra["whole_batches_set_aside"] = plan.whole_batches_set_aside
-            _logger.error("log truncated, acknowledged data may be lost", extra=extra)
-        else:
-            _logger.warning("log truncated at torn tail", extra=extra)
-    elif plan.writes:
-        extra = {"path": name, "end_offset": plan.end_offset, "writes": len(plan.writes)}
-        _logger.info("log recovered from journal", extra=extra)

@@ -76,6 +76,19 @@ class LogPlan(Struct):
     """True if there was a readable checkpoint."""
     is_exchanged: bool = False
     """True if an exchange of segments was completed, which the last checkpoint may not contain."""
+    bytes_read: int = 0
+    """Bytes after the last checkpoint that were read and verified."""
+    bytes_truncated: int = 0
+    took_s: float = 0.0
+    """The time for reading and repairing the log."""
+
+    @property
+    def is_truncated(self) -> bool:
+        return self.quarantined is None and (self.cut is not None or bool(self.set_aside))
+
+    def timed(self, took_s: float) -> None:
+        """Add the time that a step of the recovery took."""
+        self.took_s += took_s
 
     def check_mark(self, path: str, mark: Offset | None, *, is_complete: bool) -> None:
         """Quarantine the log if it ends below its end mark, and note whether a truncation may remove acknowledged data.
@@ -86,8 +99,7 @@ class LogPlan(Struct):
             self.quarantined = (
                 f"{path}: offsets up to {mark} were acknowledged, but the log is readable only up to {self.end_offset}"
             )
-        is_truncated = self.quarantined is None and (self.cut is not None or bool(self.set_aside))
-        self.may_lose_acknowledged = is_truncated and not is_complete
+        self.may_lose_acknowledged = self.is_truncated and not is_complete
 
 
 def follow(
@@ -180,7 +192,7 @@ def plan_log(
         if not flushes and not entries:
             _leave_to_kernel(plan, known.segments)
     if plan.quarantined is None:
-        plan.whole_batches_set_aside = _whole_batches_behind(disk, path, plan)
+        _measure_truncation(disk, path, plan)
     if plan.quarantined is None and not trusted:
         later = _evidence_of_later_data(disk, path, names, plan)
         if later is not None:
@@ -231,16 +243,20 @@ def _evidence_of_later_data(disk: Disk, path: str, names: Sequence[str], plan: L
     return f"{name}, which was saved at offset {offset}" if offset > plan.end_offset else None
 
 
-def _whole_batches_behind(disk: Disk, path: str, plan: LogPlan) -> int:
-    """Count the whole batches that the truncation removes. Some may be acknowledged, or left over from earlier data."""
+def _measure_truncation(disk: Disk, path: str, plan: LogPlan) -> None:
+    """Count the bytes and whole batches that the truncation removes.
+
+    Some batches may be acknowledged, or left over from earlier data.
+    """
     parts = [plan.cut] if plan.cut is not None else []
     parts += [(int(name.partition(".")[0]), 0) for name in plan.set_aside]
-    count = 0
     for base, position in parts:
         file = disk.open(f"{path}/{segment_name(base)}")
-        count += sum(1 for _ in batches_behind(file, position=position, end=file.size(), offset=plan.end_offset))
+        size = file.size()
+        behind = batches_behind(file, position=position, end=size, offset=plan.end_offset)
+        plan.whole_batches_set_aside += sum(1 for _ in behind)
+        plan.bytes_truncated += size - position
         file.close()
-    return count
 
 
 def _moved_start(disk: Disk, path: str, names: Sequence[str]) -> Offset:
@@ -356,6 +372,7 @@ class _Walk:
             position, offset = found.position + header.size_bytes, header.next_offset
             if header.max_timestamp > max_timestamp and header.record_count:
                 max_timestamp, max_offset = header.max_timestamp, header.last_offset
+        plan.bytes_read += position - state.size_bytes
         if position > state.size_bytes or file is None:
             plan.to_flush.append((base, state.size_bytes, position))
         if size > position and offset != following:

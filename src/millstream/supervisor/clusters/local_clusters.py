@@ -121,6 +121,7 @@ class LocalClusters:
                     raise
                 cluster.is_stopped = False
                 await self._remember(cluster)
+                log.info("cluster started", extra={"cluster": name, "brokers": len(cluster.brokers)})
         return cluster.facts()
 
     async def stop(self, name: str) -> ClusterFacts:
@@ -130,6 +131,7 @@ class LocalClusters:
             cluster.is_stopped = True
             await _all(broker.stop() for broker in cluster.brokers)
             await self._remember(cluster)
+        log.info("cluster stopped", extra={"cluster": name, "brokers": len(cluster.brokers)})
         return cluster.facts()
 
     async def delete(self, name: str) -> ClusterFacts:
@@ -140,6 +142,7 @@ class LocalClusters:
             await _all(broker.stop() for broker in cluster.brokers)
             await self._workers.run(partial(self._files.forget, cluster.asked))
             del self._clusters[name]
+        log.info("cluster deleted", extra={"cluster": name, "brokers": len(cluster.brokers)})
         self._changed()
         return cluster.facts()
 

@@ -1,9 +1,7 @@
 """Runs one broker of a local cluster as a process, and tracks its port, its output and its readiness."""
 
 import asyncio
-import logging
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,9 +14,7 @@ from millstream.process.control_protocol import BrokerFacts, NewCluster
 from millstream.process.parent_watch import PARENT_VARIABLE, environment_of_child
 from millstream.process.settings import ENVIRONMENT_PREFIX, PORT_OFF
 from millstream.supervisor.children import Child, millstream_command
-from millstream.supervisor.last_lines import LastLines
-
-log = logging.getLogger(__name__)
+from millstream.supervisor.clusters.broker_output import BrokerOutput
 
 STOP_LIMIT_S = 20.0
 _READY = re.compile(rb"is ready on (\S+):(\d+) ")
@@ -37,8 +33,7 @@ class ManagedBroker:
         changed: Callable[[], None],
     ) -> None:
         self._settings = _settings_of(cluster, node_id, place, like)
-        self._label = _label(cluster.name, node_id, like.log_format)
-        self._last_lines = LastLines()
+        self._output = BrokerOutput(cluster.name, node_id, like.log_format)
         self._ready: asyncio.Future[None] | None = None
         self._is_up = False
         self._problem = ""
@@ -50,7 +45,7 @@ class ManagedBroker:
             self._command,
             _environment(),
             on_output=self._on_output_line,
-            on_error=self._on_log_line,
+            on_error=self._output.copy,
             on_end=self._ended,
         )
 
@@ -94,26 +89,15 @@ class ManagedBroker:
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
 
-    def _on_log_line(self, line: bytes) -> None:
-        """Copies a line of the broker's log to this process's log, with a label of the broker."""
-        self._last_lines.add(line)
-        is_row = self._label.startswith("{") and line.startswith(b"{")
-        try:
-            sys.stderr.write(self._label + line[is_row:].decode(errors="replace"))
-            sys.stderr.flush()
-        except OSError:
-            pass  # The broker can serve without a reader of its log.
-
     def _ended(self, code: int) -> None:
         failure = self._failure(f"exited with code {code}")
-        self._last_lines.clear()
         self._is_up, self._problem = False, failure.detail
         self._changed()
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(failure)
 
     def _failure(self, how: str) -> MillstreamError:
-        reason = self._last_lines.reason()
+        reason = self._output.take_failure()
         detail = f"{self._child.name} {how}" + (f": {reason}" if reason else "")
         return MillstreamError(ErrorCode.CLUSTER_NOT_STARTED, detail)
 
@@ -141,7 +125,3 @@ def _environment() -> dict[str, str]:
     """Returns this process's environment without settings, because the broker receives its settings as flags."""
     ours = environment_of_child()
     return {name: ours[name] for name in ours if not name.startswith(ENVIRONMENT_PREFIX) or name == PARENT_VARIABLE}
-
-
-def _label(cluster: str, node_id: int, log_format: str) -> str:
-    return f'{{"cluster":"{cluster}","broker":{node_id},' if log_format == "json" else f"[{cluster} {node_id}] "

@@ -14,6 +14,7 @@ from millstream.broker.dispatch.open_changes import APPENDS, TOPICS, NamedChange
 from millstream.broker.dispatch.request import Answer, DeferredResponse, Work
 from millstream.broker.dispatch.response_queue import PENDING_BYTES_MAX, PENDING_MAX, ResponseQueue
 from millstream.broker.dispatch.work_runner import WorkRunner
+from millstream.broker.net.client_info import ClientInfo
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.outbox import Outbox
 from millstream.broker.net.push_channel import StreamingRequest
@@ -58,7 +59,7 @@ class Scene:
             self.memory,
             cast(Outbox, self.sent),
             self.streams,
-            WorkRunner(self.tasks, self.failures.append),
+            WorkRunner(self.tasks, self.failures.append, ClientInfo()),
             answered=self._answered,
             fail=self.failures.append,
         )

@@ -38,6 +38,7 @@ def test_a_full_disk_is_logged_once_and_its_end_once(caplog: pytest.LogCaptureFi
         disk = SimulatedDisk()
         clock = ManualClock()
         store = await open_store(disk, clock=clock)
+        caplog.clear()
         log = await store.create(key(0), SMALL)
         await append_durably(store, log, [b"before"])
         disk.is_full = True
@@ -61,6 +62,7 @@ def test_a_failed_flush_and_its_repair_are_logged_with_the_error(caplog: pytest.
     async def check() -> None:
         disk = SimulatedDisk()
         store = await open_store(disk)
+        caplog.clear()
         log = await store.create(key(0), SMALL)
         failures = iter([True])
 
