@@ -32,7 +32,8 @@ def protect(path: Path) -> None:
     SQLite gives new files beside the catalog the mode of the catalog. Files of another user stay as they are.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY))
-    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}.lock")):
+    for suffix in ("", "-wal", "-shm", ".lock", ".change"):
+        each = Path(f"{path}{suffix}")
         try:
             found = each.stat()
             if found.st_uid == os.geteuid() and found.st_mode & 0o077:
