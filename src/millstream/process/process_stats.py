@@ -10,7 +10,7 @@ from millstream.process.metrics import Metric, gauge
 
 log = logging.getLogger(__name__)
 
-FILES_FEWEST = 256
+FILES_FEWEST = 16
 FILES_ENOUGH = 8_192
 """Enough for one file per partition that is written to. More would only use kernel memory."""
 
