@@ -34,7 +34,7 @@ def test_every_message_is_a_row_with_its_offset_and_timestamp(site: Site) -> Non
     moment = datetime(2026, 1, 31, 12, 0, 0, 123_000, tzinfo=UTC)
     with site.client.producer() as producer:
         producer.put(site.topic, b"value", key=b"key", timestamp=moment, headers=[("a", b"1"), ("b", None)])
-        producer.put(site.topic, None, timestamp=moment)
+        producer.put_many(site.topic, [None], timestamps=[moment])
     frame = site.read(includeHeaders=True)
     first, second = frame.selectExpr("*", "unix_millis(timestamp) AS ms").collect()
     assert (bytes(first.key), bytes(first.value), first.topic) == (b"key", b"value", site.topic)

@@ -269,6 +269,7 @@ class LogStore:
                     )
                 if log.start_offset < offset <= log.end_offset:
                     await self._with_room(log, partial(snapshot.save_state, log, snapshot.START, offset, b""))
+                    self._logs[log.key][1].end_marks.start_moved(log.key, offset)
         except OSError as error:
             raise log.refused(error) from error
         log.trim(max(offset, log.start_offset))

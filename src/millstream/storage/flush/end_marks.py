@@ -11,7 +11,8 @@ first. Under the other policies, a mark is the written end, saved once per secon
 File `end-marks`, little-endian, slots of 32 bytes:
   head  3 slots: 8 kind, 16 id of the data directory, 40 boot id, 1 flags (bit 0: marks are flushed offsets), 4 CRC-32C
         of these, zeros
-  mark  1 slot: 16 topic id, 4 partition, 8 offset, 4 CRC-32C of these; zeros if the slot is free
+  mark  1 slot: 16 topic id, 4 partition, 8 offset, 4 CRC-32C of these; zeros if the slot is free. A partition below
+        zero (-1 minus its number) marks the log start that a deletion of records has moved.
 A slot never crosses a sector, so a crash leaves the old or the new mark. A start replaces the file durably.
 """
 
@@ -49,11 +50,13 @@ class SavedMarks(NamedTuple):
     """The marks that the previous process left."""
 
     ends: Mapping[PartitionKey, Offset]
+    starts: Mapping[PartitionKey, Offset]
+    """The log starts after deletions of records. Logs without a deletion are missing."""
     is_complete: bool
     """True if every acknowledgement has a mark: the machine has not rebooted, and marks were saved before each."""
 
 
-NO_MARKS = SavedMarks({}, is_complete=False)
+NO_MARKS = SavedMarks({}, {}, is_complete=False)
 
 
 class EndMarks:
@@ -94,14 +97,19 @@ class EndMarks:
         are_flushed = bool(flags & _FLUSHED)
         if not (is_same_boot or are_flushed):
             return NO_MARKS
-        return SavedMarks(dict(_marks(data)), is_complete=is_same_boot and are_flushed)
+        marks = dict(_marks(data))
+        starts = {_start_key(key): offset for key, offset in marks.items() if key.partition < 0}
+        ends = {key: offset for key, offset in marks.items() if key.partition >= 0}
+        return SavedMarks(ends, starts, is_complete=is_same_boot and are_flushed)
 
-    def begin(self, ends: Mapping[PartitionKey, Offset]) -> None:
+    def begin(self, ends: Mapping[PartitionKey, Offset], starts: Mapping[PartitionKey, Offset]) -> None:
         """Replace the file by these marks, durably once the directory is flushed (blocking). Raise OSError."""
         head = _HEAD.pack(KIND, self._id.bytes, self._disk.boot_id().encode(), int(self.are_flushed_offsets))
         self._image = bytearray(head + _CRC.pack(crc32c(head))).ljust(_HEAD_BYTES, b"\0")
         for key, end in ends.items():
             self.advance(key, end)
+        for key, start in starts.items():
+            self.advance(_start_key(key), start)
         self._replace(bytes(self._image))
 
     def _replace(self, image: bytes) -> None:
@@ -133,13 +141,19 @@ class EndMarks:
         self._image[slot : slot + SLOT_BYTES] = mark + _CRC.pack(crc32c(mark)) if mark else bytes(SLOT_BYTES)
         self._changed.add(slot // _PAGE_BYTES)
 
+    def start_moved(self, key: PartitionKey, start: Offset) -> None:
+        """Record the log start after a deletion of records."""
+        self.advance(_start_key(key), start)
+        self.save()
+
     def forget(self, key: PartitionKey) -> None:
-        """Remove the mark of a deleted log."""
-        slot = self._slots.pop(key, None)
-        if slot is not None:
-            self._set(slot, b"")
-            self._free.append(slot)
-            self.save()
+        """Remove the marks of a deleted log."""
+        for each in (key, _start_key(key)):
+            slot = self._slots.pop(each, None)
+            if slot is not None:
+                self._set(slot, b"")
+                self._free.append(slot)
+        self.save()
 
     # Saving.
 
@@ -181,6 +195,11 @@ class EndMarks:
             except OSError:
                 self._needs_flush = True
                 raise
+
+
+def _start_key(key: PartitionKey) -> PartitionKey:
+    """Return the key of the mark of a log's start, or the log's key from that key."""
+    return PartitionKey(key.topic_id, -1 - key.partition)
 
 
 def _marks(data: bytes) -> Iterator[tuple[PartitionKey, Offset]]:

@@ -7,7 +7,7 @@ recovery from the same files with the same result. After a clean close only the 
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -145,7 +145,7 @@ async def recover(directory: DataDirectory, workers: Workers, clock: Clock) -> d
             directory.kept_states[key] = inventory.known.get(key) or LogState(key, end, end, ())
     ends = {key: plan.end_offset for key, plan in plans.items() if plan.quarantined is None and not plan.unflushed}
     ends |= {key: inventory.marks.ends[key] for key in quarantined if key in inventory.marks.ends}
-    await workers.run(partial(_tidy, directory, inventory, quarantined, ends))
+    await workers.run(partial(_tidy, directory, inventory, quarantined, inventory.marks._replace(ends=ends)))
     directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]
     directory.first_journal = min(inventory.journals, default=inventory.first_journal)
     directory.next_journal = max(inventory.first_journal, *(number + 1 for number in inventory.journals), 0)
@@ -189,6 +189,7 @@ def _plan(
             clock.wall_ms(),
             trusted=inventory.is_trusted,
             exchanged=exchanged is not None,
+            marked_start=inventory.marks.starts.get(key),
             flushes=not directory.written.is_kept,
             written=noted.segments if noted is not None else (),
         )
@@ -228,7 +229,7 @@ def _tidy(
     directory: DataDirectory,
     inventory: DirectoryContents,
     quarantined: Collection[PartitionKey],
-    ends: Mapping[PartitionKey, Offset],
+    marks: SavedMarks,
 ) -> None:
     """Remove unneeded files, and save the end marks and the journal entries of logs that could not be recovered."""
     disk = directory.disk
@@ -245,7 +246,7 @@ def _tidy(
                 directory.keeps_journals = True
     remove_all(disk, [f"{directory.path}/{WRITTEN_NAME}"])  # Also if it was saved under another flush policy.
     try:
-        directory.end_marks.begin(ends)
+        directory.end_marks.begin(marks.ends, marks.starts)
     except OSError as error:  # Such as a full disk: reads must work, and the marks are created later.
         _logger.error("end marks not saved", extra={"path": directory.end_marks.path, "error": str(error)})
     checkpoint.begin(disk, directory.path)

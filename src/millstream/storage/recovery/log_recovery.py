@@ -159,12 +159,14 @@ def plan_log(
     trusted: bool = True,
     flushes: bool = True,
     exchanged: bool = False,
+    marked_start: Offset | None = None,
     written: Sequence[SegmentState] = (),
 ) -> LogPlan:
     """Plan the recovery of one log without changing anything. Raise OSError.
 
-    `written` are the marks of the previous process in this boot, see `written_marks`. Without `flushes`, data after
-    the flushed part is left to the kernel as before, unless the journal has entries of the log.
+    `marked_start` is the log start in the end marks. `written` are the marks of the previous process in this boot, see
+    `written_marks`. Without `flushes`, data after the flushed part is left to the kernel as before, unless the journal
+    has entries of the log.
 
     With `trusted`, a log that the checkpoint does not contain was created after it and begins at offset 0. Otherwise
     the log begins with its first segment. That also holds if an earlier start without a checkpoint quarantined the
@@ -178,10 +180,9 @@ def plan_log(
         trusted = False
     leftovers = [name for name in names if name.endswith((UNFINISHED, CLEANED_SUFFIX))]
     plan = LogPlan(unneeded=leftovers, is_trusted=trusted, is_exchanged=exchanged)
-    if known is None:
-        start = Offset(bases[0] if bases and not trusted else 0)
-        known = LogState(_NO_KEY, start, start, ())
-    plan.start_offset, plan.end_offset = max(known.start_offset, _moved_start(disk, path, names)), known.end_offset
+    known = known or _new_log(Offset(bases[0] if bases and not trusted else 0))
+    plan.start_offset = max(known.start_offset, _moved_start(disk, path, names, marked_start))
+    plan.end_offset = known.end_offset
     first = known.segments[0].base_offset if known.segments else known.end_offset
     plan.unneeded += [segment_name(base) for base in bases if base < first]
     bases = [base for base in bases if base >= first]
@@ -198,6 +199,10 @@ def plan_log(
         if later is not None:
             plan.quarantined = f"{path}: no whole batch at offset {plan.end_offset}, but there is {later}"
     return plan
+
+
+def _new_log(start: Offset) -> LogState:
+    return LogState(_NO_KEY, start, start, ())
 
 
 def _reached(
@@ -259,10 +264,13 @@ def _measure_truncation(disk: Disk, path: str, plan: LogPlan) -> None:
         file.close()
 
 
-def _moved_start(disk: Disk, path: str, names: Sequence[str]) -> Offset:
-    """The log start that a deletion of records saved, which the checkpoint may lack; see `snapshot.START`."""
+def _moved_start(disk: Disk, path: str, names: Sequence[str], marked_start: Offset | None) -> Offset:
+    """The log start that a deletion of records saved, which the checkpoint may lack; see `snapshot.START`.
+
+    If the snapshot is missing or damaged, the end marks have the start too.
+    """
     found = snapshot.load(disk, path, snapshot.START) if snapshot.START + snapshot.SUFFIX in names else None
-    return Offset(found[0] if found is not None else 0)
+    return Offset(max(found[0] if found is not None else 0, marked_start or 0))
 
 
 def _last_snapshot(disk: Disk, path: str, names: Sequence[str]) -> tuple[int, str]:

@@ -22,7 +22,7 @@ from millstream.storage.log.log import Log
 from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.recovery.disk_errors import DiskErrorLog
 from millstream.storage.sealed_file import UNFINISHED
-from millstream.storage.store import FlushPolicy
+from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.clock import ManualClock
 from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 
@@ -318,7 +318,7 @@ def test_saved_marks_are_read_back_after_any_changes(changes: list[tuple[int, in
     disk, expected = SimulatedDisk(), dict[int, int]()
     disk.make_directory("/data")
     marks = marks_on(disk)
-    marks.begin({})
+    marks.begin({}, {})
     for number, end in changes:
         marks.advance(key(number), Offset(end))
         expected[number] = end
@@ -336,7 +336,7 @@ def test_saved_marks_are_read_back_after_any_changes(changes: list[tuple[int, in
 def test_a_damaged_mark_is_ignored_and_the_others_are_read() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/data")
-    marks_on(disk).begin({key(number): Offset(10 + number) for number in range(3)})
+    marks_on(disk).begin({key(number): Offset(10 + number) for number in range(3)}, {})
     flip(disk, MARKS, 96 + 32 + 5)
     assert set(marks_on(disk).read().ends) == {key(0), key(2)}
 
@@ -344,7 +344,7 @@ def test_a_damaged_mark_is_ignored_and_the_others_are_read() -> None:
 def test_marks_of_another_directory_or_with_a_damaged_head_are_not_used() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/data")
-    marks_on(disk).begin({key(0): Offset(1)})
+    marks_on(disk).begin({key(0): Offset(1)}, {})
     assert marks_on(disk, directory=8).read() == NO_MARKS
     flip(disk, MARKS, 30)
     assert marks_on(disk).read() == NO_MARKS
@@ -367,3 +367,25 @@ def test_a_damaged_log_that_begins_above_its_checkpoint_is_quarantined(damage: D
         assert (await reopened(disk)).health.quarantined is not None
 
     run(check())
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_start_snapshot_does_not_undo_a_deletion_of_records(damage: Damage) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await filled(disk)
+        store = await restarted(disk)
+        await store.move_start(logs_of(store)[0], Offset(15))
+        for _ in range(2):
+            snapshot = f"{log.path}/start.snapshot"
+            if disk.exists(snapshot):
+                damage(disk, snapshot, 20)
+            found = logs_of(await restarted(disk))[0]
+            assert (found.start_offset, found.end_offset) == (15, COUNT)
+
+    run(check())
+
+
+async def restarted(disk: SimulatedDisk) -> LogStore:
+    kill(disk)
+    return await open_store(disk)
