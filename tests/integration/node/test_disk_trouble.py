@@ -133,7 +133,7 @@ def test_a_segment_damaged_while_the_broker_runs_is_reported(tmp_path: Path, dam
         emptied = Command(broker.bootstrap).run("topic", "empty", "logs", "--yes")
         assert (emptied.code, emptied.output) == (1, b"")
         assert "logs-0 is damaged" in emptied.errors
-        logged = [line for line in broker.log_text().splitlines() if "quarantined" in line]
+        logged = [line for line in broker.log_text().splitlines() if "partition quarantined" in line]
         assert len(logged) == 1
         assert str(victim) in logged[0]
 

@@ -54,5 +54,6 @@ CLI = {
     "pipeline": "runs Spark",
     "bench": "measures performance",
     "completion": "prints shell completions",
+    "doctor": "examines the files of a stopped broker, or a running one",
 }
 """Commands and command groups that are not verbs."""
