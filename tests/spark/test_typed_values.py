@@ -43,7 +43,7 @@ def orders(site: Site) -> Site:
     with site.client.producer() as producer:
         producer.put(site.topic, json.dumps(first).encode(), key=b"k")
         producer.put(site.topic, json.dumps({"id": 2, "more": [1]}, indent=1).encode())
-        producer.put(site.topic, None)
+        producer.put_many(site.topic, [None])
         producer.put(site.topic, b'{"id": "three"}')
     return site
 
