@@ -1,7 +1,7 @@
 """Tests that gRPC reads return what precedes messages that cannot be returned, and report where these are."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -86,6 +86,12 @@ def test_get_and_tail_report_or_skip_a_batch_that_cannot_be_decoded(bootstrap: s
     asyncio.run(story())
 
 
+async def open_requests(first: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeRequest]:
+    """A request stream that stays open: the server may end a subscription whose requests have ended."""
+    yield first
+    await asyncio.Event().wait()
+
+
 def test_subscribe_and_poll_report_or_skip_a_batch_that_cannot_be_decoded(bootstrap: str, unused: Unused) -> None:
     async def story() -> None:
         async with grpc_gateway(bootstrap) as served:
@@ -94,7 +100,7 @@ def test_subscribe_and_poll_report_or_skip_a_batch_that_cannot_be_decoded(bootst
             await served.topics.CreateTopic(CreateTopicRequest(name=topic, partitions=1, settings=settings))
             await produce(bootstrap, topic, bad_batch(), batch())
             start = pb.SubscribeStart(topics=[topic], start=BEGINNING)
-            call = served.messages.Subscribe(iter([pb.SubscribeRequest(start=start)]))
+            call = served.messages.Subscribe(open_requests(pb.SubscribeRequest(start=start)))
             with pytest.raises(grpc.RpcError) as raised:
                 await collect(call, [])
             assert where(raised.value) == (topic, 0, COUNT)
