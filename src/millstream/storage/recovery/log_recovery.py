@@ -14,7 +14,6 @@ evidence the log is quarantined. With a checkpoint, the same damage is truncated
 can be there after a power loss.
 """
 
-import errno
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -28,6 +27,7 @@ from millstream.records.header import BatchHeader, CorruptBatch, each_batch
 from millstream.seams.disk import Disk, DiskFile
 from millstream.storage import snapshot
 from millstream.storage.cleaning.segment_exchange import CLEANED_SUFFIX, bases_of
+from millstream.storage.disk_reserve import is_full
 from millstream.storage.flush.checkpoint import UNKNOWN, LogState
 from millstream.storage.flush.journal import JournalEntry
 from millstream.storage.log.segment import NO_TIME, SegmentState, segment_name
@@ -435,7 +435,7 @@ def _cut(disk: Disk, path: str, *, base: int, position: int) -> None:
     try:
         _keep(disk, file, f"{path}/{base:020d}-{position}{CUT_SUFFIX}", position)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
     file.truncate(position)
     file.flush()
