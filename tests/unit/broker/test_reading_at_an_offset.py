@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from builders.batches import batch
-from builders.held_disk import ColdDisk
+from builders.disks import ColdDisk
 from builders.held_workers import HoldingWorkers
 from builders.requests import RawPeer
 from builders.sdk.subscriber import Subscriber, wanted

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builders.batches import batch
-from builders.held_disk import HeldDisk
+from builders.disks import HeldDisk
 from builders.requests import RawPeer, request_frame
 from builders.served import ServedBroker, fetch, serve, until
 from millstream.model.errors import ErrorCode

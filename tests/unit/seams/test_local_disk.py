@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from builders.disks import open_files_below
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.local_disk import LocalDisk
 
@@ -109,11 +110,10 @@ def test_opening_an_absent_file_without_create_fails(disk: LocalDisk, tmp_path: 
 
 
 def test_a_file_is_closed_with_its_last_reference(disk: LocalDisk, tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
     files = [disk.open(f"{tmp_path}/{number}", create=True) for number in range(20)]
-    assert len(os.listdir("/proc/self/fd")) == before + 20
+    assert open_files_below(tmp_path) == 20
     del files
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files_below(tmp_path) == 0
 
 
 def test_a_lock_belongs_to_one_process_and_the_error_names_it(disk: LocalDisk, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from builders.batches import batch, numbered_batch
-from builders.held_disk import ColdDisk
+from builders.disks import ColdDisk
 from builders.loops import for_each
 from builders.served import ServedBroker, fetch, fetch_one, produce, serve, topic_ref, until
 from millstream.broker.dispatch.request import DeferredResponse

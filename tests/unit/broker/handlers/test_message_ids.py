@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from builders.batches import batch, batch_with_ids, damaged
-from builders.held_disk import HeldDisk
+from builders.disks import HeldDisk
 from builders.partitions import read_all
 from builders.requests import RawPeer, request_frame
 from builders.served import ServedBroker, produce, puts, serve, until

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from builders.batches import batch, damaged
-from builders.held_disk import HeldDisk
+from builders.disks import HeldDisk
 from builders.loops import for_each
 from builders.partitions import read_all
 from builders.requests import request_frame

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from builders.batches import batch, numbered_batch
-from builders.held_disk import ColdDisk
+from builders.disks import ColdDisk
 from builders.sdk.subscriber import Subscribed, Subscriber, wanted
 from builders.served import ServedBroker, produce, serve, until
 from millstream.broker.net.outbox import Outbox

@@ -4,7 +4,6 @@ Each test repeats one run with an exception at every point at which the interpre
 replaced by one that delivers a fixed set of chunks, and that notes which offsets could be committed.
 """
 
-import os
 import signal
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from builders.disks import open_files_below
 from builders.sdk.signal_points import SignalPoint
 from millstream.model.names import TopicPartition
 from millstream.records.batch import encode_batch
@@ -226,12 +226,11 @@ def interrupted_run(
     [(call, None) for call in TAKEN] + [("poll of 3", int), ("poll_batch", int), ("iteration", int)],
 )
 def test_an_exception_of_a_signal_handler_loses_and_repeats_no_message(tmp_path: Path, call: str, values: Any) -> None:
-    descriptors = len(os.listdir("/proc/self/fd"))
     points = 0
     while interrupted_run(made_chunks(tmp_path / "log"), TAKEN[call](), points, values):
         points += 1
     assert points > 100
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert open_files_below(tmp_path) == 0
 
 
 def test_a_signal_handlers_exception_in_a_decoder_is_no_undecodable_error() -> None:

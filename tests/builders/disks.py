@@ -1,6 +1,9 @@
-"""Provides real disks that hold flushes until the test releases them, or that have an empty page cache."""
+"""Provides disks that hold flushes until the test releases them or that have no page cache, and counts open files."""
 
+import os
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import ClassVar
 
 from millstream.seams.local_disk import LocalDisk, LocalFile
@@ -48,3 +51,12 @@ class ColdDisk(LocalDisk):
         opened = super().open(path, create=create)
         opened.__class__ = ColdFile
         return opened
+
+
+def open_files_below(folder: Path) -> int:
+    """Count the open descriptors of files in `folder`; descriptors that other threads open or close do not count."""
+    count = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            count += os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"{folder}/")
+    return count
