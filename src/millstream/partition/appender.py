@@ -35,7 +35,8 @@ class Appender:
         if partition.is_internal:
             raise _internal_topic(partition)
         records = _EMPTY if batch is None else batch
-        _note_sender(partition, records, sender)
+        if sender and has_producer(records):
+            partition.replica.producers.sent_by(read_producer(records)[0], sender=sender)
         if self.opener.is_needed(partition, len(records)):
             return self.opener.append(partition, records, acks)
         return partition.append(records, acks)
@@ -55,16 +56,12 @@ class Appender:
         if message_ids is not None and acks == ACKS_NONE:
             raise MillstreamError(ErrorCode.INVALID_REQUIRED_ACKS, "message ids require acks=1 or acks=-1, not acks=0")
         records = _EMPTY if batch is None else batch
-        _note_sender(partition, records, sender)
+        if sender and has_producer(records):
+            partition.replica.producers.sent_by(read_producer(records)[0], sender=sender)
         job = put_job(partition, records, message_ids)
         if job is not None or self.opener.is_needed(partition, len(records)):
             return self.opener.append(partition, records, acks, job or PUT)
         return put(partition, records, acks)
-
-
-def _note_sender(partition: Leadership, records: memoryview, sender: int) -> None:
-    if sender and has_producer(records):
-        partition.replica.producers.sent_by(read_producer(records)[0], sender=sender)
 
 
 def _internal_topic(partition: Leadership) -> MillstreamError:

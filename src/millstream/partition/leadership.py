@@ -127,16 +127,17 @@ class Leadership(Readable):
                 )
         if ids:
             header = mark_ids(records, header, ids)
-        base_offset = log.end_offset
+        watermark, base_offset = self._watermark, log.end_offset
         timestamp = NO_TIMESTAMP
         if settings.log_append_time:
             timestamp = now_ms
             stamp_append_time(records, header, now_ms)
             header = read_header(records)
-        log.append(records, placed(records, header, base_offset, self._watermark.leader_epoch))
+        log.append(records, placed(records, header, base_offset, watermark.leader_epoch))
+        end_offset = log.end_offset
         if not log.waits_for_flush:
-            self._advance()
-        acknowledgement = self._watermark.acknowledge(log.end_offset - 1, acks=acks)
+            watermark.advance(own_flushed=end_offset, high_watermark=end_offset)
+        acknowledgement = watermark.acknowledge(end_offset - 1, acks=acks)
         return AppendResult(base_offset, log.start_offset, acknowledgement, False, timestamp)
 
     def append_run(self, batches: Sequence[memoryview]) -> AppendResult:

@@ -16,6 +16,8 @@ import logging
 from collections.abc import Callable, Generator
 from typing import Any
 
+from msgspec import Struct
+
 from millstream.model.ids import LeaderEpoch, Offset
 from millstream.model.waiters import Cancel, OffsetWaiter, Waiters
 
@@ -27,24 +29,20 @@ ACKS_LEADER = 1
 ACKS_NONE = 0
 
 
-class Acknowledgement:
+class Acknowledgement(Struct, eq=False):
     """A write that waits for the high watermark, or with acks=1 for the leader's flush, to pass its last offset.
 
     It completes once and calls its waiters immediately, before the broker handles another request.
     """
 
-    __slots__ = ("_callback", "_others", "acks", "error", "is_over", "offset")
-
-    def __init__(self, offset: int, *, acks: int = ACKS_ALL) -> None:
-        self.offset = offset
-        self.acks = acks
-        self.is_over = False
-        self.error: BaseException | None = None
-        """None if the write is acknowledged. Otherwise the outcome of the write is unknown, and this is
-        KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER after a change of leader, or REQUEST_TIMED_OUT when the broker
-        stops."""
-        self._callback: Callable[[Acknowledgement], None] | None = None
-        self._others: list[Callable[[Acknowledgement], None]] | None = None
+    offset: int
+    acks: int = ACKS_ALL
+    is_over: bool = False
+    error: BaseException | None = None
+    """None if the write is acknowledged. Otherwise the outcome of the write is unknown, and this is
+    KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER after a change of leader, or REQUEST_TIMED_OUT when the broker stops."""
+    _callback: "Callable[[Acknowledgement], None] | None" = None
+    _others: "list[Callable[[Acknowledgement], None]] | None" = None
 
     def then(self, callback: Callable[["Acknowledgement"], None]) -> None:
         """Call `callback` when the acknowledgement completes, possibly before this method returns."""

@@ -6,8 +6,11 @@ has the log start from 5, error messages from 8, and the current leader from 10.
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from struct import Struct, error
-from typing import NamedTuple
+from struct import Struct as Layout
+from struct import error
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from millstream.model.ids import TopicId
 from millstream.wire.current_leader import (
@@ -31,17 +34,17 @@ _MESSAGES_FROM = 8
 _LEADERS_FROM = 10
 _CURRENT_LEADER_TAG = 0
 
-_ACKS_AND_TIMEOUT = Struct(">hi")
-_RESULT = Struct(">ihqq")
-_RESULT_WITH_START = Struct(">ihqqq")
+_ACKS_AND_TIMEOUT = Layout(">hi")
+_RESULT = Layout(">ihqq")
+_RESULT_WITH_START = Layout(">ihqqq")
 
 # The start of a request without a transaction and with one topic: transactional id, acks, timeout, topic count, name
 # length. Then the fields before the records if it has one partition: partition count, number, record length.
-_ONE_TOPIC = Struct(">hhiih")
-_ONE_PARTITION = Struct(">iii")
-_ONE_TOPIC_COMPACT = Struct(">BhiBB")
-_ONE_TOPIC_BY_ID = Struct(">BhiB16s")
-_ONE_PARTITION_COMPACT = Struct(">BiB")
+_ONE_TOPIC = Layout(">hhiih")
+_ONE_PARTITION = Layout(">iii")
+_ONE_TOPIC_COMPACT = Layout(">BhiBB")
+_ONE_TOPIC_BY_ID = Layout(">BhiB16s")
+_ONE_PARTITION_COMPACT = Layout(">BiB")
 _NO_TAGS = b"\0\0\0"
 _TOPICS_KEPT = 4096
 
@@ -50,14 +53,14 @@ PartitionRecords = tuple[int, memoryview | None]
 """A partition and the records to append to it, which are a view of the frame."""
 
 
-class ProduceRequest(NamedTuple):
+class ProduceRequest(Struct, eq=False):
     transactional_id: str | None
     acks: int
     timeout_ms: int
     topics: list[tuple[TopicRef, list[PartitionRecords]]]
 
 
-class ProduceResult(NamedTuple):
+class ProduceResult(Struct):
     """The result of one partition."""
 
     partition: int
@@ -158,19 +161,25 @@ def write_produce_response(version: int, topics: Sequence[tuple[TopicRef, Sequen
     if len(topics) == 1 and len(topics[0][1]) == 1:
         (result,) = topics[0][1]
         if result.message is None and not result.record_errors and result.current_leader is None:
-            before, layout, fields, after = _around_one_success(version, topics[0][0])
-            return before + layout.pack(*result[:fields]) + after
+            before, after = _around_one_success(version, topics[0][0])
+            return before + _numbers(version, result) + after
     return _write_any(version, topics)
 
 
 @lru_cache(_TOPICS_KEPT)
-def _around_one_success(version: int, topic: TopicRef) -> tuple[bytes, Struct, int, bytes]:
-    """Return the bytes before the single result of a response, the result's layout, its field count, and the bytes
-    after it."""
-    layout, fields = (_RESULT_WITH_START, 5) if version >= _LOG_START_FROM else (_RESULT, 4)
+def _around_one_success(version: int, topic: TopicRef) -> tuple[bytes, bytes]:
+    """Return the bytes before and after the numbers of the single result of a response."""
     result = ProduceResult(0)
-    before, _, after = _write_any(version, [(topic, [result])]).rpartition(layout.pack(*result[:fields]))
-    return before, layout, fields, after
+    before, _, after = _write_any(version, [(topic, [result])]).rpartition(_numbers(version, result))
+    return before, after
+
+
+def _numbers(version: int, result: ProduceResult) -> bytes:
+    """Encode the first fields of a result, which all have a fixed size."""
+    partition, code, base_offset = result.partition, result.error, result.base_offset
+    if version >= _LOG_START_FROM:
+        return _RESULT_WITH_START.pack(partition, code, base_offset, result.append_time_ms, result.log_start_offset)
+    return _RESULT.pack(partition, code, base_offset, result.append_time_ms)
 
 
 def _write_any(version: int, topics: Sequence[tuple[TopicRef, Sequence[ProduceResult]]]) -> bytes:
@@ -195,10 +204,7 @@ def _write_any(version: int, topics: Sequence[tuple[TopicRef, Sequence[ProduceRe
 
 
 def _put_result(out: bytearray, version: int, result: ProduceResult, flexible: bool) -> None:
-    if version >= _LOG_START_FROM:
-        out += _RESULT_WITH_START.pack(*result[:5])
-    else:
-        out += _RESULT.pack(*result[:4])
+    out += _numbers(version, result)
     if flexible and not result.record_errors and result.message is None and result.current_leader is None:
         out += b"\x01\0\0"  # The usual case: a success without errors and messages.
     elif version >= _MESSAGES_FROM:
@@ -284,7 +290,7 @@ def read_endpoints(source: FrameReader, rows: Iterable[list[ProduceResult]]) -> 
     endpoints = read_node_endpoints(source)
     for results, index in named:
         leader = with_endpoint(results[index].current_leader, endpoints)
-        results[index] = results[index]._replace(current_leader=leader)
+        results[index] = replace(results[index], current_leader=leader)
 
 
 def _parse_result(source: FrameReader, version: int, flexible: bool) -> ProduceResult:

@@ -153,8 +153,8 @@ def write_puts_response(topics: Sequence[tuple[str, Sequence[ProduceResult]]]) -
         (result,) = topics[0][1]
         if not result.error:
             before, after = _around_one_success(topics[0][0])
-            partition, _, *numbers = result[:5]
-            return before + _NUMBERS.pack(partition, *numbers) + after
+            times = result.append_time_ms, result.log_start_offset
+            return before + _NUMBERS.pack(result.partition, result.base_offset, *times) + after
     return _write_any(topics)
 
 

@@ -84,8 +84,8 @@ class Waiting:
         self.task = asyncio.ensure_future(work.run)
         self.task.add_done_callback(lambda task: later.finish(None if task.exception() else task.result()))
 
-    def _done(self) -> None:
-        self.answers.put_nowait(self.later.answer)
+    def _done(self, later: DeferredResponse) -> None:
+        self.answers.put_nowait(later.answer)
 
 
 each_way = pytest.mark.parametrize("steps", [0, 2], ids=["at once", "in steps"])

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders.loops import for_each
 from millstream.model.broker_endpoint import BrokerEndpoint
@@ -73,9 +74,9 @@ def test_produce_requests_match_the_schema(version: int) -> None:
         fields = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": timeout_ms, "topic_data": rows}
         assert body == write_request("Produce", version, fields)
         parsed = parse_produce_request(version, memoryview(b"head" + body), 4)
-        assert parsed[:3] == (transactional_id, acks, timeout_ms)
+        assert (parsed.transactional_id, parsed.acks, parsed.timeout_ms) == (transactional_id, acks, timeout_ms)
         assert [
-            (topic, [(index, bytes(records or b"")) for index, records in parts]) for topic, parts in parsed[3]
+            (topic, [(index, bytes(records or b"")) for index, records in parts]) for topic, parts in parsed.topics
         ] == data
 
     check()
@@ -137,7 +138,7 @@ def test_produce_responses_match_the_schema(version: int) -> None:
     errors = st.lists(st.tuples(int32s, texts), max_size=2)
     results = st.builds(
         ProduceResult, int32s, int16s, int64s, int64s, int64s, texts, errors, known=st.just(()), current_leader=leaders
-    ).map(lambda result: result if result.error else result._replace(current_leader=None))
+    ).map(lambda result: result if result.error else replace(result, current_leader=None))
 
     @quick
     @given(topics(version, 13, results))
@@ -368,14 +369,14 @@ def test_a_damaged_request_of_one_batch_parses_like_the_schema(version: int) -> 
 
 
 def by_hand(body: bytes, version: int) -> Any:
-    transactional_id, acks, timeout_ms, topics = parse_produce_request(version, memoryview(body), 0)
+    parsed = parse_produce_request(version, memoryview(body), 0)
     return (
-        transactional_id,
-        acks,
-        timeout_ms,
+        parsed.transactional_id,
+        parsed.acks,
+        parsed.timeout_ms,
         [
             (topic, [(number, None if records is None else bytes(records)) for number, records in partitions])
-            for topic, partitions in topics
+            for topic, partitions in parsed.topics
         ],
     )
 

@@ -68,7 +68,8 @@ class DispatchTable:
     def __init__(self, rows: Iterable[ApiRow], authorizer: Authorizer) -> None:
         self.rows: Mapping[int, ApiRow] = {row.key: row for row in rows}
         self._authorizer = authorizer
-        self._routes: dict[tuple[int, int], ApiRoute] = {}
+        self.routes: dict[tuple[int, int], ApiRoute] = {}
+        """The routes of the versions that were used, by key and version."""
 
     def bytes_max(self, key: int) -> int:
         """Return the maximum size of a request with this key. Unknown keys get the default, to be refused later."""
@@ -77,13 +78,13 @@ class DispatchTable:
 
     def route(self, key: int, *, version: int) -> ApiRoute | None:
         """Return the route of an API version, or None if it is not served."""
-        route = self._routes.get((key, version))
+        route = self.routes.get((key, version))
         if route is None:
             row = self.rows.get(key)
             if row is None or not row.first <= version <= row.last:
                 return None
             handle = self._handler(row)
-            route = self._routes[key, version] = ApiRoute(
+            route = self.routes[key, version] = ApiRoute(
                 row.api,
                 logged(row.api, handle) if logs_requests() else handle,
                 row.bytes_max,

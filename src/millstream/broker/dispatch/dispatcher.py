@@ -21,6 +21,7 @@ from millstream.wire.framing import read_request_header
 from millstream.wire.malformed import MalformedMessageError
 
 _START = Struct(">hhih")
+_START_BYTES = _START.size
 
 
 class UnservedRequestError(CloseConnectionError):
@@ -28,7 +29,7 @@ class UnservedRequestError(CloseConnectionError):
 
 
 class Dispatcher:
-    __slots__ = ("_channel", "_memory", "_peer", "_responses", "_table")
+    __slots__ = ("_channel", "_memory", "_peer", "_responses", "_routes", "_table")
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Dispatcher:
         responses: ResponseQueue,
     ) -> None:
         self._table = table
+        self._routes = table.routes
         self._memory = memory
         self._peer = peer
         self._channel = channel
@@ -55,20 +57,20 @@ class Dispatcher:
         """
         size = len(frame)
         try:
-            if size < _START.size:
+            if size < _START_BYTES:
                 raise MalformedMessageError(f"a frame of {size} bytes is too short for a request header")
             key, version, correlation_id, client_bytes = _START.unpack_from(frame)
-            route = self._table.route(key, version=version)
+            route = self._routes.get((key, version)) or self._table.route(key, version=version)
             if route is None:
                 self._responses.add(correlation_id, False, size, self._refusal(key, version=version))
                 return True
             if size > route.bytes_max:
                 raise MalformedMessageError(f"a {route.api} request of {size} bytes exceeds {route.bytes_max} bytes")
             view = memoryview(frame)
-            body = _START.size + client_bytes
+            body = _START_BYTES + client_bytes
             peer, responses = self._peer, self._responses
             if peer.client_id is None:
-                peer.introduced(view[_START.size : max(body, _START.size)])
+                peer.introduced(view[_START_BYTES : max(body, _START_BYTES)])
             if client_bytes < 0 or body >= size:
                 _, body = read_request_header(view, route.flexible)
             elif route.flexible:
@@ -76,9 +78,7 @@ class Dispatcher:
                     body += 1
                 else:
                     _, body = read_request_header(view, flexible=True)
-            request = BrokerRequest(
-                version, correlation_id=correlation_id, frame=view, body=body, peer=peer, push_channel=self._channel
-            )
+            request = BrokerRequest(version, correlation_id, view, body, peer, self._channel)
             changing = responses.changing  # Usually 0, and then this is the only cost.
             if changing and changing & route.waits_for and responses.must_wait(request, route.waits_for, route.targets):
                 return False

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from millstream.broker.dispatch.open_changes import OpenChange
 from millstream.broker.net.client_info import ClientInfo
 from millstream.model.authorization import FULL_ACCESS, Access, Principal
@@ -20,30 +23,17 @@ class CloseConnectionError(MillstreamError):
     """A failed request that must not be answered. Closing the connection is the only way to report the failure."""
 
 
-class BrokerRequest:
+class BrokerRequest(Struct, eq=False):
     """One request frame with its header decoded. The body begins at `body` in `frame`; `peer` is the client."""
 
-    __slots__ = ("_push_channel", "body", "correlation_id", "frame", "peer", "version")
-
+    version: int
+    correlation_id: int
+    frame: memoryview
+    body: int
+    peer: ClientInfo = field(default_factory=ClientInfo)
+    _push_channel: "PushChannel | None" = None
     access: Access = FULL_ACCESS
     """The rights on the resources that the request names. Full access, unless the dispatch table limits it."""
-
-    def __init__(
-        self,
-        version: int,
-        *,
-        correlation_id: int,
-        frame: memoryview,
-        body: int,
-        peer: ClientInfo | None = None,
-        push_channel: "PushChannel | None" = None,
-    ) -> None:
-        self.version = version
-        self.correlation_id = correlation_id
-        self.frame = frame
-        self.body = body
-        self.peer = ClientInfo() if peer is None else peer
-        self._push_channel = push_channel
 
     @property
     def push_channel(self) -> "PushChannel":
@@ -57,27 +47,12 @@ class BrokerRequest:
 
     def limited_to(self, access: Access) -> "BrokerRequest":
         """Return the same request with this access."""
-        return _LimitedRequest(self, access)
+        return replace(self, access=access)
 
     @property
     def client_id(self) -> str:
         """The client id in the request header. It is decoded on each access, since few handlers need it."""
         return read_request_header(self.frame, flexible=False)[0] or ""
-
-
-class _LimitedRequest(BrokerRequest):
-    __slots__ = ("access",)
-
-    def __init__(self, request: BrokerRequest, access: Access) -> None:
-        super().__init__(
-            request.version,
-            correlation_id=request.correlation_id,
-            frame=request.frame,
-            body=request.body,
-            peer=request.peer,
-            push_channel=request._push_channel,
-        )
-        self.access = access
 
 
 class Work(NamedTuple):
@@ -89,37 +64,35 @@ class Work(NamedTuple):
     """As in `DeferredResponse`."""
 
 
-class DeferredResponse:
+class DeferredResponse(Struct, eq=False):
     """A response that is not ready yet and that a callback will finish. It costs less than a task.
 
     Invariant: only the first `finish` has an effect. A later one, such as a timeout after the data, is ignored.
     """
 
-    __slots__ = ("_hurry", "_start", "_when_done", "answer", "change", "error", "is_done")
-
-    def __init__(self, hurry: Callable[[], None] | None = None, change: OpenChange | None = None) -> None:
-        """Register `hurry`: it should call `finish` with the available data.
-
-        The connection calls it when it drains, and when the client has disconnected. Later requests of the connection
-        that read what `change` changes wait for this response.
-        """
-        self.change = change
-        """None once the response is ready."""
-        self.answer: Answer | None = None
-        self.error: Exception | None = None
-        """The unexpected failure because of which there is no response."""
-        self.is_done = False
-        self._hurry = hurry
-        self._when_done: Callable[[], None] | None = None
-        self._start: Callable[[Work, DeferredResponse], None] | None = None
+    _hurry: Callable[[], None] | None = None
+    """Should call `finish` with the available data. The connection calls it when it drains, and when the client has
+    disconnected."""
+    change: OpenChange | None = None
+    """What the request changes: later requests of the connection that read it wait for this response. None once the
+    response is ready."""
+    answer: Answer | None = None
+    error: Exception | None = None
+    """The unexpected failure because of which there is no response."""
+    is_done: bool = False
+    correlation_id: int = 0
+    flexible: bool = False
+    frame_bytes: int = 0
+    """Memory of the request that the response holds until it is sent."""
+    held_bytes: int = 0
+    """Memory of the response itself, while it waits for earlier ones."""
+    _when_done: "Callable[[DeferredResponse], None] | None" = None
+    _start: "Callable[[Work, DeferredResponse], None] | None" = None
 
     @classmethod
     def done(cls, answer: Answer) -> "DeferredResponse":
         """Return a response that is ready, but must wait for the responses before it."""
-        later = cls()
-        later.answer = answer
-        later.is_done = True
-        return later
+        return cls(answer=answer, is_done=True)
 
     def finish(self, answer: Answer | None) -> None:
         """Complete the response. None means that the request gets no response."""
@@ -132,7 +105,7 @@ class DeferredResponse:
         # These callbacks refer back to this object. The cycle would keep the answer until a garbage collection.
         self._hurry = self._when_done = self._start = self.change = None
         if when_done is not None:
-            when_done()
+            when_done(self)
 
     def fail(self, error: Exception) -> None:
         """Report that there will be no response. The connection closes, since later responses cannot overtake it."""
@@ -155,12 +128,36 @@ class DeferredResponse:
         assert self._start is not None, "`when_done` has set the function that starts work"
         self._start(work, later)
 
-    def when_done(
-        self, callback: Callable[[], None], start: "Callable[[Work, DeferredResponse], None] | None" = None
+    def queued(
+        self,
+        correlation_id: int,
+        flexible: bool,
+        frame_bytes: int,
+        when_done: "Callable[[DeferredResponse], None]",
+        start: "Callable[[Work, DeferredResponse], None]",
     ) -> None:
-        """Register `callback` for the completion of the response. `start` runs the work that `become` passes on."""
+        """Note the request that this response answers. Have `when_done` called with this response once it is complete.
+
+        `start` runs the work of `become`.
+        """
+        self.correlation_id = correlation_id
+        self.flexible = flexible
+        self.frame_bytes = frame_bytes
+        self._when_done = when_done
+        self._start = start
+
+    def when_done(
+        self,
+        callback: "Callable[[DeferredResponse], None]",
+        start: "Callable[[Work, DeferredResponse], None] | None" = None,
+    ) -> None:
+        """Have `callback` called with this response once it is complete. `start` runs the work of `become`."""
         self._when_done = callback
         self._start = start
+
+    def held(self, size_bytes: int) -> None:
+        """Note the memory of the finished response, which waits for earlier ones."""
+        self.held_bytes = size_bytes
 
     def hurry(self) -> None:
         """Ask for an early response: the peer has disconnected or the broker stops. Some responses cannot be early."""

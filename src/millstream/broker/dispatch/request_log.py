@@ -101,7 +101,7 @@ def _watched(inner: DeferredResponse, line: _RequestLine) -> DeferredResponse:
     """Return a response that is ready when `inner` is ready, and logs the request then."""
     outer = DeferredResponse(inner.hurry, inner.change)
 
-    def done() -> None:
+    def done(inner: DeferredResponse) -> None:
         if inner.error is not None:
             line.failed(inner.error)
             outer.fail(inner.error)
@@ -113,7 +113,7 @@ def _watched(inner: DeferredResponse, line: _RequestLine) -> DeferredResponse:
         outer.run(work, later)
 
     if inner.is_done:
-        done()
+        done(inner)
     else:
         inner.when_done(done, start)
     return outer

@@ -12,7 +12,6 @@ change has its kind in `changing`. `_awaited` holds open changes only, and is em
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from millstream.broker.dispatch.open_changes import TargetsOf, overlap
 from millstream.broker.dispatch.request import Answer, BrokerRequest, DeferredResponse, Result, Work
@@ -27,19 +26,6 @@ PENDING_BYTES_MAX = 16 * 1024 * 1024
 _READY = (bytes, list)
 
 
-class _PendingResponse:
-    """A response that waits for earlier ones, and the memory that it holds until it is sent."""
-
-    __slots__ = ("correlation_id", "flexible", "frame_bytes", "held_bytes", "later")
-
-    def __init__(self, correlation_id: int, flexible: bool, frame_bytes: int, later: DeferredResponse) -> None:
-        self.correlation_id = correlation_id
-        self.flexible = flexible
-        self.frame_bytes = frame_bytes
-        self.later = later
-        self.held_bytes = 0
-
-
 class ResponseQueue:
     __slots__ = (
         "_answered",
@@ -49,7 +35,7 @@ class ResponseQueue:
         "_memory",
         "_outbox",
         "_pending",
-        "_runner",
+        "_start",
         "_streams",
         "changing",
         "is_full",
@@ -78,10 +64,10 @@ class ResponseQueue:
         self._memory = memory
         self._outbox = outbox
         self._streams = streams
-        self._runner = runner
+        self._start = runner.start
         self._answered = answered
         self._fail = fail
-        self._pending: list[_PendingResponse] = []  # A deque takes ten times the memory of an idle list.
+        self._pending: list[DeferredResponse] = []  # A deque takes ten times the memory of an idle list.
         self._bytes = 0
         self._awaited: Sequence[DeferredResponse] = ()
 
@@ -90,24 +76,31 @@ class ResponseQueue:
 
     def add(self, correlation_id: int, flexible: bool, frame_bytes: int, result: Result) -> None:
         """Add the result of the newest request, whose frame has `frame_bytes` bytes."""
-        if result is None:
+        if isinstance(result, DeferredResponse):
+            later = result
+        elif result is None:
             self._memory.give_back(frame_bytes)
             return
-        if isinstance(result, _READY):
-            if not self._pending:
-                self._memory.give_back(frame_bytes)
-                self._outbox.put(correlation_id, flexible, result)
-                if correlation_id in self._streams:
-                    self._streams[correlation_id].begin()
-                return
+        elif isinstance(result, Work):
+            later = DeferredResponse(result.hurry, result.change)
+        elif self._pending:
             later = DeferredResponse.done(result)
         else:
-            later = result if isinstance(result, DeferredResponse) else DeferredResponse(result.hurry, result.change)
-            if later.change is not None:
-                self.changing |= later.change.kind
-        self._wait(_PendingResponse(correlation_id, flexible, frame_bytes, later))
-        if isinstance(result, Work):
-            self._runner.start(result, later)
+            self._memory.give_back(frame_bytes)
+            self._outbox.put(correlation_id, flexible, result)
+            if correlation_id in self._streams:
+                self._streams[correlation_id].begin()
+            return
+        later.queued(correlation_id, flexible, frame_bytes, self._ready, self._start)
+        change = later.change
+        if change is not None:
+            self.changing |= change.kind
+        self._pending.append(later)
+        self._count(frame_bytes)
+        if later.is_done:
+            self._ready(later)
+        elif isinstance(result, Work):
+            self._start(result, later)
 
     def must_wait(self, request: BrokerRequest, waits_for: int, targets: TargetsOf | None) -> bool:
         """True if the next request must wait for open changes of these kinds to its targets."""
@@ -115,7 +108,7 @@ class ResponseQueue:
             return True
         self.changing = 0
         conflicting = []
-        for later in [pending.later for pending in self._pending]:
+        for later in self._pending:
             if later.change is not None:
                 self.changing |= later.change.kind
                 if later.change.kind & waits_for:
@@ -128,7 +121,7 @@ class ResponseQueue:
     def hurry(self) -> None:
         """Ask the handlers of all pending requests to respond with the data they have."""
         for each in list(self._pending):
-            each.later.hurry()
+            each.hurry()
 
     def drop(self) -> None:
         """Drop all pending responses, because the peer has disconnected."""
@@ -137,53 +130,43 @@ class ResponseQueue:
         self._count(-self._bytes)
         self._memory.outgoing_bytes -= sum(each.held_bytes for each in pending)
         for each in pending:
-            each.later.hurry()
+            each.hurry()
             self._memory.give_back(each.frame_bytes)
 
-    def _wait(self, pending: _PendingResponse) -> None:
-        self._pending.append(pending)
-        self._count(pending.frame_bytes)
-        later = pending.later
-        if later.is_done:
-            self._ready(pending)
-        else:
-            later.when_done(partial(self._ready, pending), self._runner.start)
-
-    def _ready(self, pending: _PendingResponse) -> None:
+    def _ready(self, later: DeferredResponse) -> None:
         if not self._pending:
             return  # The responses were dropped.
-        later = pending.later
         if later.error is not None:
             self._fail(later.error)
             return
         is_awaited = later in self._awaited
         if is_awaited:
             self._awaited = [each for each in self._awaited if each is not later]
-        if pending is self._pending[0]:
+        if later is self._pending[0]:
             self._send_ready()
             self._answered()
             return
-        pending.held_bytes = memory_of(later.answer) if later.answer is not None else 0
-        self._memory.outgoing_bytes += pending.held_bytes
+        later.held(memory_of(later.answer) if later.answer is not None else 0)
+        self._memory.outgoing_bytes += later.held_bytes
         if is_awaited and not self._awaited:
             self._answered()
 
     def _send_ready(self) -> None:
         """Put the ready responses at the front of the queue into the outbox."""
-        memory = self._memory
-        while self._pending and self._pending[0].later.is_done:
-            pending = self._pending.pop(0)
-            self._count(-pending.frame_bytes)
-            memory.outgoing_bytes -= pending.held_bytes
-            memory.give_back(pending.frame_bytes)
-            answer: Answer | None = pending.later.answer
+        memory, all_pending = self._memory, self._pending
+        while all_pending and all_pending[0].is_done:
+            later = all_pending.pop(0)
+            self._count(-later.frame_bytes)
+            memory.outgoing_bytes -= later.held_bytes
+            memory.give_back(later.frame_bytes)
+            answer: Answer | None = later.answer
             if answer is not None:
-                self._outbox.put(pending.correlation_id, pending.flexible, answer)
-                if pending.correlation_id in self._streams:
-                    self._streams[pending.correlation_id].begin()
-        if not self._pending:
+                self._outbox.put(later.correlation_id, later.flexible, answer)
+                if later.correlation_id in self._streams:
+                    self._streams[later.correlation_id].begin()
+        if not all_pending:
             self.changing = 0
-        assert not self._pending or not self._pending[0].later.is_done, "the first pending response is not ready"
+        assert not all_pending or not all_pending[0].is_done, "the first pending response is not ready"
 
     def _count(self, more: int) -> None:
         self._bytes += more

@@ -176,30 +176,33 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._dispatching:
             return
         self._dispatching = True
-        frames = self._receiver.frames
+        receiver, outbox, responses = self._receiver, self._outbox, self._responses
+        frames = receiver.frames
         try:
-            while frames and self._may_dispatch():
+            while frames and not (outbox.is_paused or responses.is_full or self._is_over or self._draining):
                 frame = frames.popleft()
                 if not self._dispatcher.dispatch(frame):
                     frames.appendleft(frame)
                     break
                 self._shared.counters.requests += 1
-                if frames and self._outbox.is_full:
-                    self._outbox.send()
+                if frames and outbox.is_full:
+                    outbox.send()
         except Exception as error:
             self._fail(error)
         finally:
             self._dispatching = False
-        self._outbox.send()
-        self._steer_reading()
-
-    def _may_dispatch(self) -> bool:
-        return not self._outbox.is_paused and not self._responses.is_full and not self._is_over and not self._draining
+        outbox.send()
+        if frames or not self._reading or receiver.needs_room or self._draining:
+            self._steer_reading()
 
     def _answered(self) -> None:
         """Continue after pending responses were put into the outbox: send them and dispatch further requests."""
-        self._go_on()
-        self._close_when_drained()
+        if self._receiver.frames or not self._reading:
+            self._go_on()
+        elif not self._dispatching:
+            self._outbox.send()
+        if self._draining:
+            self._close_when_drained()
 
     def _steer_reading(self) -> None:
         """Pause or resume reading, so that the broker reads only data that it can process."""

@@ -90,7 +90,7 @@ class Outbox:
         return bool(self._rest)
 
     def put(self, correlation_id: int, flexible: bool, answer: Answer) -> None:
-        size = size_of(answer)
+        size = len(answer) if isinstance(answer, bytes) else sum(map(len, answer))
         self._bytes += size
         head = frame_response(correlation_id, flexible, size)
         if size < _JOIN_BELOW_BYTES:
@@ -109,7 +109,7 @@ class Outbox:
         pieces, transport = self._pieces, self._transport
         if not pieces:
             return
-        is_large, has_parts = self.is_full, self._has_parts or bool(self._rest)
+        is_large, has_parts = self._bytes > HIGH_WATER_BYTES, self._has_parts or self._rest
         self._pieces = []
         self._bytes = 0
         self._has_parts = False
@@ -279,10 +279,6 @@ def _cut(pieces: list[Buffer], size: int) -> tuple[list[Buffer], list[Buffer]]:
             return before, [view[size:], *pieces[number + 1 :]]
         size -= len(piece)
     return pieces, []
-
-
-def size_of(answer: Answer) -> int:
-    return len(answer) if isinstance(answer, bytes) else sum(map(len, answer))
 
 
 def memory_of(answer: Answer | deque[Piece]) -> int:

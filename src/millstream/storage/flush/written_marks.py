@@ -30,7 +30,7 @@ from millstream.storage import sealed_file
 from millstream.storage.cleaning.file_removal import remove_all
 from millstream.storage.flush.checkpoint import LogState, decode_logs, encode_log
 from millstream.storage.log.log import Log
-from millstream.storage.log.segment import FlushMark, Segment, SegmentState
+from millstream.storage.log.segment import FlushMark, Segment
 
 FILE_NAME = "written"
 KIND = b"MSTRMWR1"
@@ -111,5 +111,5 @@ def _written(log: Log) -> bytes:
     """Encode the segments from the first incompletely flushed one on; b"" if there is none."""
     segments = log.segments
     first = next((n for n, s in enumerate(segments) if s.flushed.position < s.end.position), len(segments))
-    states = tuple(SegmentState(s.base_offset, *s.end, s.created_ms) for s in segments[first:])
+    states = tuple(s.end.state(s.base_offset, s.created_ms) for s in segments[first:])
     return encode_log(LogState(log.key, log.start_offset, log.end_offset, states)) if states else b""

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset
 from millstream.records.header import LENGTH_END, BatchHeader, CorruptBatch
@@ -29,16 +31,6 @@ _INDEX_WORTH_SAVING = 8
 """A segment with fewer index entries is scanned faster than its index file is opened."""
 
 
-class FlushMark(NamedTuple):
-    """A position between two batches of a segment, with the largest timestamp before it."""
-
-    offset: Offset
-    """The offset of the next batch."""
-    position: int
-    max_timestamp: int
-    max_timestamp_offset: Offset
-
-
 class SegmentState(NamedTuple):
     """The state of a segment as a checkpoint stores it."""
 
@@ -48,6 +40,22 @@ class SegmentState(NamedTuple):
     max_timestamp: int
     max_timestamp_offset: Offset
     created_ms: int
+
+
+class FlushMark(Struct, frozen=True):
+    """A position between two batches of a segment, with the largest timestamp before it."""
+
+    offset: Offset
+    """The offset of the next batch."""
+    position: int
+    max_timestamp: int
+    max_timestamp_offset: Offset
+
+    def state(self, base_offset: Offset, created_ms: int) -> SegmentState:
+        """Return the state of a segment that ends here."""
+        return SegmentState(
+            base_offset, self.offset, self.position, self.max_timestamp, self.max_timestamp_offset, created_ms
+        )
 
 
 def segment_name(base_offset: int) -> str:
@@ -135,7 +143,7 @@ class Segment:
 
     def state(self) -> SegmentState:
         """The flushed state, for a checkpoint."""
-        return SegmentState(self.base_offset, *self.flushed, self.created_ms)
+        return self.flushed.state(self.base_offset, self.created_ms)
 
     def open(self) -> DiskFile:
         file = self.file
@@ -157,9 +165,10 @@ class Segment:
 
     def append(self, batches: Buffer, headers: Sequence[BatchHeader]) -> None:
         """Write whole batches at the end. After OSError the end is unchanged."""
-        offset: int
-        max_timestamp_offset: int
-        offset, position, max_timestamp, max_timestamp_offset = self.end
+        end = self.end
+        offset: int = end.offset
+        position, max_timestamp = end.position, end.max_timestamp
+        max_timestamp_offset: int = end.max_timestamp_offset
         file = self.file
         if file is None:
             file = self._files.open(self)
@@ -175,7 +184,7 @@ class Segment:
             offset += header.last_offset_delta + 1
             if header.max_timestamp > max_timestamp:
                 max_timestamp, max_timestamp_offset = header.max_timestamp, offset - 1
-        assert position == self.end.position + len(batches), "the headers are those of the batches"
+        assert position == end.position + len(batches), "the headers are those of the batches"
         self.end = FlushMark(Offset(offset), position, max_timestamp, Offset(max_timestamp_offset))
 
     def flush(self) -> None:

@@ -100,7 +100,7 @@ def test_a_deferred_response_becomes_work_through_the_log(caplog: pytest.LogCapt
         outer = logged("Metadata", lambda _: inner)(request())
         assert isinstance(outer, DeferredResponse)
         started: list[tuple[Work, DeferredResponse]] = []
-        outer.when_done(lambda: None, lambda work, later: started.append((work, later)))
+        outer.when_done(lambda _: None, lambda work, later: started.append((work, later)))
         work = Work(asyncio.sleep(0, b"done"))
         inner.become(work)
         assert started == [(work, inner)]

@@ -56,7 +56,7 @@ class Scene:
         return self.answer(request)
 
     def later(self, request: BrokerRequest) -> Result:
-        later = DeferredResponse(hurry=lambda: later.finish(b"hurried"))
+        later: DeferredResponse = DeferredResponse(lambda: later.finish(b"hurried"))
         self.laters.append(later)
         return later
 
