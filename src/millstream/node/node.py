@@ -46,7 +46,7 @@ from millstream.storage.cleaning.cleaner import CleanerLimits
 from millstream.storage.disk_reserve import DiskLimits
 from millstream.storage.store import OPEN_FILES_MAX, FlushPolicy, LogStore
 from millstream.topics.setting_table import TABLE
-from millstream.wire.schema import load_schemas
+from millstream.wire.schema import read_schemas
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Node:
                 features={"codec": "compiled" if COMPILED else "plain", "flush": settings.flush},
             )
         )
-        load_schemas(row.api for row in table.rows.values())
+        read_schemas(row.api for row in table.rows.values())
         listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
         health = BrokerHealth(partitions, self._clock, partitions.store.reserves, self._children_findings)
         self._operator = Operator(

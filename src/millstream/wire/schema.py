@@ -90,18 +90,18 @@ def load(name: str) -> Schema:
     )
 
 
-def load_schemas(apis: Iterable[str]) -> None:
-    """Load the schemas of these APIs, of all records and of consumers' data, so that no later request opens a file.
+def read_schemas(apis: Iterable[str]) -> None:
+    """Read the schema files of these APIs, of all records and of consumers' data, so that no later request opens a file.
 
-    A process may have no file descriptor left when a client uses an API for the first time.
+    A process may have no file descriptor left when a client uses an API for the first time. Parsing takes several times
+    as long as reading, so each schema is parsed at its first use.
     """
-    for api in apis:
-        load(f"{api}Request")
-        load(f"{api}Response")
-    for name in (*_EMBEDDED, *(path.stem for path in _OWN.glob("*.json"))):
-        load(name)
+    names = [f"{api}{kind}" for api in apis for kind in ("Request", "Response")]
+    for name in (*names, *_EMBEDDED, *(path.stem for path in _OWN.glob("*.json"))):
+        _text(name)
 
 
+@cache
 def _text(name: str) -> str:
     own = _OWN / f"{name}.json"
     if own.exists():
