@@ -7,7 +7,8 @@ partition, and only one worker competes with the loop for the interpreter. Reads
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.coordination.effects import LogRecord
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -31,7 +32,7 @@ Replay = Callable[[LogRecord, int], None]
 """Takes a record and its offset."""
 
 
-class _DecodedPart(NamedTuple):
+class _DecodedPart(Struct, frozen=True):
     records: list[tuple[int, LogRecord]]
     next_offset: Offset
 

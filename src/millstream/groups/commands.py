@@ -60,7 +60,7 @@ class Heartbeat(Struct, frozen=True):
     instance_id: str | None
 
 
-class LeavingMember(NamedTuple):
+class LeavingMember(Struct, frozen=True):
     """Identifies a member by its member id, or, if that is empty, by its instance id."""
 
     member_id: str

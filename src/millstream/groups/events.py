@@ -6,6 +6,8 @@ The machine returns them as notices, so a change is logged once its records are 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+
 
 class GroupEvent(NamedTuple):
     """A line of the log: the event and its fields."""
@@ -14,7 +16,7 @@ class GroupEvent(NamedTuple):
     fields: Mapping[str, object]
 
 
-class Departure(NamedTuple):
+class Departure(Struct, frozen=True):
     """The event and the reason for which a member is no longer in its group."""
 
     event: str

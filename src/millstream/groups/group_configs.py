@@ -9,7 +9,9 @@ Invariant: every kept setting is one of `GROUP_SETTINGS`, and was within its ran
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from millstream.groups.settings import GroupSettings
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -29,7 +31,7 @@ _NO_SETTINGS: Mapping[str, str] = {}
 _log = logging.getLogger(__name__)
 
 
-class SettingRange(NamedTuple):
+class SettingRange(Struct, frozen=True):
     """The smallest and the largest value of a setting."""
 
     low: int

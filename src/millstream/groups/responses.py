@@ -11,7 +11,7 @@ from millstream.model.ids import LeaderEpoch, Offset, TopicIdBytes
 OK = ErrorCode.NONE
 
 
-class JoinedMember(NamedTuple):
+class JoinedMember(Struct, frozen=True):
     member_id: str
     instance_id: str | None
     metadata: bytes
@@ -45,7 +45,7 @@ class EmptyResponse(Struct, frozen=True):
     detail: str = ""
 
 
-class LeftMember(NamedTuple):
+class LeftMember(Struct, frozen=True):
     member_id: str
     instance_id: str | None
     error: ErrorCode
@@ -78,7 +78,7 @@ class OffsetsResponse(Struct, frozen=True):
     offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
 
 
-class DescribedMember(NamedTuple):
+class DescribedMember(Struct, frozen=True):
     member_id: str
     instance_id: str | None
     client_id: str
@@ -114,7 +114,7 @@ class GroupList(Struct, frozen=True):
     error: ErrorCode = OK
 
 
-class AssignedTopic(NamedTuple):
+class AssignedTopic(Struct, frozen=True):
     topic_id: TopicIdBytes
     topic: str
     partitions: tuple[int, ...]
@@ -131,7 +131,7 @@ class ConsumerHeartbeatResponse(Struct, frozen=True):
     assignment: tuple[AssignedTopic, ...] | None = None
 
 
-class DescribedConsumer(NamedTuple):
+class DescribedConsumer(Struct, frozen=True):
     member_id: str
     instance_id: str | None
     rack_id: str | None

@@ -1,7 +1,8 @@
 """Names the timers of groups."""
 
 from enum import Enum, auto
-from typing import NamedTuple
+
+from msgspec import Struct
 
 
 class TimerKind(Enum):
@@ -27,7 +28,7 @@ class TimerKind(Enum):
     """Offsets of deleted topics remain to be removed. Belongs to no group."""
 
 
-class Timer(NamedTuple):
+class Timer(Struct, frozen=True):
     kind: TimerKind
     group_id: str
     member_id: str = ""

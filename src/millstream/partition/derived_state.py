@@ -11,6 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import LeaderEpoch, Offset
 from millstream.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
@@ -33,7 +35,7 @@ _HEAD = struct.Struct(">qiII")
 """Base offset, epoch and checksum of the last batch, then the length of the producers' part. The epochs follow it."""
 
 
-class ProducerLimits(NamedTuple):
+class ProducerLimits(Struct, frozen=True):
     """The limits on the producers and message ids of one partition. `most` is the number of producers of a kind."""
 
     window_ms: int = WINDOW_MS
@@ -83,7 +85,7 @@ def nothing(limits: ProducerLimits) -> DerivedState:
     return DerivedState(Producers(window_ms=limits.window_ms, most=limits.most), Epochs(), Offset(0), NO_BATCH, 0)
 
 
-class FrozenState(NamedTuple):
+class FrozenState(Struct, frozen=True):
     """A copy of the state at `offset`, to be packed and written."""
 
     offset: Offset

@@ -1,6 +1,6 @@
 """Defines the special timestamps of an offset lookup, and its result."""
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from millstream.model.ids import LeaderEpoch, Offset
 from millstream.model.limits import NO_LEADER_EPOCH, NO_TIMESTAMP
@@ -13,7 +13,7 @@ LATEST_TIERED = -5
 """Special timestamps of ListOffsets, as in Kafka. In DeleteRecords, LATEST stands for the high watermark."""
 
 
-class FoundOffset(NamedTuple):
+class FoundOffset(Struct, frozen=True):
     """The message that a lookup has found. All fields are -1 if there is none."""
 
     offset: Offset

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.append_result import AppendResult
 from millstream.partition.leadership import Leadership
@@ -88,7 +90,7 @@ class StaleInspectionError(MillstreamError):
     """The inspection of a batch in a worker is outdated and must be repeated."""
 
 
-class AppendJob(NamedTuple):
+class AppendJob(Struct, frozen=True):
     """Two steps of appending a batch: `inspect` starts work in a worker, and `append` uses its result.
 
     Both `append` and the future of `inspect` may raise StaleInspectionError. Then both steps are repeated.

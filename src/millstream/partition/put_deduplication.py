@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset, ProducerId
 from millstream.model.limits import NO_PRODUCER_ID
@@ -62,7 +64,7 @@ class IdLookup(NamedTuple):
     view: "_View"
 
 
-class _View(NamedTuple):
+class _View(Struct, frozen=True):
     """The state of an index when a worker began to search it."""
 
     id_index: IdIndex | None

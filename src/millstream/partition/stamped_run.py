@@ -1,7 +1,8 @@
 """Checks and stamps several batches of the broker's own, which are appended to a partition in one write."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.model.ids import LeaderEpoch
 from millstream.model.limits import NO_TIMESTAMP
@@ -11,7 +12,7 @@ from millstream.records.produced_batch import placed
 from millstream.topics.settings import TopicSettings
 
 
-class StampedRun(NamedTuple):
+class StampedRun(Struct, frozen=True):
     """Batches with consecutive offsets."""
 
     data: bytes

@@ -91,7 +91,7 @@ def load(name: str) -> Schema:
 
 
 def read_schemas(apis: Iterable[str]) -> None:
-    """Read the schema files of these APIs, of all records and of consumers' data, so that no later request opens a file.
+    """Read the schema files of these APIs, of records and of consumers' data, so that no later request opens a file.
 
     A process may have no file descriptor left when a client uses an API for the first time. Parsing takes several times
     as long as reading, so each schema is parsed at its first use.

@@ -1,6 +1,6 @@
 """Encodes and decodes the embedded consumer protocol, which classic members exchange in JoinGroup and SyncGroup."""
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from millstream.groups.commands import OfferedProtocol, OwnedPartitions
 from millstream.groups.consumer.assignors import Assignment
@@ -10,7 +10,7 @@ from millstream.wire.messages import read_versioned, write_versioned
 _VERSION_MAX = 3
 
 
-class EmbeddedSubscription(NamedTuple):
+class EmbeddedSubscription(Struct, frozen=True):
     topics: tuple[str, ...]
     """Sorted, without duplicates."""
     owned: tuple[OwnedPartitions, ...]

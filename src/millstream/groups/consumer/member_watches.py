@@ -10,7 +10,8 @@ watch.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.coordination.effects import Token
 from millstream.groups.consumer.assignors import Assignment
@@ -21,7 +22,7 @@ from millstream.model.ids import TopicIdBytes
 _Partition = tuple[TopicIdBytes, int]
 
 
-class _Watch(NamedTuple):
+class _Watch(Struct, frozen=True):
     token: Token
     awaited: tuple[_Partition, ...]
     """Partitions of the member's target that it did not hold when the watch was opened."""

@@ -6,8 +6,9 @@ hash in version 3 replaces it. Lists in values are sorted, so equal state gives 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from millstream.coordination.effects import LogRecord
 from millstream.groups.commands import OfferedProtocol
@@ -31,24 +32,24 @@ KEYS = frozenset(_NAMES)
 _STATES = frozenset(MemberState)
 
 
-class Key(NamedTuple):
+class Key(Struct, frozen=True):
     version: int
     group_id: str
     name: str = ""
     """The member's id or the regular expression; empty in keys of the group as a whole."""
 
 
-class GroupEpoch(NamedTuple):
+class GroupEpoch(Struct, frozen=True):
     epoch: int
     metadata_hash: int
 
 
-class TargetEpoch(NamedTuple):
+class TargetEpoch(Struct, frozen=True):
     epoch: int
     computed_ms: int
 
 
-class ResolvedRegex(NamedTuple):
+class ResolvedRegex(Struct, frozen=True):
     topics: tuple[str, ...]
     version: int
     resolved_ms: int

@@ -16,7 +16,6 @@ too many entries.
 """
 
 from collections import OrderedDict
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -29,7 +28,7 @@ KNOWN_MAX = 100_000
 """Maximum number of entries, one per group and partition; the least recently updated entry is removed first."""
 
 
-class _Key(NamedTuple):
+class _Key(Struct, frozen=True):
     group_id: str
     life: int
     topic_id: TopicIdBytes

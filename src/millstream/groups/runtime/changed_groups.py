@@ -5,7 +5,8 @@ partition. So the keys that are read back after a crash are enough to find the r
 """
 
 from itertools import islice
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.coordination.effects import LogRecord
 from millstream.groups.iterators.records import ITERATOR_KEY
@@ -15,7 +16,7 @@ from millstream.model.ids import Offset
 _LENGTH_AT, _GROUP_AT = 2, 4
 
 
-class Changed(NamedTuple):
+class Changed(Struct, frozen=True):
     """A part of the changes. When these are written, the tables contain everything before `offset`."""
 
     groups: list[bytes]

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.catalog.cluster_image import ClusterDelta, ClusterImage
 from millstream.catalog.projection import GroupTables
@@ -63,7 +64,7 @@ GroupCommand = (
 """A command to one group."""
 
 
-class CoordinatorStats(NamedTuple):
+class CoordinatorStats(Struct, frozen=True):
     """Figures for the operator. Counters start at 0 when the broker starts."""
 
     groups: int

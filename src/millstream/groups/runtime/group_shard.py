@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.coordination.effects import LogRecord
 from millstream.coordination.shard import Shard
@@ -69,7 +70,7 @@ class GroupHooks:
             self.offsets_committed += len(command.offsets) - len(answer.errors)
 
 
-class GroupShard(NamedTuple):
+class GroupShard(Struct, frozen=True):
     """The shard of one partition of `__consumer_offsets`, and its hooks."""
 
     shard: Shard[Command, Answer, GroupNotice]

@@ -12,7 +12,8 @@ import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.model.errors import MillstreamError
 from millstream.model.ids import Offset
@@ -33,7 +34,7 @@ SLICE_BATCHES = 10_000
 _log = logging.getLogger(__name__)
 
 
-class _Slice(NamedTuple):
+class _Slice(Struct, frozen=True):
     """Ids of the log's batches up to an offset."""
 
     entries: Mapping[bytes, bytes]

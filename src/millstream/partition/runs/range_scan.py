@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from operator import itemgetter
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from millstream.partition.runs.layout import RunLayout
 from millstream.partition.runs.run import SortedRun
 
 
-class RangeScan(NamedTuple):
+class RangeScan(Struct, frozen=True):
     """The entries with `low` <= key < `high`. Entries that the log loses during the scan are left out."""
 
     layout: RunLayout

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from millstream.partition.runs.run import SortedRun
 from millstream.partition.runs.run_writer import RunWriter
@@ -24,7 +26,7 @@ class IndexedLog(Protocol):
     def end_offset(self) -> int: ...
 
 
-class RunSave(NamedTuple):
+class RunSave(Struct, frozen=True):
     """One save: writes `entries` as `run`, then the list that `pack` returns, and removes the files of `gone`."""
 
     log: IndexedLog

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from millstream.catalog.catalog import Catalog, Placement, Topic, TopicState
@@ -31,7 +32,7 @@ _LOADED_SIDE_BY_SIDE = 2
 """Workers that load the state of logs. More would only wait for the interpreter lock."""
 
 
-class OpenedPartition(NamedTuple):
+class OpenedPartition(Struct, frozen=True):
     """One partition with everything that is needed to serve it. `derived` is None if its log could not be read."""
 
     topic: Topic
