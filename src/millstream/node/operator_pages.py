@@ -1,6 +1,8 @@
 """Renders the pages of the operator port: metrics, health and readiness of one broker."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -10,7 +12,7 @@ from millstream.groups.runtime.coordinator import GroupCoordinator
 from millstream.node.health import BrokerHealth, directory_status
 from millstream.node.operator_http import Page, Response, text_response
 from millstream.partition.served.partitions import Partitions
-from millstream.process.metrics import CONTENT_TYPE, Metric, Source, counter, gauge, render
+from millstream.process.metrics import CONTENT_TYPE, Metric, Source, counter, gauge, render_in_slices
 from millstream.records.compiled import COMPILED
 from millstream.seams.clock import Clock
 from millstream.storage.disk_reserve import DiskReserve
@@ -38,12 +40,15 @@ class Operator:
         self._process_metrics = process_metrics
         self._reserves = reserves
         self._begun_s = clock.monotonic_s()
+        self._scrape = asyncio.Lock()
 
     def pages(self) -> Mapping[str, Page]:
         return {"/metrics": self._metrics_page, "/health": self._health_page, "/ready": self._ready_page}
 
-    def _metrics_page(self) -> Response:
-        return Response(200, CONTENT_TYPE, render([*self.metrics(), *self._process_metrics()]))
+    async def _metrics_page(self) -> Response:
+        async with self._scrape:
+            text = await render_in_slices(chain(self.metrics(), self._process_metrics()))
+        return Response(200, CONTENT_TYPE, text)
 
     def _health_page(self) -> Response:
         refusing, truncated = self._partitions_refusing_writes(), self._partitions_truncated()
