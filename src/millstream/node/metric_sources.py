@@ -36,6 +36,12 @@ def listener_metrics(listener: Listener) -> Iterable[Metric]:
         "Connections refused because too few file descriptors are left.",
         counters.connections_refused,
     )
+    yield Metric(
+        "millstream_connections_closed_total",
+        "counter",
+        "Ended connections by reason.",
+        [({"reason": reason.value}, count) for reason, count in counters.closed.items()],
+    )
     yield counter("millstream_requests_total", "Requests received.", counters.requests)
     yield gauge("millstream_request_memory_bytes", "Memory held by requests in flight.", memory.incoming_bytes)
     yield gauge("millstream_answer_memory_bytes", "Memory held by unread responses.", memory.outgoing_bytes)

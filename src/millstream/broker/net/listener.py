@@ -7,6 +7,7 @@ from millstream.broker.net.connection import ClientConnection
 from millstream.broker.net.listener_state import Counters, ListenerState
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.peer_log import PeerLog
+from millstream.broker.net.reconnects import Reconnects
 from millstream.seams.clock import Clock
 from millstream.seams.network import Listening, Network
 from millstream.seams.workers import Workers
@@ -19,7 +20,13 @@ class Listener:
         self, table: DispatchTable, clock: Clock, memory: MemoryLimits, workers: Workers, *, descriptors_max: int = 0
     ) -> None:
         self.shared = ListenerState(
-            table, memory, PeerLog(clock), workers, clock.monotonic_s, descriptors_max=descriptors_max
+            table,
+            memory,
+            PeerLog(clock),
+            workers,
+            Reconnects(clock),
+            clock.monotonic_s,
+            descriptors_max=descriptors_max,
         )
         self._listening: Listening | None = None
         self._timer: asyncio.TimerHandle | None = None
