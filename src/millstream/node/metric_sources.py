@@ -12,7 +12,7 @@ from millstream.broker.net.listener import Listener
 from millstream.groups.runtime.coordinator import GroupCoordinator
 from millstream.node.partition_census import PartitionCensus
 from millstream.partition.served.partitions import Partitions
-from millstream.process.metrics import Metric, Source, counter, gauge
+from millstream.process.metrics import Metric, Source, counter, gauge, histogram
 
 
 def metric_sources(partitions: Partitions, groups: GroupCoordinator, listener: Listener) -> Sequence[Source]:
@@ -43,6 +43,7 @@ def listener_metrics(listener: Listener) -> Iterable[Metric]:
         [({"reason": reason.value}, count) for reason, count in counters.closed.items()],
     )
     yield counter("millstream_requests_total", "Requests received.", counters.requests)
+    yield histogram("millstream_event_loop_lag_seconds", "Lateness of a timer of the event loop.", listener.lag)
     yield gauge("millstream_request_memory_bytes", "Memory held by requests in flight.", memory.incoming_bytes)
     yield gauge("millstream_answer_memory_bytes", "Memory held by unread responses.", memory.outgoing_bytes)
 
