@@ -27,6 +27,7 @@ from millstream.model.ids import BrokerId
 from millstream.model.services import NO_PORT, Service
 from millstream.node.broker_configs import shown_settings
 from millstream.node.health import BrokerHealth, FindingSource, no_findings
+from millstream.node.metric_sources import metric_sources
 from millstream.node.operator_http import OperatorPort
 from millstream.node.operator_pages import Operator
 from millstream.node.settings import BrokerSettings
@@ -143,10 +144,10 @@ class Node:
         )
         load_schemas(row.api for row in table.rows.values())
         listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
-        health = BrokerHealth(partitions, self._clock, partitions.store.reserves, self._children_findings)
-        self._operator = Operator(
-            partitions, groups, listener, self._clock, self._process_metrics, health, partitions.store.reserves
-        )
+        reserves = partitions.store.reserves
+        health = BrokerHealth(reserves, self._children_findings)
+        sources = [*metric_sources(partitions, groups, listener), self._process_metrics]
+        self._operator = Operator(sources, partitions, self._clock, health, reserves)
         await self._open_operator(self._operator)
         self._open.push_async_callback(listener.stop, GRACE_S)
         opened = await listening(
