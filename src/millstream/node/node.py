@@ -146,7 +146,8 @@ class Node:
         load_schemas(row.api for row in table.rows.values())
         listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
         reserves = partitions.store.reserves
-        health = BrokerHealth(reserves, self._children_findings, data_findings(partitions))
+        findings = [listener.shared.reconnects.findings, *data_findings(partitions)]
+        health = BrokerHealth(reserves, self._children_findings, findings)
         sources = [*metric_sources(partitions, groups, listener), self._process_metrics]
         self._operator = Operator(sources, partitions, self._clock, health, reserves)
         await self._open_operator(self._operator)
