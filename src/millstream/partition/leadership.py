@@ -225,9 +225,17 @@ class Leadership(Readable):
             await to_the_end(replica.save_ids())
             if replica.ids is None or replica.ids.needed_from < wanted:
                 raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot save the message ids of {self.topic}")
-        await self._store.move_start(self.log, wanted)
-        replica.trimmed()
+        await self.trim(wanted)
         return self.log.start_offset
+
+    async def trim(self, below: Offset) -> None:
+        """Move the log start to an offset, durably, whatever the cleanup policy. `delete_records` checks the policy.
+
+        Raises OFFSET_OUT_OF_RANGE for an offset after the log end, KAFKA_STORAGE_ERROR, and the errors of a read.
+        """
+        self.check_readable()
+        await self._store.move_start(self.log, below)
+        self.replica.trimmed()
 
     def cleaning_job(self) -> CleaningJob:
         """Return the part of the log that compaction may clean."""
