@@ -83,6 +83,7 @@ class Leadership(Readable):
         replica.begin_epoch(placement.leader_epoch)
         replica.assume(self)
         self._advance()
+        self._check()
 
     def __repr__(self) -> str:
         return f"<Leadership {self.topic}-{self.number} {self.log.start_offset}..{self.high_watermark}>"
@@ -281,6 +282,7 @@ class Leadership(Readable):
         self.replica.begin_epoch(epoch)
         acknowledged = self.log.acknowledged_offset
         self._watermark.begin_epoch(epoch, own_flushed=acknowledged, high_watermark=acknowledged)
+        self._check()
         self.is_suspended = False
         self._refusal = None
 
@@ -324,6 +326,7 @@ class Leadership(Readable):
         """Advance the watermark. This broker is the only in-sync replica, so both offsets are those of its log."""
         acknowledged = self.log.acknowledged_offset
         self._watermark.advance(own_flushed=acknowledged, high_watermark=acknowledged)
+        assert self.log.start_offset <= self._watermark.offset, "readers see the log start"
 
     # ReplicaRole
 
@@ -335,8 +338,13 @@ class Leadership(Readable):
 
     def truncated(self) -> None:
         self._watermark.truncated(self.log.end_offset, self.log.health.storage_error("the log was truncated"))
+        self._check()
         if not self.is_closed:
             self.suspend("is being read back after a disk error")
+
+    def _check(self) -> None:
+        log, high_watermark = self.log, self._watermark.offset
+        assert log.start_offset <= high_watermark <= log.end_offset, f"the high watermark is outside of the log: {self}"
 
 
 def _check_deletable(partition: Leadership, before: int) -> None:
