@@ -45,10 +45,17 @@ def failed(number: int, error: MillstreamError, leader: CurrentLeader | None = N
     """Return the row of a batch that was not stored, or whose outcome is unknown."""
     records = error.records if isinstance(error, InvalidRecords) else ()
     known = error.known if isinstance(error, KnownIds) else ()
+    not_appended = isinstance(error, LedElsewhereError)
     if isinstance(error, LedElsewhereError):
         leader = error.leader
     return ProduceResult(
-        number, error.code.number, message=error.detail, record_errors=records, known=known, current_leader=leader
+        number,
+        error.code.number,
+        message=error.detail,
+        record_errors=records,
+        known=known,
+        current_leader=leader,
+        not_appended=not_appended,
     )
 
 

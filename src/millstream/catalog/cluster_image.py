@@ -147,13 +147,13 @@ class ClusterImage(Struct, frozen=True, eq=False):
         )
         loaded = tuple(image.topics())
         placed = tuple(placement for topic in loaded for placement in topic.placements)
-        return image, ClusterDelta(image.version, topics=loaded, placements=placed)
+        return self._followed_by(image, ClusterDelta(image.version, topics=loaded, placements=placed))
 
     def broker_registered(self, broker: BrokerEndpoint) -> "Transition":
         """Adds a broker, or changes its address."""
         others = (each for each in self.brokers.values() if each.node_id != broker.node_id)
         image = replace(self, version=self.version + 1, brokers=_by_node_id((*others, broker)))
-        return image, ClusterDelta(image.version, brokers=(broker,))
+        return self._followed_by(image, ClusterDelta(image.version, brokers=(broker,)))
 
     def broker_left(self, node_id: BrokerId) -> "Transition":
         """Removes a broker. If it was the controller, there is none until `controller_changed`.
@@ -166,13 +166,15 @@ class ClusterImage(Struct, frozen=True, eq=False):
         controller_id = NO_CONTROLLER if self.controller_id == node_id else self.controller_id
         image = replace(self, version=self.version + 1, brokers=_by_node_id(others), controller_id=controller_id)
         new_controller = controller_id if controller_id != self.controller_id else None
-        return image, ClusterDelta(image.version, departed=(self.brokers[node_id],), controller_id=new_controller)
+        return self._followed_by(
+            image, ClusterDelta(image.version, departed=(self.brokers[node_id],), controller_id=new_controller)
+        )
 
     def controller_changed(self, node_id: BrokerId) -> "Transition":
         """Makes one of the brokers the controller."""
         assert node_id in self.brokers, f"broker {node_id} is not registered"
         image = replace(self, version=self.version + 1, controller_id=node_id)
-        return image, ClusterDelta(image.version, controller_id=node_id)
+        return self._followed_by(image, ClusterDelta(image.version, controller_id=node_id))
 
     def topic_created(self, topic: Topic, placements: Sequence[Placement]) -> "Transition":
         assert self.topic_by_id(topic.topic_id) is self.topic(topic.name) is None, "a new topic has a new name and id"
@@ -181,20 +183,21 @@ class ClusterImage(Struct, frozen=True, eq=False):
         insort(names, created.name)
         plain = self._by_plain_name.having(plain_name(created.name), created.name)
         image = replace(self._defining(created), names=tuple(names), _by_plain_name=plain)
-        return image, ClusterDelta(image.version, topics=(created,), placements=created.placements)
+        assert image._knows(created), "a created topic can be found"
+        return self._followed_by(image, ClusterDelta(image.version, topics=(created,), placements=created.placements))
 
     def topic_altered(self, topic_id: TopicId, settings: Mapping[str, str]) -> "Transition":
         """Replaces the settings of a topic."""
         altered = replace(self._existing(topic_id), settings=settings)
         image = self._defining(altered)
-        return image, ClusterDelta(image.version, topics=(altered,))
+        return self._followed_by(image, ClusterDelta(image.version, topics=(altered,)))
 
     def topic_grown(self, topic_id: TopicId, added: Sequence[Placement]) -> "Transition":
         """Adds partitions to a topic, after the existing ones."""
         topic = self._existing(topic_id)
         grown = placed_topic(topic, (*topic.placements, *added))
         image = self._defining(grown)
-        return image, ClusterDelta(image.version, topics=(grown,), placements=tuple(added))
+        return self._followed_by(image, ClusterDelta(image.version, topics=(grown,), placements=tuple(added)))
 
     def topic_deleted(self, topic_id: TopicId) -> "Transition":
         topic = self._existing(topic_id)
@@ -211,7 +214,8 @@ class ClusterImage(Struct, frozen=True, eq=False):
             _by_id=self._by_id.without(topic_id),
             _by_plain_name=by_plain_name,
         )
-        return image, ClusterDelta(image.version, deleted=(topic,))
+        assert not image._knows(topic), "a deleted topic cannot be found"
+        return self._followed_by(image, ClusterDelta(image.version, deleted=(topic,)))
 
     def placements_changed(self, changed: Sequence[Placement]) -> "Transition":
         """Changes the leader, replicas or in-sync replicas of partitions."""
@@ -224,7 +228,19 @@ class ClusterImage(Struct, frozen=True, eq=False):
             topic = replace(topic, placements=_changed(topic.placements, rows))
             by_name, by_id = by_name.having(topic.name, topic), by_id.having(topic_id, topic)
         image = replace(self, version=self.version + 1, _by_name=by_name, _by_id=by_id)
-        return image, ClusterDelta(image.version, placements=tuple(changed))
+        return self._followed_by(image, ClusterDelta(image.version, placements=tuple(changed)))
+
+    def _followed_by(self, image: "ClusterImage", delta: ClusterDelta) -> "Transition":
+        assert image.version == delta.version == self.version + 1, "the version rises by one"
+        return image, delta
+
+    def _knows(self, topic: Topic) -> bool:
+        """Returns True if the topic is found by its name, its id and its plain name; asserts that all three agree."""
+        name, plain = topic.name, self._by_plain_name.get(plain_name(topic.name))
+        found, found_by_id = self._by_name.get(name), self._by_id.get(topic.topic_id)
+        assert found is found_by_id, f"topic {name} is not found both by name and by id"
+        assert (found is None and plain != name) or (found is not None and plain is not None), f"plain name of {name}"
+        return found is not None
 
     def _existing(self, topic_id: TopicId) -> ClusterTopic:
         topic = self._by_id.get(topic_id)
@@ -232,13 +248,15 @@ class ClusterImage(Struct, frozen=True, eq=False):
         return topic
 
     def _defining(self, topic: ClusterTopic) -> "ClusterImage":
-        return replace(
+        image = replace(
             self,
             version=self.version + 1,
             topics_version=self.version + 1,
             _by_name=self._by_name.having(topic.name, topic),
             _by_id=self._by_id.having(topic.topic_id, topic),
         )
+        assert image.topic(topic.name) is image.topic_by_id(topic.topic_id) is topic, "a topic is found by name and id"
+        return image
 
 
 Transition = tuple[ClusterImage, ClusterDelta]

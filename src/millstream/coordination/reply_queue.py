@@ -1,4 +1,4 @@
-"""Holds the notices and answers of a machine until the records that they depend on are durable.
+"""Holds the notices, answers and trims of a machine until the records that they depend on are durable.
 
 Invariants: each command is answered exactly once. Held entries leave in the order of their steps, and the notices of a
 step leave before its answers. `durable_offset <= appended_offset`, and the offset that a held entry depends on is
@@ -37,13 +37,20 @@ class _HeldNotice(NamedTuple, Generic[Notice]):
     notice: Notice
 
 
+class _HeldTrim(NamedTuple):
+    rests_on_offset: Offset
+    below: Offset
+
+
 class ReplyQueue(Generic[Command, Answer, Notice]):
     """The queue of one shard, which reports every append and every flush to it."""
 
-    def __init__(self, hooks: ShardHooks[Command, Answer, Notice]) -> None:
+    def __init__(self, hooks: ShardHooks[Command, Answer, Notice], trim: Callable[[Offset], None]) -> None:
+        """`trim` is called with an offset once no replay needs the records below it."""
         self._hooks = hooks
+        self._trim = trim
         self._pending: dict[Token, PendingCommand[Command, Answer]] = {}
-        self._held: deque[_HeldAnswer[Command, Answer] | _HeldNotice[Notice]] = deque()
+        self._held: deque[_HeldAnswer[Command, Answer] | _HeldNotice[Notice] | _HeldTrim] = deque()
         self._next_token = 0
         self._appended_offset = Offset(0)
         self._durable_offset = Offset(0)
@@ -75,11 +82,13 @@ class ReplyQueue(Generic[Command, Answer, Notice]):
             entry = held.popleft()
             if isinstance(entry, _HeldNotice):
                 _call(partial(self._hooks.notify, entry.notice), "a notice")
+            elif isinstance(entry, _HeldTrim):
+                self._trim(entry.below)
             else:
                 self._send(entry.pending, entry.answer)
 
     def put(self, effects: Effects[Answer, Notice]) -> None:
-        """Sends or holds the notices and answers of a step, whose records have been appended."""
+        """Sends or holds the notices, answers and trims of a step, whose records have been appended."""
         offset = self._appended_offset
         leaves = offset <= self._durable_offset
         for notice in effects.notices:
@@ -87,6 +96,12 @@ class ReplyQueue(Generic[Command, Answer, Notice]):
                 _call(partial(self._hooks.notify, notice), "a notice")
             else:
                 self._held.append(_HeldNotice(offset, notice))
+        if effects.trim_below is not None:
+            assert effects.trim_below <= offset, "a machine trims only records that it has written"
+            if leaves:
+                self._trim(effects.trim_below)
+            else:
+                self._held.append(_HeldTrim(offset, effects.trim_below))
         leaves = leaves or (effects.replies_at_once and not effects.records)
         for token, answer in effects.replies:
             pending = self._pending.pop(token, None)
@@ -109,7 +124,7 @@ class ReplyQueue(Generic[Command, Answer, Notice]):
         _fail(tuple(pending.values()), answer)
 
     def fail_held(self, answer: Callable[[Command], Answer]) -> None:
-        """Replaces every held answer by a failure, and drops the held notices."""
+        """Replaces every held answer by a failure, and drops the held notices and trims."""
         held, self._held = self._held, deque()
         _fail([entry.pending for entry in held if isinstance(entry, _HeldAnswer)], answer)
 

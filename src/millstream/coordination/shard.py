@@ -13,7 +13,7 @@ not reveal another caller's command. Answers that only wait for a flush are stil
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Generic
@@ -21,6 +21,7 @@ from typing import Generic
 from millstream.coordination.effects import NO_TOKEN, Answer, Effects, LogRecord, Notice, Now, Token
 from millstream.coordination.failure_answers import FailureAnswers
 from millstream.coordination.loading import replay_log
+from millstream.coordination.log_trimming import LogTrimming
 from millstream.coordination.record_batches import encode, split
 from millstream.coordination.reply_queue import Command, ReplyQueue
 from millstream.coordination.state_machine import ShardHooks, StateMachine
@@ -73,7 +74,8 @@ class Shard(Generic[Command, Answer, Notice]):
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._disk_error: ErrorCode | None = None
         """The disk error that discarded the last machine, until the next one is loaded."""
-        self._replies = ReplyQueue(hooks)
+        self._trimming = LogTrimming(partition)
+        self._replies = ReplyQueue(hooks, self._trimming.trim)
         self._failures = FailureAnswers(hooks)
         self._timer = TickTimer(clock, self._tick)
         self._told_while_loading: list[Command] = []
@@ -101,7 +103,7 @@ class Shard(Generic[Command, Answer, Notice]):
             return
         self._truncations = self.partition.log.truncations
         machine = self.hooks.new_machine()
-        effects: Effects[Answer, Notice] = Effects()
+        effects: Effects[Answer, Notice] = Effects(log.end_offset)
         for _ in machine.loading(self._now, effects):
             pass
         self._loaded(machine, effects)
@@ -124,10 +126,11 @@ class Shard(Generic[Command, Answer, Notice]):
         self._replies.fail_pending(self._failures.moved)
 
     async def settled(self) -> None:
-        """Waits until everything appended so far is durable or has failed."""
+        """Waits until everything appended so far is durable or has failed, and no trim of the log runs."""
         if self._flushing is not None:
             with suppress(MillstreamError):
                 await self._flushing
+        await self._trimming.settled()
 
     # Commands.
 
@@ -158,7 +161,7 @@ class Shard(Generic[Command, Answer, Notice]):
             self._step(self._machine.tick)
 
     def _step(self, act: Callable[[Now, Effects[Answer, Notice]], None], token: Token = NO_TOKEN) -> None:
-        effects: Effects[Answer, Notice] = Effects()
+        effects: Effects[Answer, Notice] = Effects(self.partition.log.end_offset)
         now = self._now()
         try:
             act(now, effects)
@@ -168,7 +171,7 @@ class Shard(Generic[Command, Answer, Notice]):
             self._carry_out(effects, now, token)
 
     def _carry_out(self, effects: Effects[Answer, Notice], now: Now, token: Token = NO_TOKEN) -> None:
-        if effects.records and not self._append(effects.records, now, token):
+        if effects.records and not self._append(effects, now, token):
             return
         self._replies.put(effects)
         if self._machine is not None:
@@ -176,10 +179,10 @@ class Shard(Generic[Command, Answer, Notice]):
 
     # The log.
 
-    def _append(self, records: Sequence[LogRecord], now: Now, token: Token) -> bool:
+    def _append(self, effects: Effects[Answer, Notice], now: Now, token: Token) -> bool:
         """Appends the records of one step in one write. Returns False if that failed: none of the records is in the
         log, and the machine is discarded."""
-        partition = self.partition
+        partition, records = self.partition, effects.records
         try:
             if partition.log.truncations != self._truncations:
                 raise MillstreamError(
@@ -188,6 +191,7 @@ class Shard(Generic[Command, Answer, Notice]):
             batches = [encode(part, now.wall_ms) for part in split(records, partition.settings.max_message_bytes)]
             result = partition.append(batches[0]) if len(batches) == 1 else partition.append_run(batches)
             base_offset = Offset(result.base_offset)
+            assert base_offset == effects.base_offset, "only the shard writes the partition"
             self.hooks.appended(records, base_offset)
             self._appended(result, Offset(base_offset + len(records)))
         except MillstreamError as error:
@@ -272,7 +276,6 @@ class Shard(Generic[Command, Answer, Notice]):
     async def _replayed(self) -> tuple[StateMachine[Command, Answer, Notice], Effects[Answer, Notice]]:
         self._truncations = self.partition.log.truncations
         machine = self.hooks.new_machine()
-        effects: Effects[Answer, Notice] = Effects()
 
         def replay(record: LogRecord, offset: int) -> None:
             try:
@@ -284,6 +287,7 @@ class Shard(Generic[Command, Answer, Notice]):
                 )
 
         await replay_log(self.partition, self._workers, replay, self._turn)
+        effects: Effects[Answer, Notice] = Effects(self.partition.log.end_offset)
         async with self._turn:
             for _ in machine.loading(self._now, effects):
                 await asyncio.sleep(0)

@@ -1,8 +1,8 @@
 """Defines what a shard requires of a state machine and of the service that creates it.
 
 A machine needs no snapshot as long as compaction keeps its log short. A machine that needs a snapshot writes the
-snapshot as records. Replay begins at the log start, so the machine only has to trim the log below the newest complete
-snapshot.
+snapshot as records, in one step or several. Replay begins at the log start. So the last step of a snapshot sets
+`Effects.trim_below` to the offset of the first one, and the shard trims the log once the snapshot is durable.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -112,6 +112,7 @@ class Leadership(Readable):
         replica.begin_epoch(placement.leader_epoch)
         replica.assume(self)
         self._advance()
+        self._check()
 
     def __repr__(self) -> str:
         return f"<Leadership {self.topic}-{self.number} {self.log.start_offset}..{self.high_watermark}>"
@@ -258,9 +259,17 @@ class Leadership(Readable):
             await to_the_end(replica.save_ids())
             if replica.ids is None or replica.ids.needed_from < wanted:
                 raise MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot save the message ids of {self.topic}")
-        await self._store.move_start(self.log, wanted)
-        replica.trimmed()
+        await self.trim(wanted)
         return self.log.start_offset
+
+    async def trim(self, below: Offset) -> None:
+        """Move the log start to an offset, durably, whatever the cleanup policy. `delete_records` checks the policy.
+
+        Raises OFFSET_OUT_OF_RANGE for an offset after the log end, KAFKA_STORAGE_ERROR, and the errors of a read.
+        """
+        self.check_readable()
+        await self._store.move_start(self.log, below)
+        self.replica.trimmed()
 
     def cleaning_job(self) -> CleaningJob:
         """Return the part of the log that compaction may clean."""
@@ -306,6 +315,7 @@ class Leadership(Readable):
         self.replica.begin_epoch(epoch)
         acknowledged = self.log.acknowledged_offset
         self._watermark.begin_epoch(epoch, own_flushed=acknowledged, high_watermark=acknowledged)
+        self._check()
         self.is_suspended = False
         self._refusal = None
 
@@ -349,6 +359,7 @@ class Leadership(Readable):
         """Advance the watermark. This broker is the only in-sync replica, so both offsets are those of its log."""
         acknowledged = self.log.acknowledged_offset
         self._watermark.advance(own_flushed=acknowledged, high_watermark=acknowledged)
+        assert self.log.start_offset <= self._watermark.offset, "readers see the log start"
 
     # ReplicaRole
 
@@ -360,8 +371,13 @@ class Leadership(Readable):
 
     def truncated(self) -> None:
         self._watermark.truncated(self.log.end_offset, self.log.health.storage_error("the log was truncated"))
+        self._check()
         if not self.is_closed:
             self.suspend("is being read back after a disk error")
+
+    def _check(self) -> None:
+        log, high_watermark = self.log, self._watermark.offset
+        assert log.start_offset <= high_watermark <= log.end_offset, f"the high watermark is outside of the log: {self}"
 
 
 def _check_deletable(partition: Leadership, before: int) -> None:

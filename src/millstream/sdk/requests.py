@@ -210,15 +210,24 @@ def fetch_refusal(row: FetchedPartition, concerns: str) -> MillstreamError:
 
 def _write_refusal(row: ProduceResult, where: TopicPartition) -> MillstreamError:
     """Return the error of a partition in a response to Produce or Puts, with the leader that it names."""
-    return naming_leader(refusal(row.error, f"writing to {where}", row.message), row.current_leader)
+    error = refusal(row.error, f"writing to {where}", row.message)
+    return naming_leader(error, row.current_leader, not_appended=row.not_appended)
 
 
-def naming_leader(error: MillstreamError, leader: CurrentLeader | None) -> MillstreamError:
+def naming_leader(
+    error: MillstreamError, leader: CurrentLeader | None, *, not_appended: bool = False
+) -> MillstreamError:
     """Return a refusal with the leader that the response names; the same refusal if it names none."""
     if leader is None or error.code not in _LEADER_CHANGED:
         return error
     broker = None if leader.endpoint is None else Broker(*leader.endpoint[:3])
-    return NotLeaderError(error, leader_id=leader.leader_id, leader_epoch=leader.leader_epoch, broker=broker)
+    return NotLeaderError(
+        error,
+        leader_id=leader.leader_id,
+        leader_epoch=leader.leader_epoch,
+        broker=broker,
+        not_appended=not_appended,
+    )
 
 
 def list_offsets(

@@ -106,13 +106,21 @@ class NotLeaderError(MillstreamError):
     """A broker's refusal that names the partition's leader."""
 
     def __init__(
-        self, refused: MillstreamError, *, leader_id: int, leader_epoch: int, broker: Broker | None = None
+        self,
+        refused: MillstreamError,
+        *,
+        leader_id: int,
+        leader_epoch: int,
+        broker: Broker | None = None,
+        not_appended: bool = False,
     ) -> None:
         super().__init__(refused.code, refused.detail)
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.broker = broker
         """The leader's address; None if the response has none."""
+        self.not_appended = not_appended
+        """True if the broker reports that it refused a batch before it appended anything."""
 
 
 def refusal(number: int, concerns: str, text: str | None = None) -> MillstreamError:

@@ -97,7 +97,8 @@ class DataDirectory:
         self.graves: list[str] = []
         """Directories of deleted logs. They stay until a checkpoint no longer has the log, so that recovery notices a
         log that is missing for another reason."""
-        self.first_journal = self.next_journal = 0
+        self.first_journal = self.next_journal = self._replayed_from = 0
+        """A start with the last written checkpoint reads the journals from `_replayed_from` on."""
         self.commits = GroupCommit(
             disk, flush_workers, figures, failed=self.flush_failed, journal_written=self._journal_written
         )
@@ -263,6 +264,7 @@ class DataDirectory:
         seconds = await self._workers.run(partial(_duration, write, self.figures.monotonic_s))
         self.figures.flushes[FlushKind.CHECKPOINT].observe(seconds)
         self.has_checkpoint = True
+        self._replayed_from = first_journal
         await self.written.note(list(self.logs.values()))
         return deleted_segments
 
@@ -331,6 +333,9 @@ class DataDirectory:
         return encoded
 
     async def _remove_journals(self, first_journal: int) -> None:
+        assert self.first_journal <= first_journal <= self._replayed_from, (
+            "a journal goes after a checkpoint without it"
+        )
         gone = [journal_path(self.path, number) for number in range(self.first_journal, first_journal)]
         self.first_journal = first_journal
         await self._workers.run(partial(remove_all, self.disk, gone))
@@ -339,6 +344,8 @@ class DataDirectory:
         self, deleted_segments: Sequence[tuple[Log, list[Segment]]], graves: Sequence[str], exchanged: Sequence[Log]
     ) -> None:
         """Remove deleted segments, deleted logs, and the exchange files whose new segments are in the checkpoint."""
+        assert all(part[-1].next_offset <= log.start_offset for log, part in deleted_segments), "deleted segments"
+        assert all(log.cleaning.stage is SwapStage.DONE for log in exchanged), "exchanges that are complete"
         segments = [segment for _, part in deleted_segments for segment in part]
         for segment in segments:
             segment.forget()

@@ -57,8 +57,14 @@ def read_current_leader(source: FrameReader, tag: int) -> CurrentLeader | None:
     leader = None
     for found, _end in source.tags():
         if found == tag:
-            leader = CurrentLeader(source.int32(), source.int32())
-            source.skip_tags()
+            leader = take_current_leader(source)
+    return leader
+
+
+def take_current_leader(source: FrameReader) -> CurrentLeader:
+    """Read the value of the tagged field of a partition."""
+    leader = CurrentLeader(source.int32(), source.int32())
+    source.skip_tags()
     return leader
 
 

@@ -76,6 +76,8 @@ class ProduceResult(Struct):
     """For Puts only: the index in the batch and the stored offset of each message whose id is known."""
     current_leader: CurrentLeader | None = None
     """The leader, if it is another broker."""
+    not_appended: bool = False
+    """For Puts only: True if NOT_LEADER_OR_FOLLOWER was decided before anything was appended."""
 
 
 def parse_produce_request(version: int, frame: memoryview, position: int) -> ProduceRequest:

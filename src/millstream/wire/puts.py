@@ -8,7 +8,7 @@ from functools import lru_cache
 from struct import Struct, error
 from typing import NamedTuple
 
-from millstream.wire.current_leader import put_current_leader, put_node_endpoints, read_current_leader
+from millstream.wire.current_leader import put_current_leader, put_node_endpoints, take_current_leader
 from millstream.wire.error_counts import error_counter
 from millstream.wire.frame_reader import FrameReader
 from millstream.wire.framing import Buffer
@@ -26,6 +26,9 @@ _PARTITION_AND_HASH = Struct(">iq")
 _KNOWN = Struct(">iqB")
 _NUMBERS = Struct(">iqqq")
 _CURRENT_LEADER_TAG = 0
+_NOT_APPENDED_TAG = 1
+_NOT_APPENDED = bytes([_NOT_APPENDED_TAG, 1, True])
+"""The tagged field of a batch that was refused before anything was appended: tag, size and value."""
 
 # The start of a request with one topic: acks, timeout, topic count, name length. Then the fields before the records if
 # it has one entry: entry count, partition, hash.
@@ -193,11 +196,11 @@ def _put_result(out: bytearray, result: ProduceResult) -> None:
     put_count(out, len(result.known), True)
     for index, offset in result.known:
         out += _KNOWN.pack(index, offset, 0)
-    if result.current_leader is None:
-        out.append(0)
-    else:
-        out.append(1)
+    out.append((result.current_leader is not None) + result.not_appended)
+    if result.current_leader is not None:
         put_current_leader(out, _CURRENT_LEADER_TAG, result.current_leader)
+    if result.not_appended:
+        out += _NOT_APPENDED
 
 
 def parse_puts_response(frame: memoryview, position: int) -> list[tuple[str, list[ProduceResult]]]:
@@ -225,14 +228,17 @@ def _parse_result(source: FrameReader) -> ProduceResult:
         source.int64(),
     )
     known = [_parse_known(source) for _ in range(source.count(True, 13))]
-    leader = None
+    leader, not_appended = None, False
     if code:
-        leader = read_current_leader(source, _CURRENT_LEADER_TAG)
+        for tag, _end in source.tags():
+            if tag == _CURRENT_LEADER_TAG:
+                leader = take_current_leader(source)
+            elif tag == _NOT_APPENDED_TAG:
+                not_appended = source.boolean()
     else:
         source.skip_tags()
-    return ProduceResult(
-        partition, code, base_offset, append_time_ms, log_start_offset, message, known=known, current_leader=leader
-    )
+    numbers = partition, code, base_offset, append_time_ms, log_start_offset
+    return ProduceResult(*numbers, message, known=known, current_leader=leader, not_appended=not_appended)
 
 
 def _parse_known(source: FrameReader) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from millstream.coordination.effects import Effects, LogRecord, Now, Token
 from millstream.coordination.timers import Timers
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
 
 LOADED_AT_ONCE = 10
 UNREADABLE = b"\xff"
@@ -41,9 +42,11 @@ class Delete(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """Writes the whole state to the log again; the answer is the number of keys."""
+    """Writes the state to the log again, in `steps` steps; the answer is the number of keys. The next Snapshot command
+    takes the next step. The last step trims the log below the first one."""
 
     key: str = ""
+    steps: int = 1
 
 
 class Fail(Struct, frozen=True):
@@ -71,6 +74,9 @@ class ToyMachine:
         self.expires_wall_ms: dict[str, int] = {}
         self._waiting: dict[str, list[Token]] = {}
         self._timers: Timers[str] = Timers()
+        self._steps_taken = 0
+        self._snapshot_offset = Offset(0)
+        """The offset of the first record of the snapshot that was begun last."""
 
     def replay(self, record: LogRecord) -> None:
         key = record.key.decode()
@@ -105,10 +111,20 @@ class ToyMachine:
                 if self._remove(command.key):
                     effects.records.append(LogRecord(command.key.encode(), None))
             case Snapshot():
-                effects.records += [self._record(name) for name in self.values]
+                self._take_snapshot(command.steps, effects)
                 effects.reply(token, ToyAnswer(value=str(len(self.values))))
             case Fail():
                 raise ZeroDivisionError("the machine failed on purpose")
+
+    def _take_snapshot(self, steps: int, effects: ToyEffects) -> None:
+        if self._steps_taken == 0:
+            self._snapshot_offset = effects.base_offset
+        names = sorted(self.values)[self._steps_taken :: steps]
+        effects.records += [self._record(name) for name in names]
+        self._steps_taken += 1
+        if self._steps_taken == steps:
+            self._steps_taken = 0
+            effects.trim_below = self._snapshot_offset
 
     def _put(self, key: str, command: Put, now: Now, effects: ToyEffects) -> None:
         expires_wall_ms = now.wall_ms + command.ttl_ms if command.ttl_ms >= 0 else -1

@@ -12,6 +12,7 @@ from builders.partitions import ELSEWHERE, a_topic, placed
 from millstream.catalog.catalog import Placement, Topic, TopicState
 from millstream.catalog.cluster_image import NO_CONTROLLER, ClusterDelta, ClusterImage, Transition
 from millstream.catalog.cluster_metadata import ClusterMetadata
+from millstream.catalog.persistent_map import PersistentMap
 from millstream.model.broker_endpoint import BrokerEndpoint
 from millstream.model.ids import BrokerId, LeaderEpoch, TopicId
 from millstream.model.names import PartitionKey
@@ -214,3 +215,16 @@ def test_an_image_shares_all_unchanged_topics_with_its_predecessor() -> None:
     assert list(changed.names_changed_since(image)) == ["topic-00007"]
     assert changed.names is image.names
     assert [now is before for now, before in zip(changed.topics(), image.topics(), strict=True)].count(False) == 1
+
+
+_without = PersistentMap.without
+
+
+@pytest.mark.parametrize("lookup", ["_by_name", "_by_id", "_by_plain_name"])
+def test_a_topic_is_deleted_from_all_lookups_or_none(lookup: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = a_topic("a.b", 1)
+    image = ClusterImage.of("cluster", BrokerId(1), [ME], [topic], [placed(topic.topic_id, 0)])
+    broken = getattr(image, lookup)
+    monkeypatch.setattr(PersistentMap, "without", lambda each, key: each if each is broken else _without(each, key))
+    with pytest.raises(AssertionError):
+        image.topic_deleted(topic.topic_id)

@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
-from msgspec.structs import replace
 
 from builders.coordination.site import KEY, ToySite, run_toys
 from builders.coordination.toy_machine import (
     LOADED_AT_ONCE,
     UNREADABLE,
     Get,
-    Snapshot,
     ToyAnswer,
     ToyEffects,
     ToyMachine,
@@ -180,22 +178,5 @@ def test_compaction_does_not_change_the_state() -> None:
         assert log.size_bytes < size_bytes
         await site.restart(crashed=True)
         assert await site.get() == f"{2_999:0500}"
-
-    run_toys(story)
-
-
-def test_a_log_trimmed_below_a_snapshot_restores_the_same_state() -> None:
-    async def story(site: ToySite) -> None:
-        await put_many(site, 20)
-        await site.put("changed")
-        values, partition = dict(site.machine().values), site.partition()
-        snapshot_offset = partition.log.end_offset
-        await site.ask(Snapshot(), KEY).answer()
-        await site.put("again")
-        partition.settings = replace(partition.settings, delete=True)
-        assert await partition.delete_records(snapshot_offset) == snapshot_offset
-        await site.restart(crashed=True)
-        assert site.partition().log.start_offset == snapshot_offset
-        assert site.machine().values == values | {KEY: "again"}
 
     run_toys(story)

@@ -39,7 +39,7 @@ LIMITS = {
     "test modules whose docstring opens with a riddle": (0, tidy.riddles(TESTS)),
     "assignments to attributes of another module's objects": (182, tidy.foreign_assignments(SOURCES)),
     "functions with two positional integers side by side": (9, tidy.adjacent_integers(SOURCES)),
-    "modules that state an invariant and assert nothing": (1, tidy.unasserted_invariants(SOURCES)),
+    "modules that state an invariant and assert nothing": (0, tidy.unasserted_invariants(SOURCES)),
     f"test names over {tidy.TEST_NAME_MAX} characters": (0, tidy.long_test_names(TESTS)),
 }
 

@@ -543,3 +543,16 @@ def test_a_failed_flush_fails_waiting_writers_at_once() -> None:
         assert partition.high_watermark == 1
 
     Site().run(story)
+
+
+@pytest.mark.parametrize(("start", "end"), [(4, 9), (0, 2)])
+def test_a_leadership_asserts_that_its_high_watermark_is_within_the_log(start: int, end: int) -> None:
+    async def story(site: Site) -> None:
+        partition = await _made(site)
+        await committed(partition, batch(b"a", b"b", b"c"))
+        partition.log.start_offset, partition.log.end_offset = Offset(start), Offset(end)
+        with pytest.raises(AssertionError, match="the high watermark is outside of the log"):
+            partition._check()
+        partition.log.start_offset, partition.log.end_offset = Offset(0), Offset(3)
+
+    Site().run(story)

@@ -99,13 +99,16 @@ def test_puts_requests_match_the_schema(acks: int, timeout_ms: int, data: Any) -
         parse_puts_request(memoryview(b"head" + body + b"!"), 4)
 
 
+refusals = st.tuples(texts, known_ids, leaders, st.booleans())
+
+
 @quick
-@given(topics(0, 1, st.tuples(*[int32s, int16s, int64s, int64s, int64s], st.tuples(texts, known_ids, leaders))))
+@given(topics(0, 1, st.tuples(*[int32s, int16s, int64s, int64s, int64s], refusals)))
 def test_puts_responses_match_the_schema(data: Any) -> None:
     def made(partition: int, code: int, first: int, time: int, start: int, failure: Any) -> ProduceResult:
         # A success has only numbers.
-        text, known, leader = failure if code else (None, [], None)
-        return ProduceResult(partition, code, first, time, start, text, (), known, leader)
+        text, known, leader, not_appended = failure if code else (None, [], None, False)
+        return ProduceResult(partition, code, first, time, start, text, (), known, leader, not_appended)
 
     results = [(topic, [made(*each) for each in entries]) for topic, entries in data]
     rows = [
@@ -121,6 +124,7 @@ def test_puts_responses_match_the_schema(data: Any) -> None:
                     "log_append_time_ms": each.append_time_ms,
                     "log_start_offset": each.log_start_offset,
                     "known": [{"index": index, "offset": offset} for index, offset in each.known],
+                    "not_appended": each.not_appended,
                 }
                 for each in entries
             ],

@@ -1,7 +1,7 @@
 """Holds one row per API, and derives dispatch, rights, size limits and ApiVersions from the rows.
 
-The check of an API's right is part of its routes: it runs before the handler decodes the request. If the authorizer
-grants everything, the routes contain no checks.
+The check of an API's right is part of its routes: it runs before anything of the request's body is decoded. If the
+authorizer grants everything, the routes contain no checks.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,10 +50,16 @@ class ApiRow(NamedTuple):
     """Returns the partitions or groups whose changes a request waits for. If None, it waits for changes of any."""
 
 
+Check = Callable[[BrokerRequest], MillstreamError | None]
+"""Checks the right of an API and limits the access of the request. Returns the error that refuses the request."""
+
+
 class ApiRoute(NamedTuple):
     """The part of a row that one API version needs."""
 
     api: str
+    check: Check | None
+    """None if every principal has the right."""
     handle: Handler
     bytes_max: int
     flexible: bool
@@ -88,10 +94,10 @@ class DispatchTable:
             row = self.rows.get(key)
             if row is None or not row.first <= version <= row.last:
                 return None
-            handle = self._handler(row)
             route = self.routes[key, version] = ApiRoute(
                 row.api,
-                logged(row.api, handle) if logs_requests() else handle,
+                self._check(row),
+                logged(row.api, row.handle) if logs_requests() else row.handle,
                 row.bytes_max,
                 is_flexible(row.api, version),
                 has_flexible_response_header(row.api, version),
@@ -102,17 +108,22 @@ class DispatchTable:
             )
         return route
 
-    def _handler(self, row: ApiRow) -> Handler:
-        """Return the handler of a row, preceded by the check of its right."""
+    def refuse(self, api: str, request: BrokerRequest, error: MillstreamError) -> Result:
+        """Return the response that refuses a request. Raises CloseConnectionError if it expects no response."""
+        handle = partial(refused, api, error=error)
+        return logged(api, handle)(request) if logs_requests() else handle(request)
+
+    def _check(self, row: ApiRow) -> Check | None:
         if self._authorizer is ALLOW_ALL or row.right is Right.NOTHING:
-            return row.handle
-        return partial(_authorized, row, self._authorizer)
+            return None
+        return partial(_check_right, row, self._authorizer)
 
 
-def _authorized(row: ApiRow, authorizer: Authorizer, request: BrokerRequest) -> Result:
-    """Check the right of an API, then let its handler check the rights on the resources that the request names."""
+def _check_right(row: ApiRow, authorizer: Authorizer, request: BrokerRequest) -> MillstreamError | None:
+    """Check the right of an API, and let its handler check the rights on the resources that the request names."""
     access = Access(authorizer, request.principal, row.right)
     if row.by_resource or access.allows_any():
-        return row.handle(request.limited_to(access))
+        request.limit(access)
+        return None
     error = access.refusal()
-    return refused(row.api, request, MillstreamError(row.refused_with or error.code, error.detail))
+    return MillstreamError(row.refused_with or error.code, error.detail)

@@ -1,16 +1,16 @@
-"""Turns the frames of one connection into responses: frame, header, route, role, right, handler.
+"""Turns the frames of one connection into responses: frame, header, route, role, right, open changes, handler.
 
 A request whose handler answers at once is answered within the read that received it, without any await. While earlier
 requests wait for a flush or for data, later requests are already handled. Their responses are held back to keep the
 order (see `millstream.broker.dispatch.response_queue`). A request that reads what an earlier one still changes is not
-handled yet (see `millstream.broker.dispatch.open_changes`).
+handled yet (see `millstream.broker.dispatch.open_changes`). A request without the role or the right never waits, and
+its body is decoded only to build the refusal.
 """
 
 from collections.abc import Callable
 from struct import Struct
 
 from millstream.broker.dispatch.dispatch_table import DispatchTable
-from millstream.broker.dispatch.refusals import refused
 from millstream.broker.dispatch.request import BrokerRequest, CloseConnectionError
 from millstream.broker.dispatch.response_queue import ResponseQueue
 from millstream.broker.dispatch.roles import wrong_role
@@ -86,14 +86,17 @@ class Dispatcher:
             elif route.flexible:
                 body += 1  # The usual request has no tags.
             request = BrokerRequest(version, correlation_id, view, body, peer, self._channel)
-            changing = responses.changing  # Usually 0, and then this is the only cost.
-            if changing and changing & route.waits_for and responses.must_wait(request, route.waits_for, route.targets):
+            error = None if route.check is None else route.check(request)
+            if peer.role is not None and route.role is not None and route.role is not peer.role:
+                error = wrong_role(key, route.api, peer)
+            changing = responses.changing  # Usually 0.
+            if error is not None:
+                result = self._table.refuse(route.api, request, error)
+            elif changing & route.waits_for and responses.must_wait(request, route.waits_for, route.targets):
                 self._waiting_since_s = begun_s
                 return False
-            if peer.role is None or route.role is None or route.role is peer.role:
-                result = route.handle(request)
             else:
-                result = refused(route.api, request, wrong_role(key, route.api, peer))
+                result = route.handle(request)
         except Exception:
             self._memory.give_back(size)
             raise

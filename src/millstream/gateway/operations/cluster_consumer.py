@@ -11,8 +11,9 @@ from typing import TypeVar
 from millstream.gateway.operations.clusters import ClusterMember
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.sdk.feed.partition_feed import MISSING
 from millstream.sdk.feed.undecodable_batches import SKIP
-from millstream.sdk.iterating.engine import GONE, OVER
+from millstream.sdk.iterating.call_engine import OVER
 from millstream.sdk.iterating.requests import GroupIterator, IteratorCommit, IteratorMembership, ListedIterator
 
 T = TypeVar("T")
@@ -20,7 +21,7 @@ T = TypeVar("T")
 ITERATOR_MESSAGES = 100_000
 """Requested size of each iterator. It is an upper bound; a poll delivers far fewer messages of it."""
 
-_OVER = OVER | GONE
+_OVER = OVER | MISSING
 
 
 class ClusterConsumer:

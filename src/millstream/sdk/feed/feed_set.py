@@ -1,6 +1,7 @@
 """Drives the feeds of one owner: looks up leaders, backs off after failures, and reports feeds that give up.
 
-Invariant: every feed that has failed or waited since its last answer is in `_delayed`. The other feeds are healthy.
+Invariant: every feed that has failed or waited since its last answer is in `_delayed`. The other feeds are healthy. An
+owner that asks a leader by itself reports the outcome afterwards, with `answered` or `failed`.
 """
 
 import asyncio
@@ -124,7 +125,7 @@ class FeedSet:
     # Due feeds.
 
     def look(self) -> None:
-        """Take the current time as the reference for `is_ready`, `ready_again`, `due_s` and `find_leaders`."""
+        """Take the current time as the reference of `is_ready`, `ready_again`, `may_retry`, `due_s`, `find_leaders`."""
         self._looked_s = self._loop.time()
 
     @property
@@ -136,6 +137,10 @@ class FeedSet:
     def is_ready(self, feed: PartitionFeed) -> bool:
         """True if the feed could be fetched at the last look."""
         return feed.is_ready(self._looked_s)
+
+    def may_retry(self, feed: PartitionFeed) -> bool:
+        """True unless the backoff of a reported failure delayed the feed at the last look."""
+        return feed.where not in self._delayed or feed.retry_at_s <= self._looked_s
 
     def ready_again(self) -> list[PartitionFeed]:
         """Return the delayed feeds that can be fetched again."""
@@ -162,6 +167,12 @@ class FeedSet:
                 feed.answered()
                 del self._delayed[where]
                 self._logged.discard(where.topic)
+
+    def found(self, where: TopicPartition) -> None:
+        """Reset the delay of a feed whose leader has answered, and of all feeds for which its topic was missing."""
+        delayed = self._delayed.items()
+        missing = [each for each, feed in delayed if each.topic == where.topic and feed.is_missing]
+        self.answered([where, *missing], ())
 
     def failed(self, feeds: Collection[PartitionFeed], error: MillstreamError) -> None:
         """Report one error to several feeds, which then back off for the same time."""

@@ -1,7 +1,10 @@
 """Makes single iterator calls for any group and client id, and keeps no state between two calls.
 
 An iterator is a token that contains position and topic id. The broker compares the id with its topic, so an iterator of
-a deleted topic reads nothing of a new topic with the same name, and the feeds here need no topic id.
+a deleted topic reads nothing of a new topic with the same name, and the feeds of iterators need no topic id.
+
+The caller may pass a feed that it keeps for the partition. Each read then goes to the leader that answered the last
+one. Without a feed, the following iterator names the server that answered.
 
 All calls to a broker share one connection. A read that waits for messages uses a connection of its own, so that it does
 not delay the others.
@@ -9,10 +12,11 @@ not delay the others.
 
 from typing import NamedTuple, TypeVar
 
+from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.sdk.admin.groups import Coordinators
 from millstream.sdk.arguments import INT32_MAX
-from millstream.sdk.connection.address import PartitionLeader
+from millstream.sdk.connection.address import Address, PartitionLeader
 from millstream.sdk.connection.read_memory import held
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
@@ -21,6 +25,7 @@ from millstream.sdk.feed.leader_call import ask_leader
 from millstream.sdk.feed.partition_feed import NO_EPOCH, FetchAt, PartitionFeed
 from millstream.sdk.iterating import requests
 from millstream.sdk.iterating.requests import (
+    ClosedBatch,
     GroupIterator,
     IteratorBatch,
     IteratorCommit,
@@ -31,6 +36,23 @@ from millstream.sdk.metrics import count_read
 from millstream.wire.client_connection import ApiRequest
 
 T = TypeVar("T")
+
+OVER = frozenset(
+    {
+        ErrorCode.NOT_OWNER,
+        ErrorCode.ITERATOR_EXPIRED,
+        ErrorCode.FENCED_ITERATOR,
+        ErrorCode.ITERATOR_SETTLED,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    }
+)
+"""Errors by which an iterator ends in normal operation; the client requests another one."""
+
+
+class _Ended(NamedTuple):
+    """The answer of a leader whose partition is readable, to an iterator that is over."""
+
+    error: MillstreamError
 
 
 class IteratorRequest(NamedTuple):
@@ -75,41 +97,68 @@ class IteratorCallEngine:
         wait_s: float = 0.0,
         *,
         skips_bad_batches: bool = False,
+        feed: PartitionFeed | None = None,
     ) -> IteratorBatch:
-        """Read an iterator's messages from the server that it names, waiting up to `wait_s` for the first one.
+        """Read an iterator's messages from the leader that `feed` knows, waiting up to `wait_s` for the first one.
 
-        If the iterator names no server, or that server fails, the partition's leader is used. The result ends before a
-        batch that cannot be decoded, and has no following iterator then. If the batch is the first, it raises
-        UNDECODABLE_BATCH.
+        A new feed asks the server that the iterator names. If there is none, or it fails, the partition's leader is
+        looked up. The result ends before a batch that cannot be decoded, and has no following iterator then. If the
+        batch is the first, it raises UNDECODABLE_BATCH.
         """
-        cluster, deadline = self._asking.cluster, Deadline(timeout_s + wait_s)
-        request = requests.read(iterator, max_bytes=max_bytes, max_wait_ms=int(wait_s * 1000))
-        feed = PartitionFeed(TopicPartition(iterator.topic, iterator.partition), iterator.offset)
-        if iterator.server.port:
+        feed = feed or PartitionFeed(TopicPartition(iterator.topic, iterator.partition), iterator.offset)
+        if feed.leader is None and feed.error is None and iterator.server.port:
             feed.led_by(PartitionLeader(iterator.server, NO_EPOCH), NO_TOPIC_ID)
+        feed.seek(iterator.offset)
+        deadline = Deadline(timeout_s + wait_s)
 
-        async def ask(step: FetchAt) -> IteratorBatch:
-            if not wait_s:
-                connection = await cluster.to(step.leader, deadline)
-                closed = await connection.request(request, cluster.timeout_s(deadline))
-            else:
-                async with cluster.polling(step.leader, deadline) as connection:
-                    closed = await connection.request(request, cluster.timeout_s(deadline, wait_s))
-            chunk = closed.chunk(feed)
-            with held(self._asking.memory, chunk.size_bytes):
-                messages, end = await self._opener.open(
-                    [chunk],
-                    messages_max=INT32_MAX,
-                    bytes_max=self._asking.memory.unpacked_bytes_max,
-                    skips_bad_batches=skips_bad_batches,
-                )
-            if messages:
-                count_read(self._asking.metrics, iterator.topic, messages=len(messages), size_bytes=chunk.size_bytes)
-            if end is None or end == closed.end_offset:
-                return IteratorBatch(closed.iterator, messages, closed.end_offset, closed.following)
-            return IteratorBatch(closed.iterator, messages, end, None)
+        async def ask(step: FetchAt) -> IteratorBatch | _Ended:
+            request = requests.read(
+                iterator._replace(server=step.leader), max_bytes=max_bytes, max_wait_ms=int(wait_s * 1000)
+            )
+            try:
+                closed = await self._read_at(step.leader, request, wait_s, deadline)
+            except MillstreamError as error:
+                if error.code not in OVER:
+                    raise
+                return _Ended(error)
+            return await self._opened(closed, feed, skips_bad_batches=skips_bad_batches)
 
-        return await ask_leader(self._asking, feed, ask, deadline)
+        try:
+            found = await ask_leader(self._asking, feed, ask, deadline)
+        except MillstreamError:
+            feed.retry()
+            raise
+        feed.answered()
+        if isinstance(found, _Ended):
+            raise found.error
+        feed.decoded()
+        return found
+
+    async def _read_at(
+        self, server: Address, request: ApiRequest[ClosedBatch], wait_s: float, deadline: Deadline
+    ) -> ClosedBatch:
+        cluster = self._asking.cluster
+        if not wait_s:
+            connection = await cluster.to(server, deadline)
+            return await connection.request(request, cluster.timeout_s(deadline))
+        async with cluster.polling(server, deadline) as connection:
+            return await connection.request(request, cluster.timeout_s(deadline, wait_s))
+
+    async def _opened(self, closed: ClosedBatch, feed: PartitionFeed, *, skips_bad_batches: bool) -> IteratorBatch:
+        chunk = closed.chunk(feed)
+        with held(self._asking.memory, chunk.size_bytes):
+            messages, end = await self._opener.open(
+                [chunk],
+                messages_max=INT32_MAX,
+                bytes_max=self._asking.memory.unpacked_bytes_max,
+                skips_bad_batches=skips_bad_batches,
+            )
+        if messages:
+            topic = feed.where.topic
+            count_read(self._asking.metrics, topic, messages=len(messages), size_bytes=chunk.size_bytes)
+        if end is None or end == closed.end_offset:
+            return IteratorBatch(closed.iterator, messages, closed.end_offset, closed.following)
+        return IteratorBatch(closed.iterator, messages, end, None)
 
     async def deliver(
         self, group_id: str, client_id: str, iterator: GroupIterator, count: int, timeout_s: float

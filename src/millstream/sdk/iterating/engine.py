@@ -4,6 +4,8 @@ Invariants of the loop:
 
 - Each partition has either one reader task or one fetched batch, never both. So memory is bounded by the number of
   partitions that the client owns.
+- Each partition that was read has one feed, which keeps its leader from read to read. A topic is missing, and is tried
+  again, as for every other owner of feeds (see `millstream.sdk.feed.feed_set`).
 - A delivered batch is committed before the next one is delivered. If its iterator is not valid any more, the commit is
   dropped, and the messages are delivered again to the new owner of the partition.
 """
@@ -16,12 +18,14 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.names import TopicPartition
+from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.outage import ConnectionHealth
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
-from millstream.sdk.iterating.call_engine import IteratorCallEngine, IteratorRequest
+from millstream.sdk.feed.feed_set import FeedSet
+from millstream.sdk.feed.partition_feed import MISSING, READS_ON, PartitionFeed
+from millstream.sdk.iterating.call_engine import OVER, IteratorCallEngine, IteratorRequest
 from millstream.sdk.iterating.requests import (
     GroupIterator,
     IteratorBatch,
@@ -40,24 +44,8 @@ UNSETTLED_S = 0.25
 """The heartbeat interval while the group's rebalance is not complete."""
 
 CLOSE_S = 3.0
-LOOK_FOR_MISSING_S = 5.0
-"""The interval at which a deleted topic is tried again while other topics are read."""
 
 _EVER_S = 1e9
-
-OVER = frozenset(
-    {
-        ErrorCode.NOT_OWNER,
-        ErrorCode.ITERATOR_EXPIRED,
-        ErrorCode.FENCED_ITERATOR,
-        ErrorCode.ITERATOR_SETTLED,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-    }
-)
-"""Errors by which an iterator ends in normal operation; the client requests another one."""
-
-GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""Errors of iterators whose topic was deleted. A request for another iterator shows whether it was created again."""
 
 log = logging.getLogger("millstream.sdk.iterators")
 
@@ -81,8 +69,8 @@ class IteratorEngine:
         self._beating: asyncio.Task[None] | None = None
         self._readers: dict[TopicPartition, asyncio.Task[IteratorBatch]] = {}
         self._next: dict[TopicPartition, GroupIterator] = {}
-        self._missing: dict[str, float] = {}
-        """The topics that were deleted while others are read, and when each is tried again."""
+        self._feeds = FeedSet(asking, READS_ON, reads_others=True)
+        """The feeds of the partitions that were read, and of the first partition of each topic."""
         self._delivered: IteratorBatch | None = None
         self._finished: tuple[IteratorBatch, int | None] | None = None
         """The batch that is being committed, and the number of its messages to commit (None: all)."""
@@ -96,7 +84,7 @@ class IteratorEngine:
 
     def health(self) -> ConnectionHealth:
         """Return the state of the client's connections, and missing topics."""
-        return self._asking.cluster.outages.health().with_missing(sorted(self._missing))
+        return self._asking.cluster.outages.health().with_missing(sorted(self._feeds.missing_topics))
 
     @property
     def _names(self) -> tuple[str, str]:
@@ -126,12 +114,17 @@ class IteratorEngine:
         return await self._calls.in_flight(group_id, None if everybody else client_id, timeout_s)
 
     async def read(self, iterator: GroupIterator, wait_s: float) -> IteratorBatch:
-        """Read an iterator's messages from its server or, if that one fails, from the partition's leader."""
+        """Read an iterator's messages from the leader that the partition's feed knows."""
         self._raise_failure()
-        settings = self._settings
-        return await self._calls.read(
-            iterator, settings.max_bytes, TIMEOUT_S, wait_s, skips_bad_batches=settings.skips_bad_batches
+        settings, feed = self._settings, self._feed(TopicPartition(iterator.topic, iterator.partition))
+        batch = await self._calls.read(
+            iterator, settings.max_bytes, TIMEOUT_S, wait_s, skips_bad_batches=settings.skips_bad_batches, feed=feed
         )
+        self._feeds.found(feed.where)
+        return batch
+
+    def _feed(self, where: TopicPartition) -> PartitionFeed:
+        return self._feeds[where] if where in self._feeds else self._feeds.add(where, 0, NO_TOPIC_ID)
 
     async def commit(self, iterator: GroupIterator, count: int, timeout_s: float = TIMEOUT_S) -> IteratorCommit:
         self._raise_failure()
@@ -149,11 +142,11 @@ class IteratorEngine:
     async def _start(self) -> None:
         await self.join()
         for topic in self._settings.topics:
-            where = TopicPartition(topic, 0)
+            where = self._feed(TopicPartition(topic, 0)).where
             try:
                 self._next[where] = await self.get(where)
             except MillstreamError as error:
-                if error.code not in OVER and not (error.code in GONE and topic in self._missing):
+                if error.code not in OVER and not (error.code in MISSING and topic in self._feeds.missing_topics):
                     raise
         await self.heartbeat()
 
@@ -177,10 +170,16 @@ class IteratorEngine:
                         assert self._delivered is None, "the delivered batch is committed before the next one"
                         self._delivered = self._ready.popleft()
                         return self._delivered
-                    self._news.clear()
-                    await self._news.wait()
+                    await self._wait_for_news()
         except TimeoutError:
             return None
+
+    async def _wait_for_news(self) -> None:
+        """Wait until a reader is done, the membership has changed, or the next missing partition is due."""
+        self._news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._feeds.due_s):
+                await self._news.wait()
 
     async def settle(self, read: int | None, deadline: Deadline | None = None) -> bool:
         """Commit the first `read` messages (None: all) of the last delivered batch, unless that was done.
@@ -205,7 +204,7 @@ class IteratorEngine:
         try:
             done = await self.commit(batch.iterator, batch.places(read))
         except MillstreamError as error:
-            if error.code not in OVER and error.code not in GONE:
+            if error.code not in OVER and error.code not in MISSING:
                 raise
             log.info('commit dropped, the iterator has ended topic=%s partition=%d error="%s"', *_where(batch), error)
         else:
@@ -213,11 +212,11 @@ class IteratorEngine:
                 self._next[_where(batch)] = done.following
 
     def _read_what_is_owned(self) -> None:
-        now_s = asyncio.get_running_loop().time()
+        self._feeds.look()
         busy = {_where(batch) for batch in (*self._ready, *filter(None, [self._delivered]))}
         assert self._readers.keys().isdisjoint(busy), "a partition has a reader or a fetched batch"
         for where in self._joined.owned:
-            is_wanted = where.topic in self._settings.topics and self._missing.get(where.topic, 0.0) <= now_s
+            is_wanted = where.topic in self._settings.topics and self._feeds.may_retry(self._feed(where))
             if is_wanted and where not in self._readers and where not in busy:
                 reader = asyncio.get_running_loop().create_task(self._reader_while_there(where))
                 reader.add_done_callback(lambda _: self._news.set())
@@ -230,9 +229,7 @@ class IteratorEngine:
         except MillstreamError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            self._asking.cluster.forget(where.topic)
-            await self._asking.cluster.topic(where.topic, Deadline(TIMEOUT_S))  # Raises if the whole topic is missing.
-            raise MillstreamError(ErrorCode.NOT_OWNER, f"{where} does not exist any more") from error
+            raise await _missing_partition(self._asking, where) from error
 
     async def _reader(self, where: TopicPartition) -> IteratorBatch:
         """Read one partition until there is a message.
@@ -240,7 +237,7 @@ class IteratorEngine:
         Raises errors that a retry cannot fix, and those of a partition that the client does not own any more.
         """
         iterator = self._next.pop(where, None)
-        attempts = self._new_attempts()
+        attempts = _new_attempts(self._asking)
         while True:
             if iterator is None:
                 iterator = await self.get(where)
@@ -255,32 +252,23 @@ class IteratorEngine:
             if batch.messages:
                 return batch
             iterator = batch.following
-            attempts = self._new_attempts()
-
-    def _new_attempts(self) -> Attempts:
-        return Attempts(self._asking.entropy, Deadline(_EVER_S))
+            attempts = _new_attempts(self._asking)
 
     def _take(self, where: TopicPartition, reader: "asyncio.Task[IteratorBatch]") -> None:
         if reader.cancelled():
             return
         error = reader.exception()
         if error is None:
-            self._missing.pop(where.topic, None)
             self._ready.append(reader.result())
-        elif isinstance(error, MillstreamError) and error.code in GONE and self._reads_others(where.topic):
-            if where.topic not in self._missing:
-                log.warning('topic missing, reading the others topic=%s error="%s"', where.topic, error.detail)
-            self._missing[where.topic] = asyncio.get_running_loop().time() + LOOK_FOR_MISSING_S
+        elif isinstance(error, MillstreamError) and error.code in MISSING:
+            self._feeds.failed([self._feed(where)], error)
+            self._raise_failure()
         elif not isinstance(error, MillstreamError) or error.code not in OVER:
             raise error
         elif self.membership is not None:
             # The client lost the partition; it is read again once the coordinator assigns it again.
             owned = tuple(each for each in self.membership.owned if each != where)
             self.membership = self.membership._replace(owned=owned, is_settled=False)
-
-    def _reads_others(self, topic: str) -> bool:
-        """Return True if the client reads a topic that exists, besides this one."""
-        return any(each not in self._missing and each != topic for each in self._settings.topics)
 
     async def _heartbeat(self) -> None:
         """Send heartbeats; if the coordinator has removed the client, join again."""
@@ -305,8 +293,8 @@ class IteratorEngine:
             await self._start()
 
     def _raise_failure(self) -> None:
-        """Raise an unexpected error of the heartbeat task, once."""
-        failure, self._failure = self._failure, None
+        """Raise an unexpected error of the heartbeat task, or the error of a missing topic, once."""
+        failure, self._failure = self._failure or self._feeds.take_failure(), None
         if failure is not None:
             raise failure
 
@@ -344,6 +332,17 @@ class IteratorEngine:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _missing_partition(asking: RetryingCaller, where: TopicPartition) -> MillstreamError:
+    """Return the error for a partition that does not exist any more; raises the topic's error if it does not exist."""
+    asking.cluster.forget(where.topic)
+    await asking.cluster.topic(where.topic, Deadline(TIMEOUT_S))
+    return MillstreamError(ErrorCode.NOT_OWNER, f"{where} does not exist any more")
+
+
+def _new_attempts(asking: RetryingCaller) -> Attempts:
+    return Attempts(asking.entropy, Deadline(_EVER_S))
 
 
 def _where(batch: IteratorBatch) -> TopicPartition:

@@ -6,6 +6,7 @@ from typing import Final
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.connection.connection import ConnectionLostError
+from millstream.sdk.responses import NotLeaderError
 
 TOO_LARGE: Final = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
 IDENTITY_REFUSED: Final = frozenset(
@@ -41,6 +42,8 @@ class OutcomeUnknownError(MillstreamError):
 
 def perhaps_stored(error: MillstreamError) -> bool:
     """Return True if a batch that was sent and failed with this error may have been stored."""
+    if isinstance(error, NotLeaderError) and error.not_appended:
+        return False
     return isinstance(error, ConnectionLostError) or error.code in _PERHAPS_STORED
 
 

@@ -1,7 +1,7 @@
 """Tracks how far one log is compacted, and the stage of an exchange of its segments.
 
 Invariant: the stages change only in the order UNKNOWN, NONE, UNKNOWN (while the `exchange` file is being written),
-DECIDED, DONE, UNKNOWN. All changes except `checkpointed` require the lock.
+DECIDED, DONE, UNKNOWN. All changes of the stage require the lock, except `recovered` and `checkpointed`.
 """
 
 import asyncio
@@ -31,23 +31,27 @@ class CleaningState:
 
     def settled(self) -> None:
         """Note that there is no `exchange` file, not even after a crash."""
-        assert self.stage is SwapStage.UNKNOWN
+        self._changes_from(SwapStage.UNKNOWN)
         self.stage = SwapStage.NONE
 
     def deciding(self) -> None:
         """Note that the `exchange` file is about to be written."""
-        assert self.stage is SwapStage.NONE
+        self._changes_from(SwapStage.NONE)
         self.stage = SwapStage.UNKNOWN
 
     def decided(self) -> None:
-        assert self.stage is SwapStage.UNKNOWN
+        self._changes_from(SwapStage.UNKNOWN)
         self.stage = SwapStage.DECIDED
 
     def done(self) -> None:
-        assert self.stage is SwapStage.DECIDED
+        self._changes_from(SwapStage.DECIDED)
         self.stage = SwapStage.DONE
 
     def checkpointed(self) -> None:
         """Note that a checkpoint contains the new segment. The removal of the `exchange` file is not flushed."""
         assert self.stage is SwapStage.DONE
         self.stage = SwapStage.UNKNOWN
+
+    def _changes_from(self, stage: SwapStage) -> None:
+        assert self.stage is stage, f"the stage is {self.stage}, not {stage}"
+        assert self.lock.locked(), "a change of the stage requires the lock"

@@ -172,7 +172,7 @@ class Log:
         """Write the buffered batches. Raise KAFKA_STORAGE_ERROR if the disk fails; then the batches are lost."""
         if not self._buffer.size_bytes:
             return
-        run = self._buffer.take(self.written_offset)
+        run = self._buffer.take(written_offset=self.written_offset, end_offset=self.end_offset)
         self.end_offset = self.written_offset
         try:
             self._write(run.data, run.headers)
@@ -218,7 +218,7 @@ class Log:
         if health.is_refusing:
             health.write_succeeded()
         end_offset = self.end_offset = segment.end.offset
-        assert self.flushed_offset <= base_offset < end_offset, f"out of order: {self}"
+        assert self.start_offset <= self.flushed_offset <= base_offset < end_offset, f"out of order: {self}"
         if self.waits_for_flush:
             self.figures.appended(self.figures.monotonic_s() - begun_s, batches=len(headers))
             self.flush_state.written(
@@ -306,7 +306,7 @@ class Log:
         self.flush_state.fenced()
         self.health.fenced(cause)
         if self._buffer.size_bytes:
-            self._buffer.take(self.written_offset)
+            self._buffer.take(written_offset=self.written_offset, end_offset=self.end_offset)
             self.end_offset = self.written_offset
         self._check()
         self._listener.failed(self.flushed_offset, self.health.storage_error(cause))

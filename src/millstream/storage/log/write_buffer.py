@@ -35,15 +35,17 @@ class WriteBuffer:
 
     def add(self, batch: memoryview, header: BatchHeader) -> None:
         """Copy a batch that is stamped with the log's end offset into the buffer."""
+        assert header.producer_id < 0 or header.producer_id not in self.producer_ids, "one batch per producer"
         self._headers.append(header)
         self._parts.append(bytes(batch))
         self.producer_ids.add(header.producer_id)
         self.size_bytes += len(batch)
 
-    def take(self, written_offset: int) -> BufferedRun:
-        """Remove and return all batches. They begin at the log's written offset."""
+    def take(self, *, written_offset: int, end_offset: int) -> BufferedRun:
+        """Remove and return all batches. They begin at the log's written offset and end at its end."""
         parts, headers = self._parts, self._headers
-        assert headers[0].base_offset == written_offset, "no gap"
+        assert headers[0].base_offset == written_offset, "no gap before the buffered batches"
+        assert headers[-1].next_offset == end_offset, "no gap after the buffered batches"
         run = BufferedRun(parts[0] if len(parts) == 1 else b"".join(parts), headers)
         self._parts, self._headers = [], []
         self.producer_ids.clear()

@@ -9,7 +9,10 @@ import pytest
 from builders.authorization.named_requests import named_requests
 from builders.authorization.responses import error_codes
 from builders.authorization.rights import Rights, all_rights, no_rights
-from builders.served import ServedBroker, serve
+from builders.batches import batch
+from builders.disks import HeldDisk
+from builders.requests import RawPeer, request_frame
+from builders.served import ServedBroker, serve, until
 from builders.wire_messages import served_rows
 from millstream.broker.dispatch.dispatch_table import ApiRow, DispatchTable
 from millstream.broker.dispatch.request import BrokerRequest, CloseConnectionError, Result, Work
@@ -18,7 +21,10 @@ from millstream.model.authorization import ALLOW_ALL, Principal
 from millstream.model.errors import ErrorCode
 from millstream.model.ids import TopicId
 from millstream.model.rights import Right
+from millstream.storage.store import FlushPolicy
+from millstream.wire.framing import read_response_header
 from millstream.wire.messages import read_response, write_request
+from millstream.wire.produce import write_produce_request
 from millstream.wire.schema_readers import Fields
 from millstream.wire.topic_ref import NAMED_MAX
 
@@ -53,7 +59,9 @@ def answer(table: DispatchTable, key: int, version: int, body: bytes) -> Fields:
     """Return the response to a request with this body."""
     route = table.route(key, version=version)
     assert route is not None
-    result = route.handle(BrokerRequest(version, correlation_id=1, frame=memoryview(body), body=0))
+    request = BrokerRequest(version, correlation_id=1, frame=memoryview(body), body=0)
+    error = route.check(request) if route.check is not None else None
+    result = route.handle(request) if error is None else table.refuse(route.api, request, error)
     if isinstance(result, Work):
         result = asyncio.run(result.run)
     assert isinstance(result, bytes)
@@ -128,8 +136,55 @@ def test_the_authorizer_receives_the_principal_of_the_connection(tmp_path: Path)
     serve(tmp_path, story, authorizer=rights)
 
 
-def test_allow_all_adds_no_wrapper_around_a_handler() -> None:
+def test_allow_all_adds_no_check_to_a_route() -> None:
     row = ROWS["Produce"]
     route = DispatchTable([row], ALLOW_ALL).route(row.key, version=row.last)
     assert route is not None
+    assert route.check is None
     assert route.handle is row.handle
+
+
+def produce_frame(partition: int) -> bytes:
+    body = write_produce_request(9, [("events", [(partition, batch())])], acks=-1, timeout_ms=60_000)
+    return request_frame("Produce", 9, body=body)
+
+
+async def next_errors(peer: RawPeer, api: str, version: int) -> set[int]:
+    frame = await peer.frame()
+    return set(error_codes(read_response(api, version, frame, read_response_header(api, version, frame)[1])))
+
+
+def test_a_refused_request_does_not_wait_for_an_unflushed_write(tmp_path: Path) -> None:
+    rights = Rights(all_rights, without={Right.TOPICS_READ})
+    disk = HeldDisk()
+
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic("events", 2)
+        peer = await broker.peer()
+        written, following = broker.partitions.of("events")
+        disk.may_flush.clear()
+        try:
+            refused = request_frame("ListOffsets", 7, named_requests(TOPIC, GROUP)["ListOffsets"])
+            peer.send(produce_frame(0), refused, produce_frame(1))
+            await until(lambda: written.log.end_offset == 1)
+            await until(lambda: following.log.end_offset == 1)
+        finally:
+            disk.may_flush.set()
+        assert await next_errors(peer, "Produce", 9) == set()
+        assert await next_errors(peer, "ListOffsets", 7) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED.number}
+
+    serve(tmp_path, story, policy=FlushPolicy.ALWAYS, disk=disk, authorizer=rights)
+
+
+def test_a_refused_request_is_not_decoded_while_a_change_is_open(tmp_path: Path) -> None:
+    rights = Rights(all_rights, without={Right.GROUPS_WRITE})
+
+    async def story(broker: ServedBroker) -> None:
+        peer = await broker.peer()
+        topics = [{"name": "events", "num_partitions": 1, "replication_factor": 1}]
+        create = request_frame("CreateTopics", 5, {"topics": topics, "timeout_ms": 60_000})
+        peer.send(create, request_frame("Heartbeat", 4, body=[b"no request"]))
+        assert await next_errors(peer, "CreateTopics", 5) == set()
+        assert await next_errors(peer, "Heartbeat", 4) == {ErrorCode.GROUP_AUTHORIZATION_FAILED.number}
+
+    serve(tmp_path, story, authorizer=rights)

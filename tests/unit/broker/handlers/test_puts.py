@@ -1,15 +1,17 @@
 """Tests Puts: writes by key hash, and their results."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builders.batches import batch
-from builders.partitions import read_all
+from builders.partitions import ELSEWHERE, move_leader, read_all
 from builders.requests import request_frame
-from builders.served import ServedBroker, produce, puts, serve
+from builders.served import ServedBroker, produce, puts, serve, until
 from millstream.model.errors import ErrorCode
+from millstream.storage.flush.group_commit import GroupCommit
 from millstream.storage.store import FlushPolicy
 from millstream.wire.puts import BY_HASH, parse_puts_response, write_puts_request
 
@@ -110,3 +112,19 @@ def test_only_the_broker_writes_to_an_internal_topic(tmp_path: Path) -> None:
         assert result.error == ErrorCode.INVALID_TOPIC.number
 
     serve(tmp_path, story)
+
+
+def test_a_put_in_flight_during_a_change_of_leader_may_be_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(broker: ServedBroker) -> None:
+        await broker.topic("events")
+        (partition,) = broker.partitions.of("events")
+        monkeypatch.setattr(GroupCommit, "request", lambda *_: None)  # Nothing is flushed from here on.
+        answering = asyncio.ensure_future(puts(await broker.peer(), "events"))
+        await until(lambda: partition.waiting > 0)
+        await move_leader(broker.catalog, broker.partitions, ("events", 0), ELSEWHERE.node_id)
+        result = await answering
+        assert (result.error, result.not_appended) == (ErrorCode.NOT_LEADER_OR_FOLLOWER.number, False)
+
+    serve(tmp_path, story, policy=FlushPolicy.ALWAYS)

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from builders.partitions import ELSEWHERE, move_leader
 from builders.sdk.engines import Put
 from builders.sdk.scripted_broker import Cut, Depose, Fault, NameLeader, PartitionLog, Refuse, Scene, play
 from builders.sdk.simulated_consumers import TOPIC, Ground, values
@@ -108,6 +109,25 @@ def test_a_batch_in_doubt_is_not_resent_when_it_has_no_sequence_number(fault: Fa
         assert scene.cluster.requests("Produce") == [1]
 
     play(body, nodes=2)
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_a_batch_that_was_refused_before_the_append_is_retried_and_stored_once(acks: int) -> None:
+    async def story(ground: Ground) -> None:
+        partitions = ground.node._partitions
+        assert partitions is not None
+        async with await ground.machine.connect("writer2") as client, client.producer(acks=acks) as producer:
+            await producer.put(TOPIC, b"before")
+            await move_leader(partitions._catalog, partitions, (TOPIC, 0), ELSEWHERE.node_id)
+            receipt = producer.put(TOPIC, b"a")
+            await asyncio.sleep(1.0)
+            assert not receipt.done(), "no broker has confirmed or appended it"
+            await move_leader(partitions._catalog, partitions, (TOPIC, 0), partitions.cluster.node_id)
+            assert (await receipt).offset == 1
+            found = await client.read(TOPIC, 0, 0)
+            assert values(found.messages) == [b"before", b"a"]
+
+    play_broker(story)
 
 
 @pytest.mark.parametrize("acks", [-1, 1])

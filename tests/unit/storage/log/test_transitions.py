@@ -125,6 +125,19 @@ def test_each_log_transition_asserts_the_order_of_the_logs_offsets(name: str) ->
     run(check())
 
 
+def test_a_write_asserts_that_the_log_start_is_flushed() -> None:
+    async def check() -> None:
+        store = await open_store(SimulatedDisk())
+        log = await store.create(key(0), SMALL)
+        append(log)
+        await asyncio.sleep(1)
+        log.start_offset = Offset(log.flushed_offset + 1)
+        with pytest.raises(AssertionError, match="out of order"):
+            append(log, 100_000)
+
+    run(check())
+
+
 class Story:
     """Random steps on one log; the listener's reports are compared with the log."""
 
