@@ -98,6 +98,7 @@ class Node:
         self._services: list[Service] = []
         self._operator: Operator | None = None
         self._partitions: Partitions | None = None
+        self._health: BrokerHealth | None = None
         self._findings_of_children: FindingSource = no_findings
 
     async def start(self) -> None:
@@ -143,7 +144,9 @@ class Node:
         )
         load_schemas(row.api for row in table.rows.values())
         listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
-        health = BrokerHealth(partitions, self._clock, partitions.store.reserves, self._children_findings)
+        health = self._health = BrokerHealth(
+            partitions, self._clock, partitions.store.reserves, self._children_findings
+        )
         self._operator = Operator(
             partitions, groups, listener, self._clock, self._process_metrics, health, partitions.store.reserves
         )
@@ -252,6 +255,11 @@ class Node:
 
     def _children_findings(self) -> Iterable[Finding]:
         return self._findings_of_children()
+
+    def problems(self) -> list[str]:
+        """Returns what is wrong with this broker, as its health page lists it."""
+        findings = self._health.findings() if self._health is not None else ()
+        return [finding.text for finding in findings if finding.is_problem]
 
     def announce(self, kind: str, ports: Iterable[int], detail: str) -> None:
         """Replaces the services of this kind in the service map, which clients can request: one for each port."""
