@@ -7,7 +7,7 @@ most 64 connections are open.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from millstream.process.log_limiter import LogLimiter
@@ -40,7 +40,8 @@ class Response(NamedTuple):
     body: bytes
 
 
-Page = Callable[[], Response]
+Page = Callable[[], Response | Awaitable[Response]]
+"""Returns a response. A page that takes long returns an awaitable, which runs in slices."""
 
 
 def text_response(status: int, text: str) -> Response:
@@ -79,7 +80,7 @@ class OperatorPort:
         if self._tls_clients.admit(host, asyncio.get_running_loop().time()) is not None:
             log.warning(TLS_EVENT, extra={"listener": "operator_port", "peer": host, "error": TLS_ADVICE})
 
-    def answer(self, head: bytes) -> bytes:
+    async def answer(self, head: bytes) -> bytes:
         """Returns the encoded response to a request head."""
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
@@ -90,7 +91,8 @@ class OperatorPort:
         if page is None:
             return encode(text_response(404, "not found; available: " + ", ".join(self._pages)))
         try:
-            response = page()
+            made = page()
+            response = made if isinstance(made, Response) else await made
         except Exception:
             log.exception("operator page failed", extra={"path": words[1].decode("latin-1")})
             response = text_response(500, "internal error; see the broker's log")
@@ -115,6 +117,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, port: OperatorPort) -> None:
         self._port = port
         self._head = bytearray()
+        self._answering: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -127,7 +130,7 @@ class _Connection(asyncio.Protocol):
             self._finish(encode(text_response(503, "too many connections")))
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._answering:
             return
         self._head += data
         if is_tls_handshake(self._head):
@@ -136,7 +139,7 @@ class _Connection(asyncio.Protocol):
             return
         end = self._head.find(b"\r\n\r\n")
         if end >= 0:
-            self._finish(self._port.answer(bytes(self._head[:end])))
+            self._answering = asyncio.get_running_loop().create_task(self._answer(bytes(self._head[:end])))
         elif len(self._head) > HEAD_BYTES_MAX:
             self._finish(encode(text_response(431, "request head too long")))
 
@@ -145,10 +148,17 @@ class _Connection(asyncio.Protocol):
         self._transport = None
         if self._deadline:
             self._deadline.cancel()
+        if self._answering:
+            self._answering.cancel()
 
     def drop(self) -> None:
         if self._transport:
             self._transport.abort()
+
+    async def _answer(self, head: bytes) -> None:
+        answer = await self._port.answer(head)
+        if self._transport is not None:
+            self._finish(answer)
 
     def _finish(self, answer: bytes) -> None:
         assert self._transport is not None

@@ -10,7 +10,7 @@ problems, which shows that its event loop runs.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -31,6 +31,8 @@ AGAIN_S = 0.05
 PROBLEMS_MAX = 10
 PROBLEM_CHARACTERS_MAX = 500
 """Longest part of a problem in an answer to a ping, so that a request stays below the socket's limit."""
+
+ProblemSource = Callable[[], Awaitable[Sequence[str]]]
 
 
 class NewCluster(Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,6 +124,10 @@ def reachable(path: Path) -> Iterator[str]:
         os.close(directory)
 
 
+async def no_problems() -> Sequence[str]:
+    return ()
+
+
 class Control:
     """The client of the supervisor's socket at `path`.
 
@@ -167,7 +173,7 @@ class Control:
             await asyncio.sleep(AGAIN_S)
 
     async def watch(
-        self, http_port: int = -1, *, grpc_port: int = -1, problems: Callable[[], Sequence[str]] = tuple
+        self, http_port: int = -1, *, grpc_port: int = -1, problems: ProblemSource = no_problems
     ) -> AsyncIterator[tuple[ClusterFacts, ...]]:
         """Yields all clusters, now and after every change, until the supervisor ends. Raises like `ask`.
 
@@ -177,7 +183,7 @@ class Control:
         async with self._connected(request) as (reader, writer):
             async for answer in _answers(reader):
                 if answer.is_ping:
-                    writer.write(msgspec.json.encode(_answer_to_ping(problems())) + b"\n")
+                    writer.write(msgspec.json.encode(_answer_to_ping(await problems())) + b"\n")
                 else:
                     yield answer.clusters
 

@@ -1,4 +1,4 @@
-"""Reads this process's memory, CPU time and open files from the kernel, and raises its limit of open files."""
+"""Reads this process's memory, CPU time, start and open files from the kernel, and raises its limit of open files."""
 
 import logging
 import os
@@ -24,6 +24,7 @@ def process_metrics() -> Iterable[Metric]:
         "User and system CPU time spent.",
         (({}, usage.ru_utime + usage.ru_stime),),
     )
+    yield gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.", start_time_s())
     yield gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes())
     yield gauge("process_open_fds", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
     yield gauge("process_max_fds", "Limit of open file descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -44,6 +45,15 @@ def open_as_many_files_as_allowed() -> int:
 def segment_files_max(limit: int) -> int:
     """Returns how many log files may be open at a time. Half of the process's limit is left to connections."""
     return max(FILES_FEWEST, min(limit // 2, FILES_ENOUGH))
+
+
+def start_time_s() -> float:
+    """Returns the start of this process, in seconds since 1970."""
+    with open("/proc/self/stat", "rb") as file:
+        ticks = int(file.read().rpartition(b")")[2].split()[19])  # The name before it may contain spaces.
+    with open("/proc/stat", "rb") as file:
+        boot_s = next(int(line.split()[1]) for line in file if line.startswith(b"btime "))
+    return boot_s + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes() -> int:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from millstream.node import operator_http
-from millstream.node.operator_http import OperatorPort, Response, text_response
+from millstream.node.operator_http import OperatorPort, Page, Response, text_response
 from millstream.seams.network import TcpNetwork
 
 WAIT_S = 60.0
@@ -16,10 +16,22 @@ def failing() -> Response:
     raise RuntimeError("planned")
 
 
-PAGES = {
+async def slow() -> Response:
+    await asyncio.sleep(0.01)
+    return text_response(200, "slow")
+
+
+async def failing_later() -> Response:
+    await asyncio.sleep(0)
+    raise RuntimeError("planned")
+
+
+PAGES: dict[str, Page] = {
     "/health": lambda: text_response(200, "fine"),
     "/ready": lambda: text_response(503, "not yet"),
     "/bad": failing,
+    "/metrics": slow,
+    "/bad/later": failing_later,
 }
 
 
@@ -53,8 +65,14 @@ async def ask(port: OperatorPort, *parts: bytes) -> bytes:
         (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", b"200 OK", b"fine\n"),
         (b"GET /health?verbose=1 HTTP/1.0\r\n\r\n", b"200 OK", b"fine\n"),
         (b"GET /ready HTTP/1.1\r\n\r\n", b"503 Service Unavailable", b"not yet\n"),
-        (b"GET /nothing HTTP/1.1\r\n\r\n", b"404 Not Found", b"not found; available: /health, /ready, /bad\n"),
+        (
+            b"GET /nothing HTTP/1.1\r\n\r\n",
+            b"404 Not Found",
+            b"not found; available: " + ", ".join(PAGES).encode() + b"\n",
+        ),
         (b"POST /health HTTP/1.1\r\n\r\n", b"405 Method Not Allowed", b"only GET and HEAD are supported\n"),
+        (b"GET /metrics HTTP/1.1\r\n\r\n", b"200 OK", b"slow\n"),
+        (b"GET /bad/later HTTP/1.1\r\n\r\n", b"500 Internal Server Error", b"internal error; see the broker's log\n"),
         (b"GET /bad HTTP/1.1\r\n\r\n", b"500 Internal Server Error", b"internal error; see the broker's log\n"),
         (b"\x00\x00\x00\x2a\x00\x12\r\n\r\n", b"400 Bad Request", b"this is not an HTTP/1.1 request\n"),
         (b"GET /health\r\n\r\n", b"400 Bad Request", b"this is not an HTTP/1.1 request\n"),

@@ -1,5 +1,6 @@
 """Tests that the operator pages report partitions that refuse writes, and whether the broker is ready."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -7,17 +8,22 @@ from typing import Any
 
 import pytest
 
-from millstream.groups.runtime.coordinator import CoordinatorStats
 from millstream.node.health import NAMES_MAX, BrokerHealth, FindingSource, no_findings
-from millstream.node.node import no_metrics
+from millstream.node.operator_http import Response
 from millstream.node.operator_pages import Operator
+from millstream.node.partition_census import SLICE
 from millstream.process.findings import Finding, OpenPort
 from millstream.testing.simulated.clock import ManualClock
 
 NOW_S = 1_000.0
 
 
-def operator_over(*logs: Any, children: FindingSource = no_findings, ports: Sequence[OpenPort] = ()) -> Operator:
+def operator_over(
+    *logs: Any,
+    children: FindingSource = no_findings,
+    sources: Sequence[FindingSource] = (),
+    ports: Sequence[OpenPort] = (),
+) -> Operator:
     partitions: Any = SimpleNamespace(
         all=lambda: [
             SimpleNamespace(log=log, is_suspended=log.is_suspended, topic="orders", number=number)
@@ -27,19 +33,18 @@ def operator_over(*logs: Any, children: FindingSource = no_findings, ports: Sequ
             SimpleNamespace(log=log, lacks_ids=log.lacks_ids, topic="orders", key=SimpleNamespace(partition=number))
             for number, log in enumerate(logs)
         ],
-        image=SimpleNamespace(names=()),
-        count=len(logs),
-        budgets=SimpleNamespace(ids=SimpleNamespace(known=0), producers=SimpleNamespace(known=0)),
     )
-    counters = SimpleNamespace(requests=0, connections_accepted=0, connections_cut=0, connections_refused=0)
-    memory = SimpleNamespace(incoming_bytes=0, outgoing_bytes=0)
-    listener: Any = SimpleNamespace(counters=counters, memory=memory, connection_count=0)
-    figures = CoordinatorStats(groups=0, members=0, loading=0, rebalances=0, offsets_committed=0, member_bytes=0)
-    groups: Any = SimpleNamespace(figures=lambda: figures)
-    clock = ManualClock(monotonic_s=NOW_S)
-    health = BrokerHealth(partitions, clock, children=children)
+    health = BrokerHealth(children=children, sources=sources)
     health.opened(ports)
-    return Operator(partitions, groups, listener, clock, no_metrics, health)
+    return Operator([], partitions, ManualClock(monotonic_s=NOW_S), health)
+
+
+def page(operator: Operator, path: str) -> Response:
+    async def load() -> Response:
+        made = operator.pages()[path]()
+        return made if isinstance(made, Response) else await made
+
+    return asyncio.run(load())
 
 
 def log(**changes: object) -> SimpleNamespace:
@@ -63,38 +68,37 @@ def log(**changes: object) -> SimpleNamespace:
 )
 def test_health_counts_partitions_that_refuse_writes(logs: list[object], status: str, refusing: int) -> None:
     operator = operator_over(*logs)
-    answer = operator.pages()["/health"]()
+    answer = page(operator, "/health")
     told = json.loads(answer.body)
     assert answer.status == 200
     assert (told["status"], told["partitions"], told["partitions_refusing_writes"]) == (status, len(logs), refusing)
-    assert f"\nmillstream_partitions_refusing_writes {refusing}\n".encode() in operator.pages()["/metrics"]().body
+    assert f"\nmillstream_partitions_refusing_writes {refusing}\n".encode() in page(operator, "/metrics").body
 
 
 def test_health_is_degraded_after_a_truncation_that_may_have_lost_messages() -> None:
     operator = operator_over(log(), log(may_have_lost=True))
-    told = json.loads(operator.pages()["/health"]().body)
+    told = json.loads(page(operator, "/health").body)
     assert (told["status"], told["partitions_truncated"]) == ("degraded", 1)
-    assert b"\nmillstream_partitions_truncated 1\n" in operator.pages()["/metrics"]().body
+    assert b"\nmillstream_partitions_truncated 1\n" in page(operator, "/metrics").body
 
 
 def test_health_counts_partitions_that_rebuild_their_message_ids() -> None:
     operator = operator_over(log(), log(lacks_ids=True))
-    told = json.loads(operator.pages()["/health"]().body)
+    told = json.loads(page(operator, "/health").body)
     assert (told["status"], told["partitions_refusing_writes"]) == ("degraded", 0)
     assert told["partitions_rebuilding_message_ids"] == 1
-    assert b"\nmillstream_partitions_rebuilding_message_ids 1\n" in operator.pages()["/metrics"]().body
+    assert b"\nmillstream_partitions_rebuilding_message_ids 1\n" in page(operator, "/metrics").body
 
 
 def test_the_ready_page_returns_503_until_the_broker_is_ready() -> None:
     operator = operator_over()
-    ready = operator.pages()["/ready"]
-    assert ready().status == 503
+    assert page(operator, "/ready").status == 503
     operator.is_ready = True
-    assert ready().status == 200
+    assert page(operator, "/ready").status == 200
 
 
 def health_of(operator: Operator) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(operator.pages()["/health"]().body)
+    found: dict[str, Any] = json.loads(page(operator, "/health").body)
     return found
 
 
@@ -118,10 +122,41 @@ def test_a_problem_of_a_child_degrades_health_and_readiness() -> None:
     operator.is_ready = True
     health = health_of(operator)
     assert (health["status"], health["problems"]) == ("degraded", [finding.text for finding in found])
-    ready = operator.pages()["/ready"]()
+    ready = page(operator, "/ready")
     assert (ready.status, ready.body) == (503, b"not ready: the gateway exited with code 1\n")
     found.pop(0)
-    assert operator.pages()["/ready"]().status == 200
+    assert page(operator, "/ready").status == 200
+
+
+def test_health_contains_the_findings_of_the_components() -> None:
+    warning = Finding("client 10.0.0.7 reconnects often", is_problem=False)
+    health = health_of(operator_over(log(), sources=[lambda: [warning], lambda: [Finding("the disk is slow")]]))
+    assert (health["status"], health["problems"], health["warnings"]) == (
+        "degraded", ["the disk is slow"], [warning.text]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics"])
+def test_pages_over_many_partitions_let_other_work_run(path: str) -> None:
+    operator = operator_over(*(log() for _ in range(4 * SLICE)))
+
+    async def load() -> int:
+        turns = 0
+
+        async def beat() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beating = asyncio.create_task(beat())
+        made = operator.pages()[path]()
+        assert not isinstance(made, Response)
+        await made
+        beating.cancel()
+        return turns
+
+    assert asyncio.run(load()) >= 8, "each list of partitions is walked in four slices"
 
 
 def test_a_listener_beyond_loopback_is_a_warning_in_health_and_log(caplog: pytest.LogCaptureFixture) -> None:

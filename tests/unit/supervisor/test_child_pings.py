@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -92,8 +92,11 @@ def test_a_watching_client_answers_pings_with_its_problems(tmp_path: Path) -> No
         socket = ControlSocket(path, served, tuple, lambda gateways: None, pings)
         await socket.open()
 
+        async def problems() -> Sequence[str]:
+            return ["x" * 1_000] + ["y"] * 20
+
         async def watch() -> None:
-            async for clusters in Control(path).watch(problems=lambda: ["x" * 1_000] + ["y"] * 20):
+            async for clusters in Control(path).watch(problems=problems):
                 assert clusters == ()
 
         watching = asyncio.create_task(watch())

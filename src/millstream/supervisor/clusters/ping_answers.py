@@ -2,19 +2,19 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from millstream.model.errors import MillstreamError
-from millstream.process.control_protocol import Control
+from millstream.process.control_protocol import Control, ProblemSource
 from millstream.process.parent_watch import CONTROL_VARIABLE
 
 RECONNECT_S = 5.0
 
 
 @asynccontextmanager
-async def answering_pings(problems: Callable[[], Sequence[str]]) -> AsyncIterator[None]:
+async def answering_pings(problems: ProblemSource) -> AsyncIterator[None]:
     """Answers pings during the context. Does nothing in a process without a supervisor's control socket."""
     path = os.environ.get(CONTROL_VARIABLE)
     answering = asyncio.create_task(_answer(Control(Path(path)), problems)) if path else None
@@ -26,7 +26,7 @@ async def answering_pings(problems: Callable[[], Sequence[str]]) -> AsyncIterato
             await asyncio.gather(answering, return_exceptions=True)
 
 
-async def _answer(control: Control, problems: Callable[[], Sequence[str]]) -> None:
+async def _answer(control: Control, problems: ProblemSource) -> None:
     while True:
         try:
             async for _ in control.watch(problems=problems):
