@@ -31,6 +31,7 @@ from millstream.node.health import BrokerHealth, FindingSource, no_findings
 from millstream.node.metric_sources import metric_sources
 from millstream.node.operator_http import OperatorPort
 from millstream.node.operator_pages import Operator
+from millstream.node.partition_census import take_census
 from millstream.node.settings import BrokerSettings
 from millstream.partition.derived_state import ProducerLimits
 from millstream.partition.message_ids.limits import IdLimits
@@ -100,6 +101,7 @@ class Node:
         self._services: list[Service] = []
         self._operator: Operator | None = None
         self._partitions: Partitions | None = None
+        self._health: BrokerHealth | None = None
         self._findings_of_children: FindingSource = no_findings
 
     async def start(self) -> None:
@@ -147,7 +149,7 @@ class Node:
         listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
         reserves = partitions.store.reserves
         findings = [listener.shared.reconnects.findings, *data_findings(partitions)]
-        health = BrokerHealth(reserves, self._children_findings, findings)
+        health = self._health = BrokerHealth(reserves, self._children_findings, findings)
         sources = [*metric_sources(partitions, groups, listener), self._process_metrics]
         self._operator = Operator(sources, partitions, self._clock, health, reserves)
         await self._open_operator(self._operator)
@@ -255,6 +257,13 @@ class Node:
 
     def _children_findings(self) -> Iterable[Finding]:
         return self._findings_of_children()
+
+    async def problems(self) -> list[str]:
+        """Returns what is wrong with this broker, as its health page lists it."""
+        assert self._health is not None, "the broker was started"
+        assert self._partitions is not None, "the broker was started"
+        census = await take_census(self._partitions, self._clock.monotonic_s())
+        return [finding.text for finding in self._health.findings(census) if finding.is_problem]
 
     def announce(self, kind: str, ports: Iterable[int], detail: str) -> None:
         """Replaces the services of this kind in the service map, which clients can request: one for each port."""

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID, TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.outage import ConnectionHealth
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
@@ -206,7 +207,7 @@ class IteratorEngine:
         except MillstreamError as error:
             if error.code not in OVER and error.code not in MISSING:
                 raise
-            log.info('commit dropped, the iterator has ended topic=%s partition=%d error="%s"', *_where(batch), error)
+            log.info(LogEvent("commit dropped, the iterator has ended", **_where(batch)._asdict(), error=error))
         else:
             if done.following is not None:
                 self._next[_where(batch)] = done.following
@@ -278,7 +279,7 @@ class IteratorEngine:
             try:
                 await self._beat_once(membership.session_s)
             except MillstreamError as error:
-                log.info('heartbeat failed group=%s error="%s"', self._settings.group_id, error)  # Retried.
+                log.info(LogEvent("heartbeat failed", group=self._settings.group_id, error=error))  # Retried.
             except Exception as error:
                 self._failure = client_failed(log, "a heartbeat", error)
                 self._news.set()
