@@ -2,26 +2,22 @@
 
 A problem degrades the health. A warning does not. Some problems of child processes also make the broker not ready. Each
 kind of problem names at most NAMES_MAX partitions, so that the pages stay small with many partitions.
+
+The partitions with a problem come from a census (see `partition_census`). Components report other findings as sources.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from millstream.node.partition_census import REFUSED_LATELY_S, PartitionCensus
 from millstream.partition.leadership import Leadership
 from millstream.partition.replica import Replica
-from millstream.partition.served.partitions import Partitions
 from millstream.process.findings import Finding, OpenPort, exposed, exposure_warnings
-from millstream.seams.clock import Clock
 from millstream.storage.disk_reserve import DiskReserve
 
 log = logging.getLogger(__name__)
 
 NAMES_MAX = 10
-REFUSED_LATELY_S = 30.0
-"""How long a partition counts as refusing writes after its last failed write.
-
-A nearly full disk accepts small writes between large ones, so one successful write does not prove that it works.
-"""
 
 FindingSource = Callable[[], Iterable[Finding]]
 
@@ -31,20 +27,21 @@ def no_findings() -> Iterable[Finding]:
 
 
 class BrokerHealth:
-    """Computes the findings on each request. `children` reports those of the child processes."""
+    """Computes the findings on each request. `children` reports those of the child processes.
+
+    `sources` report the findings of further components of the broker.
+    """
 
     def __init__(
         self,
-        partitions: Partitions,
-        clock: Clock,
         reserves: Sequence[DiskReserve] = (),
         children: FindingSource = no_findings,
+        sources: Sequence[FindingSource] = (),
     ) -> None:
         self._open_ports: Sequence[OpenPort] = ()
-        self._partitions = partitions
-        self._clock = clock
         self._reserves = reserves
         self._children = children
+        self._sources = sources
 
     def opened(self, ports: Sequence[OpenPort]) -> None:
         """Takes the broker's open ports, and logs those that other hosts can reach."""
@@ -53,11 +50,12 @@ class BrokerHealth:
             fields = {"listener": port.name, "host": port.host, "port": port.port}
             log.warning("listener reachable from other hosts without authentication", extra=fields)
 
-    def findings(self) -> list[Finding]:
+    def findings(self, census: PartitionCensus) -> list[Finding]:
         """Returns all problems and warnings."""
         return [
-            *self._partition_problems(),
+            *_partition_problems(census),
             *(Finding(text) for text in map(_directory_problem, self._reserves) if text),
+            *(finding for source in self._sources for finding in source()),
             *exposure_warnings(self._open_ports),
             *self._children(),
         ]
@@ -66,33 +64,20 @@ class BrokerHealth:
         """Returns the problems of child processes that make the whole process not ready."""
         return [finding.text for finding in self._children() if finding.blocks_ready]
 
-    def refusing(self) -> list[Leadership]:
-        """Returns the partitions that refuse writes, or did so lately."""
-        now_s = self._clock.monotonic_s()
-        return [partition for partition in self._partitions.all() if is_refusing(partition, now_s)]
 
-    def _partition_problems(self) -> Iterator[Finding]:
-        refusing = self.refusing()
-        texts = (f"partition {_name(each)} refuses writes: {_refusal(each)}" for each in refusing)
-        yield from _bounded(texts, len(refusing), "refuse writes")
-        replicas = self._partitions.replicas()
-        truncated = [replica for replica in replicas if replica.log.health.may_have_lost]
-        texts = (
-            f"partition {_replica_name(each)} was truncated at this start, perhaps below acknowledged messages;"
-            " compare its .cut file with the source of the data"
-            for each in truncated
-        )
-        yield from _bounded(texts, len(truncated), "were truncated at this start")
-        lacking = [replica for replica in replicas if replica.lacks_ids]
-        texts = (f"partition {_replica_name(each)} is rebuilding its message ids from the log" for each in lacking)
-        yield from _bounded(texts, len(lacking), "are rebuilding their message ids")
-
-
-def is_refusing(partition: Leadership, now_s: float) -> bool:
-    health = partition.log.health
-    if health.broken is not None or health.quarantined is not None or partition.is_suspended:
-        return True
-    return health.refused_s is not None and now_s - health.refused_s < REFUSED_LATELY_S
+def _partition_problems(census: PartitionCensus) -> Iterator[Finding]:
+    texts = (f"partition {_name(each)} refuses writes: {_refusal(each)}" for each in census.refusing)
+    yield from _bounded(texts, len(census.refusing), "refuse writes")
+    texts = (
+        f"partition {_replica_name(each)} was truncated at this start, perhaps below acknowledged messages;"
+        " compare its .cut file with the source of the data"
+        for each in census.truncated
+    )
+    yield from _bounded(texts, len(census.truncated), "were truncated at this start")
+    texts = (
+        f"partition {_replica_name(each)} is rebuilding its message ids from the log" for each in census.lacking_ids
+    )
+    yield from _bounded(texts, len(census.lacking_ids), "are rebuilding their message ids")
 
 
 def directory_status(reserve: DiskReserve) -> str:

@@ -27,8 +27,10 @@ from millstream.model.ids import BrokerId
 from millstream.model.services import NO_PORT, Service
 from millstream.node.broker_configs import shown_settings
 from millstream.node.health import BrokerHealth, FindingSource, no_findings
+from millstream.node.metric_sources import metric_sources
 from millstream.node.operator_http import OperatorPort
 from millstream.node.operator_pages import Operator
+from millstream.node.partition_census import take_census
 from millstream.node.settings import BrokerSettings
 from millstream.partition.derived_state import ProducerLimits
 from millstream.partition.message_ids.limits import IdLimits
@@ -98,6 +100,7 @@ class Node:
         self._services: list[Service] = []
         self._operator: Operator | None = None
         self._partitions: Partitions | None = None
+        self._health: BrokerHealth | None = None
         self._findings_of_children: FindingSource = no_findings
 
     async def start(self) -> None:
@@ -143,10 +146,10 @@ class Node:
         )
         load_schemas(row.api for row in table.rows.values())
         listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
-        health = BrokerHealth(partitions, self._clock, partitions.store.reserves, self._children_findings)
-        self._operator = Operator(
-            partitions, groups, listener, self._clock, self._process_metrics, health, partitions.store.reserves
-        )
+        reserves = partitions.store.reserves
+        health = self._health = BrokerHealth(reserves, self._children_findings)
+        sources = [*metric_sources(partitions, groups, listener), self._process_metrics]
+        self._operator = Operator(sources, partitions, self._clock, health, reserves)
         await self._open_operator(self._operator)
         self._open.push_async_callback(listener.stop, GRACE_S)
         opened = await listening(
@@ -252,6 +255,13 @@ class Node:
 
     def _children_findings(self) -> Iterable[Finding]:
         return self._findings_of_children()
+
+    async def problems(self) -> list[str]:
+        """Returns what is wrong with this broker, as its health page lists it."""
+        assert self._health is not None, "the broker was started"
+        assert self._partitions is not None, "the broker was started"
+        census = await take_census(self._partitions, self._clock.monotonic_s())
+        return [finding.text for finding in self._health.findings(census) if finding.is_problem]
 
     def announce(self, kind: str, ports: Iterable[int], detail: str) -> None:
         """Replaces the services of this kind in the service map, which clients can request: one for each port."""

@@ -3,11 +3,14 @@
 Each line is a JSON object: a request, then its response. `millstream serve` creates the socket in its first data
 directory, and only the owner can connect. A connection with a `watch` request stays open: it receives the clusters now
 and after every change. The gateway at its other end counts as running while the connection is open.
+
+The supervisor also sends pings on a watching connection. The child process at its other end answers each ping with its
+problems, which shows that its event loop runs.
 """
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -25,6 +28,11 @@ BROKERS_UNLESS_SAID = 3
 BROKERS_MAX = 16
 """Maximum number of brokers in one cluster."""
 AGAIN_S = 0.05
+PROBLEMS_MAX = 10
+PROBLEM_CHARACTERS_MAX = 500
+"""Longest part of a problem in an answer to a ping, so that a request stays below the socket's limit."""
+
+ProblemSource = Callable[[], Awaitable[Sequence[str]]]
 
 
 class NewCluster(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,22 +73,31 @@ class ClusterFacts(Struct, frozen=True):
 
 
 class ControlRequest(Struct, frozen=True, omit_defaults=True):
-    """A request. `name` is the cluster to start, stop or delete. The ports are those of a watching gateway."""
+    """A request. `name` is the cluster to start, stop or delete. The ports are those of a watching gateway.
 
-    verb: Literal["create", "list", "start", "stop", "delete", "watch"]
+    `pid` is the process that watches, and `problems` are what is wrong with it (for `answer`, its answer to a ping).
+    """
+
+    verb: Literal["create", "list", "start", "stop", "delete", "watch", "answer"]
     name: str = ""
     cluster: NewCluster | None = None
     http_port: int = -1
     grpc_port: int = -1
+    pid: int = 0
+    problems: tuple[str, ...] = ()
 
 
 class ControlResponse(Struct, frozen=True, omit_defaults=True):
-    """A response: the requested clusters, or the name of an error with its text and the field that it concerns."""
+    """A response: the requested clusters, or the name of an error with its text and the field that it concerns.
+
+    A ping has the clusters too, for watchers that do not know pings.
+    """
 
     clusters: tuple[ClusterFacts, ...] = ()
     error: str = ""
     detail: str = ""
     field: str = ""
+    is_ping: bool = False
 
 
 def refusal(error: MillstreamError) -> ControlResponse:
@@ -107,6 +124,10 @@ def reachable(path: Path) -> Iterator[str]:
         os.close(directory)
 
 
+async def no_problems() -> Sequence[str]:
+    return ()
+
+
 class Control:
     """The client of the supervisor's socket at `path`.
 
@@ -119,19 +140,21 @@ class Control:
 
     async def ask(self, request: ControlRequest) -> tuple[ClusterFacts, ...]:
         """Returns the clusters of the response. Raises a reported failure, or NO_SUPERVISOR if none listens."""
-        async with self._connected(request) as answers:
-            async for answer in answers:
-                return answer
+        async with self._connected(request) as (reader, _):
+            async for answer in _answers(reader):
+                return answer.clusters
         raise MillstreamError(
             ErrorCode.NO_SUPERVISOR, f"the supervisor at {self._path} closed the connection before it answered"
         )
 
     @asynccontextmanager
-    async def _connected(self, request: ControlRequest) -> AsyncIterator[AsyncIterator[tuple[ClusterFacts, ...]]]:
+    async def _connected(
+        self, request: ControlRequest
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         reader, writer = await self._connection()
         try:
             writer.write(msgspec.json.encode(request) + b"\n")
-            yield _answers(reader)
+            yield reader, writer
         finally:
             writer.close()
 
@@ -149,16 +172,30 @@ class Control:
                     raise MillstreamError(ErrorCode.NO_SUPERVISOR, detail) from None
             await asyncio.sleep(AGAIN_S)
 
-    async def watch(self, http_port: int, *, grpc_port: int) -> AsyncIterator[tuple[ClusterFacts, ...]]:
-        """Yields all clusters, now and after every change, until the supervisor ends. Raises like `ask`."""
-        async with self._connected(ControlRequest("watch", http_port=http_port, grpc_port=grpc_port)) as answers:
-            async for answer in answers:
-                yield answer
+    async def watch(
+        self, http_port: int = -1, *, grpc_port: int = -1, problems: ProblemSource = no_problems
+    ) -> AsyncIterator[tuple[ClusterFacts, ...]]:
+        """Yields all clusters, now and after every change, until the supervisor ends. Raises like `ask`.
+
+        Answers the supervisor's pings with the `problems` of this process.
+        """
+        request = ControlRequest("watch", http_port=http_port, grpc_port=grpc_port, pid=os.getpid())
+        async with self._connected(request) as (reader, writer):
+            async for answer in _answers(reader):
+                if answer.is_ping:
+                    writer.write(msgspec.json.encode(_answer_to_ping(await problems())) + b"\n")
+                else:
+                    yield answer.clusters
 
 
-async def _answers(reader: asyncio.StreamReader) -> AsyncIterator[tuple[ClusterFacts, ...]]:
+def _answer_to_ping(problems: Sequence[str]) -> ControlRequest:
+    shown = tuple(text[:PROBLEM_CHARACTERS_MAX] for text in problems[:PROBLEMS_MAX])
+    return ControlRequest("answer", problems=shown)
+
+
+async def _answers(reader: asyncio.StreamReader) -> AsyncIterator[ControlResponse]:
     try:
         while line := await reader.readline():
-            yield checked(msgspec.json.decode(line, type=ControlResponse)).clusters
+            yield checked(msgspec.json.decode(line, type=ControlResponse))
     except OSError:
         return

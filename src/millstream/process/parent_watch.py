@@ -10,6 +10,8 @@ import signal
 
 PARENT_VARIABLE = "MILLSTREAM_PARENT"
 """Names the parent process that a child must end with."""
+CONTROL_VARIABLE = "MILLSTREAM_PARENT_CONTROL"
+"""Names the control socket through which a child broker answers the pings of its supervisor."""
 
 _PR_SET_PDEATHSIG = 1
 

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.units import format_duration_ms, format_size_bytes, read_duration_ms, read_size_bytes
-from millstream.process.parent_watch import PARENT_VARIABLE
+from millstream.process.parent_watch import CONTROL_VARIABLE, PARENT_VARIABLE
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -94,7 +94,7 @@ class SettingsTable(Generic[S]):
         self._sources: dict[str, str] = {}
         """The source of each setting that the last `load` found."""
         self._prefix = prefix
-        self._not_settings = {self.config_variable, PARENT_VARIABLE, *not_settings}
+        self._not_settings = {self.config_variable, PARENT_VARIABLE, CONTROL_VARIABLE, *not_settings}
         self._not_prefix = not_prefix
 
     def load(

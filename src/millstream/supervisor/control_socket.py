@@ -1,5 +1,6 @@
 """Serves the supervisor's control socket, through which only the owner of the data directory can manage clusters.
 
+A child process watches through the same socket, and answers the supervisor's pings there (`supervisor.child_pings`).
 The size of requests and the number of connections are limited. A malformed request gets an error response, and its
 connection is closed.
 """
@@ -11,17 +12,25 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.process.control_protocol import ClusterFacts, ControlRequest, ControlResponse, reachable, refusal
+from millstream.supervisor.child_pings import ChildPings, PingedChild
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS_MAX = 64
+CONNECTIONS_MAX = 128
+"""Each broker of a local cluster and each gateway has a connection, and each running command has one."""
 REQUEST_BYTES_MAX = 64 * 1024
 OWNER_ONLY = 0o600
+
+
+class _Watcher(NamedTuple):
+    request: ControlRequest
+    child: PingedChild
 
 
 class ControlSocket:
@@ -33,13 +42,15 @@ class ControlSocket:
         serve: Callable[[ControlRequest], Awaitable[tuple[ClusterFacts, ...]]],
         facts: Callable[[], tuple[ClusterFacts, ...]],
         gateways_changed: Callable[[list[ControlRequest]], None],
+        pings: ChildPings,
     ) -> None:
         self._path = path
         self._serve = serve
         self._facts = facts
         self._gateways_changed = gateways_changed
         self._server: asyncio.Server | None = None
-        self._watching: dict[asyncio.StreamWriter, ControlRequest] = {}
+        self._pings = pings
+        self._watching: dict[asyncio.StreamWriter, _Watcher] = {}
         self._connections: set[asyncio.StreamWriter] = set()
 
     async def open(self) -> None:
@@ -82,8 +93,9 @@ class ControlSocket:
             pass  # The client disconnected, or sent a line that is too long.
         finally:
             self._connections.discard(writer)
-            if self._watching.pop(writer, None) is not None:
-                self._gateways_changed([*self._watching.values()])
+            if (watcher := self._watching.pop(writer, None)) is not None:
+                self._pings.disconnected(watcher.child)
+                self._report_gateways()
             writer.close()
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,12 +105,24 @@ class ControlSocket:
             except msgspec.DecodeError as problem:
                 writer.write(_line(refusal(MillstreamError(ErrorCode.INVALID_REQUEST, str(problem)))))
                 return
-            if request.verb == "watch":
-                self._watching[writer] = request
-                self._gateways_changed([*self._watching.values()])
-                writer.write(_line(ControlResponse(self._facts())))
+            if request.verb == "watch" and writer not in self._watching:
+                self._watch(writer, request)
+            elif request.verb == "answer" and writer in self._watching:
+                self._watching[writer].child.answered(request.problems)
             else:
                 writer.write(_line(await self._answer(request)))
+
+    def _watch(self, writer: asyncio.StreamWriter, request: ControlRequest) -> None:
+        child = self._pings.connected(request.pid, lambda: self._ping(writer))
+        self._watching[writer] = _Watcher(request, child)
+        self._report_gateways()
+        writer.write(_line(ControlResponse(self._facts())))
+
+    def _ping(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(_line(ControlResponse(self._facts(), is_ping=True)))
+
+    def _report_gateways(self) -> None:
+        self._gateways_changed([watcher.request for watcher in self._watching.values()])
 
     async def _answer(self, request: ControlRequest) -> ControlResponse:
         try:

@@ -45,6 +45,11 @@ class ManagedGateway:
     async def stop(self) -> None:
         await self._child.stop(STOP_LIMIT_S)
 
+    @property
+    def serving_pid(self) -> int | None:
+        """The process that serves clients, if there is one."""
+        return self._child.pid if self._is_up else None
+
     def findings(self) -> Sequence[Finding]:
         """Returns why the gateway does not serve, or nothing if it does.
 

@@ -93,7 +93,10 @@ async def _serve(given: BrokerSettings, settings: BrokerSettings, descriptors_ma
 async def _supervise(settings: BrokerSettings, node: Node, workers: Workers, stopping: asyncio.Event) -> None:
     """Runs the supervisor until the broker is stopped. A broker that was started by a supervisor runs none."""
     if PARENT_VARIABLE in os.environ:
-        await stopping.wait()
+        from millstream.supervisor.clusters.ping_answers import answering_pings  # Only such a broker needs it.
+
+        async with answering_pings(node.problems):
+            await stopping.wait()
         return
     from millstream.supervisor.supervisor import Supervisor  # Imported only now, so that the broker is ready sooner.
 

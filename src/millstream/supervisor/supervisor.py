@@ -4,6 +4,7 @@ The broker does not depend on them: it is ready before they start, and continues
 while the brokers can still answer its requests in flight.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from millstream.process.control_protocol import SOCKET_NAME, ClusterFacts, Contr
 from millstream.process.findings import Finding, OpenPort, exposure_warnings
 from millstream.process.settings import PORT_OFF
 from millstream.seams.workers import Workers
+from millstream.supervisor.child_pings import ChildPings
 from millstream.supervisor.children import millstream_command
 from millstream.supervisor.clusters.local_clusters import LocalClusters
 from millstream.supervisor.control_socket import ControlSocket
@@ -34,7 +36,11 @@ class Supervisor:
         data = Path(settings.data[0])
         self._socket_path = data / SOCKET_NAME
         self._clusters = LocalClusters(data, settings, workers, self._changed)
-        self._socket = ControlSocket(self._socket_path, self._serve, self._clusters.facts, self._gateways_changed)
+        self._pings = ChildPings()
+        self._pinging: asyncio.Task[None] | None = None
+        self._socket = ControlSocket(
+            self._socket_path, self._serve, self._clusters.facts, self._gateways_changed, self._pings
+        )
         self._gateway: ManagedGateway | None = None
         self._failures: list[Finding] = []
         """Failures of the start, which last until the process ends."""
@@ -57,22 +63,34 @@ class Supervisor:
             self._gateway = ManagedGateway(self._gateway_command)
             self._gateway.start()
         self._node.watch_children(self.findings)
+        self._pinging = asyncio.get_running_loop().create_task(self._pings.run(), name="ping children")
 
     def findings(self) -> list[Finding]:
         """Returns what is wrong with the child processes, and their ports that other hosts can reach."""
-        found = [*self._failures, *(self._gateway.findings() if self._gateway is not None else ())]
+        found = [*self._failures, *self._findings_of_gateway()]
         ports = [*self._gateway_ports]
         for cluster in self._clusters.facts():
-            for broker in () if cluster.is_stopped else cluster.brokers:
+            for broker, pid in (
+                () if cluster.is_stopped else zip(cluster.brokers, self._clusters.pids(cluster.name), strict=True)
+            ):
                 name = f"broker {broker.node_id} of the cluster {cluster.name}"
                 if broker.is_running:
                     ports.append(OpenPort(f"the Kafka port of {name}", self._settings.host, broker.port))
+                    found += self._pings.findings(name, pid)
                 else:
                     found.append(Finding(broker.problem or f"{name} is starting"))
         return found + exposure_warnings(ports)
 
+    def _findings_of_gateway(self) -> Sequence[Finding]:
+        if self._gateway is None:
+            return ()
+        pid = self._gateway.serving_pid
+        return [*self._gateway.findings(), *self._pings.findings("the gateway", pid, blocks_ready=True)]
+
     async def stop(self) -> None:
         """Stops the gateway, then the clusters' brokers."""
+        if self._pinging is not None:
+            self._pinging.cancel()
         if self._gateway is not None:
             await self._gateway.stop()
         self._socket.close()
@@ -99,6 +117,8 @@ class Supervisor:
                 raise MillstreamError(ErrorCode.INVALID_REQUEST, "cluster: required for create")
             return (await self._clusters.create(request.cluster),)
         act = {"start": self._clusters.start, "stop": self._clusters.stop, "delete": self._clusters.delete}
+        if request.verb not in act:
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"verb: {request.verb} is not possible here")
         return (await act[request.verb](request.name),)
 
     def _changed(self) -> None:

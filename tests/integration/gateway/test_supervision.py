@@ -121,6 +121,42 @@ def test_serve_is_ready_once_its_gateway_is_and_again_after_a_kill(tmp_path: Pat
     assert (health["status"], health["problems"], health["warnings"]) == ("ok", [], [])
 
 
+def test_a_hung_gateway_is_a_problem_and_not_ready_until_it_answers(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data", gateway=True) as broker:
+        (pid,) = children(broker.pid)
+        until(lambda: operator_page(broker, "/ready") == (200, "ready\n"))
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: operator_page(broker, "/ready")[0] == 503)
+        health = json.loads(operator_page(broker, "/health")[1])
+        assert health["status"] == "degraded"
+        (problem,) = health["problems"]
+        assert problem.startswith("the gateway has not answered since 20")
+        assert f"its process {pid} is stopped, hangs or is overloaded" in problem
+        assert operator_page(broker, "/ready")[1] == f"not ready: {problem}\n"
+        os.kill(pid, signal.SIGCONT)
+        until(lambda: operator_page(broker, "/ready") == (200, "ready\n"))
+        assert f"child does not answer pid={pid}" in broker.log_text()
+        assert f"child answers again pid={pid}" in broker.log_text()
+
+
+def test_a_hung_broker_of_a_local_cluster_is_a_problem(tmp_path: Path) -> None:
+    def problems(broker: RealBroker) -> list[str]:
+        found: list[str] = json.loads(operator_page(broker, "/health")[1])["problems"]
+        return found
+
+    with RealBroker(tmp_path / "data", gateway=True) as broker:
+        assert ask(f"{url_of(broker)}/cluster", {"name": "further", "brokers": 1}).status == 201
+        lock = (tmp_path / "data" / "clusters" / "further" / "broker-1" / ".lock").read_text()
+        pid = int(lock.split()[0])
+        os.kill(pid, signal.SIGSTOP)
+        until(
+            lambda: any("broker 1 of the cluster further has not answered since" in each for each in problems(broker))
+        )
+        assert operator_page(broker, "/ready")[0] == 200, "clients of the broker itself are served"
+        os.kill(pid, signal.SIGCONT)
+        until(lambda: problems(broker) == [])
+
+
 def test_every_listener_beyond_loopback_is_a_warning_in_health_and_log(tmp_path: Path) -> None:
     def warnings(broker: RealBroker) -> list[str]:
         return [text.partition(" on ")[0] for text in json.loads(operator_page(broker, "/health")[1])["warnings"]]

@@ -8,18 +8,22 @@ from typing import Any
 
 import pytest
 
-from millstream.groups.runtime.coordinator import CoordinatorStats
 from millstream.node.health import NAMES_MAX, BrokerHealth, FindingSource, no_findings
-from millstream.node.node import no_metrics
 from millstream.node.operator_http import Response
 from millstream.node.operator_pages import Operator
+from millstream.node.partition_census import SLICE
 from millstream.process.findings import Finding, OpenPort
 from millstream.testing.simulated.clock import ManualClock
 
 NOW_S = 1_000.0
 
 
-def operator_over(*logs: Any, children: FindingSource = no_findings, ports: Sequence[OpenPort] = ()) -> Operator:
+def operator_over(
+    *logs: Any,
+    children: FindingSource = no_findings,
+    sources: Sequence[FindingSource] = (),
+    ports: Sequence[OpenPort] = (),
+) -> Operator:
     partitions: Any = SimpleNamespace(
         all=lambda: [
             SimpleNamespace(log=log, is_suspended=log.is_suspended, topic="orders", number=number)
@@ -29,19 +33,10 @@ def operator_over(*logs: Any, children: FindingSource = no_findings, ports: Sequ
             SimpleNamespace(log=log, lacks_ids=log.lacks_ids, topic="orders", key=SimpleNamespace(partition=number))
             for number, log in enumerate(logs)
         ],
-        image=SimpleNamespace(names=()),
-        count=len(logs),
-        budgets=SimpleNamespace(ids=SimpleNamespace(known=0), producers=SimpleNamespace(known=0)),
     )
-    counters = SimpleNamespace(requests=0, connections_accepted=0, connections_cut=0, connections_refused=0)
-    memory = SimpleNamespace(incoming_bytes=0, outgoing_bytes=0)
-    listener: Any = SimpleNamespace(counters=counters, memory=memory, connection_count=0)
-    figures = CoordinatorStats(groups=0, members=0, loading=0, rebalances=0, offsets_committed=0, member_bytes=0)
-    groups: Any = SimpleNamespace(figures=lambda: figures)
-    clock = ManualClock(monotonic_s=NOW_S)
-    health = BrokerHealth(partitions, clock, children=children)
+    health = BrokerHealth(children=children, sources=sources)
     health.opened(ports)
-    return Operator(partitions, groups, listener, clock, no_metrics, health)
+    return Operator([], partitions, ManualClock(monotonic_s=NOW_S), health)
 
 
 def page(operator: Operator, path: str) -> Response:
@@ -131,6 +126,37 @@ def test_a_problem_of_a_child_degrades_health_and_readiness() -> None:
     assert (ready.status, ready.body) == (503, b"not ready: the gateway exited with code 1\n")
     found.pop(0)
     assert page(operator, "/ready").status == 200
+
+
+def test_health_contains_the_findings_of_the_components() -> None:
+    warning = Finding("client 10.0.0.7 reconnects often", is_problem=False)
+    health = health_of(operator_over(log(), sources=[lambda: [warning], lambda: [Finding("the disk is slow")]]))
+    assert (health["status"], health["problems"], health["warnings"]) == (
+        "degraded", ["the disk is slow"], [warning.text]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics"])
+def test_pages_over_many_partitions_let_other_work_run(path: str) -> None:
+    operator = operator_over(*(log() for _ in range(4 * SLICE)))
+
+    async def load() -> int:
+        turns = 0
+
+        async def beat() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beating = asyncio.create_task(beat())
+        made = operator.pages()[path]()
+        assert not isinstance(made, Response)
+        await made
+        beating.cancel()
+        return turns
+
+    assert asyncio.run(load()) >= 8, "each list of partitions is walked in four slices"
 
 
 def test_a_listener_beyond_loopback_is_a_warning_in_health_and_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.process.control_protocol import SOCKET_NAME, ClusterFacts, Control, ControlRequest
+from millstream.supervisor.child_pings import ChildPings
 from millstream.supervisor.control_socket import ControlSocket
 
 FACTS = (ClusterFacts("orders", (), False, (), None, None, None),)
@@ -22,7 +23,7 @@ def test_a_waiting_client_is_answered_once_the_supervisor_listens(tmp_path: Path
         path.touch()  # Left by a supervisor that was killed.
         asking = asyncio.create_task(Control(path, 60.0).ask(ControlRequest("list")))
         await asyncio.sleep(0)
-        socket = ControlSocket(path, served, lambda: FACTS, lambda gateways: None)
+        socket = ControlSocket(path, served, lambda: FACTS, lambda gateways: None, ChildPings())
         await socket.open()
         assert await asking == FACTS
         socket.close()

@@ -14,7 +14,7 @@ from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.settings import BrokerSettings
-from millstream.process.control_protocol import ClusterFacts, NewCluster
+from millstream.process.control_protocol import SOCKET_NAME, ClusterFacts, NewCluster
 from millstream.seams.workers import Workers
 from millstream.supervisor.clusters.managed_broker import ManagedBroker
 from millstream.supervisor.clusters.name_checks import check
@@ -55,6 +55,7 @@ class LocalClusters:
     """The clusters in `data`. Their brokers inherit the settings `like`. `changed` is called after each change."""
 
     def __init__(self, data: Path, like: BrokerSettings, workers: Workers, changed: Callable[[], None]) -> None:
+        self._control = data / SOCKET_NAME
         self._files = ClusterFiles(data / DIRECTORY)
         self._like = like
         self._workers = workers
@@ -65,6 +66,10 @@ class LocalClusters:
 
     def facts(self) -> tuple[ClusterFacts, ...]:
         return tuple(cluster.facts() for _, cluster in sorted(self._clusters.items()))
+
+    def pids(self, name: str) -> Sequence[int | None]:
+        """Returns the process of each broker of a cluster, in the order of its facts; None if it does not run."""
+        return [broker.pid for broker in self._clusters[name].brokers]
 
     async def open(self) -> None:
         """Starts the stored clusters without waiting until they are ready. Logs those that cannot be read."""
@@ -168,7 +173,10 @@ class LocalClusters:
 
     def _assembled(self, remembered: StoredCluster, places: Sequence[Path]) -> _Cluster:
         rows = enumerate(zip(places, remembered.ports, strict=True), 1)
-        brokers = [ManagedBroker(remembered.asked, number, *row, self._like, self._changed) for number, row in rows]
+        brokers = [
+            ManagedBroker(remembered.asked, number, *row, self._like, self._changed, self._control)
+            for number, row in rows
+        ]
         return _Cluster(remembered, brokers)
 
     def _existing(self, name: str) -> _Cluster:

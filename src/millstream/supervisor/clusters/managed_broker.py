@@ -11,7 +11,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.settings import TABLE, BrokerSettings
 from millstream.process.addresses import reachable_host
 from millstream.process.control_protocol import BrokerFacts, NewCluster
-from millstream.process.parent_watch import PARENT_VARIABLE, environment_of_child
+from millstream.process.parent_watch import CONTROL_VARIABLE, PARENT_VARIABLE, environment_of_child
 from millstream.process.settings import ENVIRONMENT_PREFIX, PORT_OFF
 from millstream.supervisor.children import Child, millstream_command
 from millstream.supervisor.clusters.broker_output import BrokerOutput
@@ -31,6 +31,7 @@ class ManagedBroker:
         port: int,
         like: BrokerSettings,
         changed: Callable[[], None],
+        control: Path,
     ) -> None:
         self._settings = _settings_of(cluster, node_id, place, like)
         self._output = BrokerOutput(cluster.name, node_id, like.log_format)
@@ -43,7 +44,7 @@ class ManagedBroker:
         self._child = Child(
             name,
             self._command,
-            _environment(),
+            _environment(control),
             on_output=self._on_output_line,
             on_error=self._output.copy,
             on_end=self._ended,
@@ -52,6 +53,10 @@ class ManagedBroker:
     @property
     def port(self) -> int:
         return self._port
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid
 
     def facts(self) -> BrokerFacts:
         host = reachable_host(self._settings.host)
@@ -121,7 +126,8 @@ def _settings_of(cluster: NewCluster, node_id: int, place: Path, like: BrokerSet
     )
 
 
-def _environment() -> dict[str, str]:
+def _environment(control: Path) -> dict[str, str]:
     """Returns this process's environment without settings, because the broker receives its settings as flags."""
     ours = environment_of_child()
-    return {name: ours[name] for name in ours if not name.startswith(ENVIRONMENT_PREFIX) or name == PARENT_VARIABLE}
+    ours = {name: ours[name] for name in ours if not name.startswith(ENVIRONMENT_PREFIX) or name == PARENT_VARIABLE}
+    return {**ours, CONTROL_VARIABLE: str(control)}

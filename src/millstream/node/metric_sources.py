@@ -1,0 +1,82 @@
+"""Yields the metrics of the broker's components, one source per component.
+
+Each component keeps its own figures. A source reads them when Prometheus scrapes, and stores nothing. `metric_sources`
+lists the sources; a new component adds its own there.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from millstream.broker.net.listener import Listener
+from millstream.groups.runtime.coordinator import GroupCoordinator
+from millstream.node.partition_census import PartitionCensus
+from millstream.partition.served.partitions import Partitions
+from millstream.process.metrics import Metric, Source, counter, gauge
+
+
+def metric_sources(partitions: Partitions, groups: GroupCoordinator, listener: Listener) -> Sequence[Source]:
+    """Returns the sources of all components, in the order of the page."""
+    return [
+        partial(listener_metrics, listener),
+        partial(catalog_metrics, partitions),
+        partial(group_metrics, groups),
+    ]
+
+
+def listener_metrics(listener: Listener) -> Iterable[Metric]:
+    """Yields the metrics of the connections and the memory of their requests."""
+    counters, memory = listener.counters, listener.memory
+    yield gauge("millstream_connections", "Open connections.", listener.connection_count)
+    yield counter("millstream_connections_accepted_total", "Connections accepted.", counters.connections_accepted)
+    yield counter("millstream_connections_cut_total", "Connections that the broker cut off.", counters.connections_cut)
+    yield counter(
+        "millstream_connections_refused_total",
+        "Connections refused because too few file descriptors are left.",
+        counters.connections_refused,
+    )
+    yield counter("millstream_requests_total", "Requests received.", counters.requests)
+    yield gauge("millstream_request_memory_bytes", "Memory held by requests in flight.", memory.incoming_bytes)
+    yield gauge("millstream_answer_memory_bytes", "Memory held by unread responses.", memory.outgoing_bytes)
+
+
+def catalog_metrics(partitions: Partitions) -> Iterable[Metric]:
+    """Yields the number of topics, and of the message ids and producers in memory."""
+    yield gauge("millstream_topics", "Topics.", len(partitions.image.names))
+    budgets = partitions.budgets
+    yield gauge("millstream_message_ids", "Message ids remembered.", budgets.ids.known)
+    yield gauge("millstream_producers", "Idempotent producers remembered.", budgets.producers.known)
+
+
+def group_metrics(groups: GroupCoordinator) -> Iterable[Metric]:
+    """Yields the metrics of the group coordinator."""
+    figures = groups.figures()
+    yield gauge("millstream_groups", "Consumer groups.", figures.groups)
+    yield gauge("millstream_group_members", "Members of all groups.", figures.members)
+    yield gauge(
+        "millstream_group_memory_bytes", "Memory of the members' metadata and assignments.", figures.member_bytes
+    )
+    yield gauge("millstream_group_partitions_loading", "Group log partitions not loaded yet.", figures.loading)
+    yield counter("millstream_group_rebalances_total", "New generations and epochs of groups.", figures.rebalances)
+    yield counter("millstream_group_offsets_committed_total", "Offsets committed.", figures.offsets_committed)
+
+
+def partition_metrics(census: PartitionCensus) -> Iterable[Metric]:
+    """Yields the figures of all partitions."""
+    yield gauge("millstream_partitions", "Partitions served.", census.replicas)
+    yield gauge(
+        "millstream_partitions_refusing_writes",
+        "Partitions that refuse writes, or did recently.",
+        len(census.refusing),
+    )
+    yield gauge(
+        "millstream_partitions_truncated",
+        "Partitions that this start truncated, perhaps below acknowledged messages.",
+        len(census.truncated),
+    )
+    yield gauge(
+        "millstream_partitions_rebuilding_message_ids",
+        "Partitions whose message ids are lost or damaged in part.",
+        len(census.lacking_ids),
+    )
+    yield gauge("millstream_log_bytes", "Size of all logs.", census.log_bytes)
+    yield gauge("millstream_log_messages", "Offsets in all logs.", census.log_messages)
