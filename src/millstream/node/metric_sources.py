@@ -4,7 +4,7 @@ Each component keeps its own figures. A source reads them when Prometheus scrape
 lists the sources; a new component adds its own there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from millstream.broker.net.listener import Listener
@@ -58,6 +58,12 @@ def group_metrics(groups: GroupCoordinator) -> Iterable[Metric]:
     yield gauge("millstream_group_partitions_loading", "Group log partitions not loaded yet.", figures.loading)
     yield counter("millstream_group_rebalances_total", "New generations and epochs of groups.", figures.rebalances)
     yield counter("millstream_group_offsets_committed_total", "Offsets committed.", figures.offsets_committed)
+
+
+def child_metrics(states: Mapping[str, bool]) -> Iterable[Metric]:
+    """Yields a sample for each process that runs beside the broker."""
+    samples = [({"child": name}, int(is_up)) for name, is_up in states.items()]
+    yield Metric("millstream_child_up", "gauge", "1 while a child process serves clients.", samples)
 
 
 def partition_metrics(census: PartitionCensus) -> Iterable[Metric]:

@@ -93,6 +93,10 @@ class ChildPings:
                 child.check(self._timeout_s)
             await asyncio.sleep(self._period_s - self._timeout_s)
 
+    def is_silent(self, pid: int | None) -> bool:
+        """Returns True if the process with this id does not answer. A process without a connection is not pinged."""
+        return any(child.pid == pid and child.silent_since is not None for child in self._children)
+
     def findings(self, name: str, pid: int | None, *, blocks_ready: bool = False) -> list[Finding]:
         """Returns that the process of this name does not answer, or else the problems that it reported."""
         child = next((each for each in self._children if each.pid == pid), None)
