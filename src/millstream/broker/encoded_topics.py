@@ -11,13 +11,13 @@ Invariants: the cache has at most `KEPT_BYTES_MAX` bytes. It matches the image o
 encoded in slices is not cached if it changes meanwhile, or if a broker joins or leaves.
 """
 
-from collections.abc import Collection, Container, Generator, Sequence
+from collections.abc import Collection, Container, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from millstream.catalog.catalog import Placement
 from millstream.catalog.cluster_image import ClusterImage, ClusterTopic
 from millstream.model.errors import ErrorCode
-from millstream.wire.messages import response_element_writer
+from millstream.wire.messages import kept_element_writer
 from millstream.wire.schema_writers import EncodedArray
 
 API = "Metadata"
@@ -60,6 +60,8 @@ class EncodedTopics:
         self._pieces: dict[tuple[TopicForm, str], list[_Piece]] = {}
         """The encoded partitions of large topics."""
         self._kept_bytes = 0
+        self._leaderless: dict[str, int] = {}
+        """The number of partitions whose leader is offline, of the encoded topics that have such partitions."""
 
     def catch_up(self, image: ClusterImage) -> None:
         """Drop cached topics and pieces that differ in this image, and continue with this image."""
@@ -69,6 +71,15 @@ class EncodedTopics:
         if reachable := image.brokers.keys() ^ self._image.brokers.keys():
             self._forget_replicas(image, reachable)
         self._image = image
+
+    def leaderless(self, topics: Iterable[str] | None = None) -> int:
+        """Return the number of errors in the encodings of these topics, or of all topics. Usually there are none.
+
+        The encodings are kept, so their errors are not counted when they are encoded.
+        """
+        if not self._leaderless:
+            return 0
+        return sum(self._leaderless.values() if topics is None else (self._leaderless.get(name, 0) for name in topics))
 
     def kept(self, form: TopicForm, name: str) -> bytes:
         """Return the cached encoding of a topic, or empty bytes if it is not cached."""
@@ -86,6 +97,8 @@ class EncodedTopics:
             rows = b"".join(piece.encoded for piece in pieces)
         encoded = _encode_topic(form, topic, rows)
         if self._image.topic(topic.name) is topic and self._image.brokers.keys() == brokers.keys():
+            if leaderless := sum(placement.leader not in brokers for placement in topic.placements):
+                self._leaderless[topic.name] = leaderless
             self._keep(form, topic.name, encoded, pieces)
         return encoded
 
@@ -148,6 +161,7 @@ class EncodedTopics:
         self._kept_bytes -= _size(self._pieces.pop((form, name), []))
 
     def _forget_topic(self, name: str, *, is_deleted: bool) -> None:
+        self._leaderless.pop(name, None)
         for form, topics in self._topics.items():
             if is_deleted:
                 self._forget_encoded(form, name)
@@ -180,7 +194,7 @@ def _has_replica(placements: Sequence[Placement], nodes: Collection[int]) -> boo
 
 def _encode_rows(form: TopicForm, placements: Sequence[Placement], nodes: Container[int]) -> bytes:
     """Encode the rows of partitions. `nodes` are the reachable brokers."""
-    write = response_element_writer(API, form.version, "topics", "partitions")
+    write = kept_element_writer(API, form.version, "topics", "partitions")
     out = bytearray()
     for placement in placements:
         write(out, placement_row(placement, nodes))
@@ -214,5 +228,5 @@ def _encode_topic(form: TopicForm, topic: ClusterTopic, partitions: bytes) -> by
     if form.operations is not None:
         row["topic_authorized_operations"] = form.operations
     out = bytearray()
-    response_element_writer(API, form.version, "topics")(out, row)
+    kept_element_writer(API, form.version, "topics")(out, row)
     return bytes(out)

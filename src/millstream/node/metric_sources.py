@@ -7,6 +7,7 @@ lists the sources; a new component adds its own there.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
+from millstream.broker.dispatch.api_stats import api_metrics
 from millstream.broker.net.listener import Listener
 from millstream.groups.runtime.coordinator import GroupCoordinator
 from millstream.node.partition_census import PartitionCensus
@@ -18,6 +19,7 @@ def metric_sources(partitions: Partitions, groups: GroupCoordinator, listener: L
     """Returns the sources of all components, in the order of the page."""
     return [
         partial(listener_metrics, listener),
+        partial(api_metrics, listener.shared.table.stats.values()),
         partial(catalog_metrics, partitions),
         partial(group_metrics, groups),
     ]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from millstream.seams.file_part import FilePlace
 from millstream.wire.current_leader import CurrentLeader, put_current_leader, put_node_endpoints
+from millstream.wire.error_counts import error_counter
 from millstream.wire.frame_reader import INT32, FrameReader
 from millstream.wire.framing import Piece
 from millstream.wire.malformed import MalformedMessageError
@@ -46,6 +47,8 @@ _ANSWER_5 = Struct(">ihqqq")
 _ABORTED = Struct(">qq")
 PLACE = Struct(">qQQqi")
 NOT_KNOWN = -1
+
+_count_error = error_counter("Fetch")
 
 
 class FetchPartition(NamedTuple):
@@ -198,6 +201,8 @@ def write_fetch_response(
     `leaders` are the leaders that partitions of the response name.
     """
     flexible = version >= FLEXIBLE_FROM
+    if error and version >= SESSIONS_FROM:
+        _count_error(error)
     pieces: list[Piece] = []
     out = bytearray()
     out += _ANSWER_START.pack(0, error, session_id) if version >= SESSIONS_FROM else b"\0\0\0\0"
@@ -226,6 +231,8 @@ def write_fetch_response(
 def _put_fetched(out: bytearray, version: int, fetched: FetchedPartition) -> None:
     """Append the fields of one partition before its records."""
     flexible = version >= FLEXIBLE_FROM
+    if fetched.error:
+        _count_error(fetched.error)
     out += _ANSWER_5.pack(*fetched[:5]) if version >= LOG_START_FROM else _ANSWER_4.pack(*fetched[:4])
     if fetched.aborted is None:
         put_count(out, -1, flexible)

@@ -1,11 +1,13 @@
 """Encodes and decodes messages by name and version, for handlers and clients.
 
 A message is a dictionary with the fields of its schema in snake case. Readers and writers are compiled at first use.
+Writers of responses count the error codes that they write (see `millstream.wire.error_counts`).
 """
 
 from functools import cache
 
 from millstream.model.limits import PARTITIONS_PER_TOPIC_MAX
+from millstream.wire.error_counts import CountError, error_counter
 from millstream.wire.frame_reader import INT16, FrameReader
 from millstream.wire.malformed import MalformedMessageError
 from millstream.wire.schema import load
@@ -15,6 +17,8 @@ from millstream.wire.schema_writers import Write, compile_element_writer, compil
 ELEMENTS_MAX = PARTITIONS_PER_TOPIC_MAX + 2_000
 """Maximum array elements of a request: enough for all partitions of the largest topic, or for many topics. Decoding
 them takes about ten milliseconds and blocks the event loop. Clients with more elements send several requests."""
+
+_RESPONSE = "Response"
 
 ANSWER_ELEMENTS_MAX = 5_000_000
 """Maximum array elements that a client accepts in a response, since a cluster may have many partitions."""
@@ -27,13 +31,30 @@ def _reader(name: str, version: int) -> Read:
 
 @cache
 def _writer(name: str, version: int) -> Write:
-    return compile_writer(load(name), version)
+    return compile_writer(load(name), version, _counter_of(name))
+
+
+def _counter_of(name: str) -> CountError | None:
+    return error_counter(name.removesuffix(_RESPONSE)) if name.endswith(_RESPONSE) else None
 
 
 @cache
 def response_element_writer(api: str, version: int, *path: str) -> Write:
     """Return a writer for one element of an array in a response. Its output can be used in an `EncodedArray`."""
-    return compile_element_writer(load(f"{api}Response"), path, version)
+    return compile_element_writer(load(api + _RESPONSE), path, version, error_counter(api))
+
+
+@cache
+def kept_element_writer(api: str, version: int, *path: str) -> Write:
+    """Return such a writer for elements that are kept and sent several times. It does not count their errors."""
+    return compile_element_writer(load(api + _RESPONSE), path, version)
+
+
+def write_kept_response(api: str, version: int, fields: Fields) -> bytes:
+    """Encode the body of a response that is kept and sent several times. Its errors are not counted."""
+    out = bytearray()
+    compile_writer(load(api + _RESPONSE), version)(out, fields)
+    return bytes(out)
 
 
 @cache

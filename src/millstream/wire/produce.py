@@ -21,6 +21,7 @@ from millstream.wire.current_leader import (
     read_node_endpoints,
     with_endpoint,
 )
+from millstream.wire.error_counts import error_counter
 from millstream.wire.frame_reader import INT32, FrameReader, as_uuid
 from millstream.wire.framing import Buffer
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
@@ -48,6 +49,7 @@ _ONE_PARTITION_COMPACT = Layout(">BiB")
 _NO_TAGS = b"\0\0\0"
 _TOPICS_KEPT = 4096
 
+_count_error = error_counter("Produce")
 
 PartitionRecords = tuple[int, memoryview | None]
 """A partition and the records to append to it, which are a view of the frame."""
@@ -160,7 +162,8 @@ def write_produce_response(version: int, topics: Sequence[tuple[TopicRef, Sequen
     """Encode the response body."""
     if len(topics) == 1 and len(topics[0][1]) == 1:
         (result,) = topics[0][1]
-        if result.message is None and not result.record_errors and result.current_leader is None:
+        is_plain = result.message is None and not result.record_errors and result.current_leader is None
+        if is_plain and not result.error:
             before, after = _around_one_success(version, topics[0][0])
             return before + _numbers(version, result) + after
     return _write_any(version, topics)
@@ -205,6 +208,8 @@ def _write_any(version: int, topics: Sequence[tuple[TopicRef, Sequence[ProduceRe
 
 def _put_result(out: bytearray, version: int, result: ProduceResult, flexible: bool) -> None:
     out += _numbers(version, result)
+    if result.error:
+        _count_error(result.error)
     if flexible and not result.record_errors and result.message is None and result.current_leader is None:
         out += b"\x01\0\0"  # The usual case: a success without errors and messages.
     elif version >= _MESSAGES_FROM:

@@ -9,6 +9,7 @@ from struct import Struct, error
 from typing import NamedTuple
 
 from millstream.wire.current_leader import put_current_leader, put_node_endpoints, read_current_leader
+from millstream.wire.error_counts import error_counter
 from millstream.wire.frame_reader import FrameReader
 from millstream.wire.framing import Buffer
 from millstream.wire.malformed import MalformedMessageError
@@ -32,6 +33,8 @@ _ONE_TOPIC = Struct(">hiBB")
 _ONE_ENTRY = Struct(">Biq")
 _NO_IDS_AND_NO_TAGS = b"\0\0\0\0"
 _TOPICS_KEPT = 4096
+
+_count_error = error_counter("Puts")
 
 
 class PutsEntry(NamedTuple):
@@ -182,6 +185,8 @@ def _write_any(topics: Sequence[tuple[str, Sequence[ProduceResult]]]) -> bytes:
 
 
 def _put_result(out: bytearray, result: ProduceResult) -> None:
+    if result.error:
+        _count_error(result.error)
     out += result.error.to_bytes(2, "big", signed=True)
     put_string(out, result.message, True)
     out += _NUMBERS.pack(result.partition, result.base_offset, result.append_time_ms, result.log_start_offset)

@@ -3,16 +3,21 @@
 A structure is encoded from a dictionary. Missing fields get their default. A field that no version of the schema has is
 a programming error and raises KeyError. A field that only this version lacks is ignored, so that one dictionary serves
 all versions.
+
+A writer can report the error codes that it writes (see `millstream.wire.error_counts`).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from millstream.wire.error_counts import CountError
 from millstream.wire.frame_reader import FLOAT64, INT8, INT16, INT32, INT64, UINT16, UINT32
 from millstream.wire.schema import Schema, SchemaField
 from millstream.wire.value_writers import put_count, put_data, put_string, put_uuid, unsigned_varint
 
 Write = Callable[[bytearray, Any], None]
+
+_ERROR_FIELD = "error_code"
 
 
 class EncodedArray(NamedTuple):
@@ -33,29 +38,39 @@ _LAYOUTS = {
 }
 
 
-def compile_writer(schema: Schema, version: int) -> Write:
-    """Return a function that appends one whole message of this version, without its header."""
-    return _struct(schema.fields, version, version in schema.flexible)
+class _Form(NamedTuple):
+    """The parameters that all fields of a message share."""
+
+    version: int
+    flexible: bool
+    count_error: CountError | None
 
 
-def compile_element_writer(schema: Schema, path: tuple[str, ...], version: int) -> Write:
+def compile_writer(schema: Schema, version: int, count_error: CountError | None = None) -> Write:
+    """Return a function that appends one whole message of this version, without its header.
+
+    `count_error` is called with each error code other than 0 that is written.
+    """
+    return _struct(schema.fields, _Form(version, version in schema.flexible, count_error))
+
+
+def compile_element_writer(
+    schema: Schema, path: tuple[str, ...], version: int, count_error: CountError | None = None
+) -> Write:
     """Return a function that appends one element of the array at `path`, field names from the outermost inwards."""
     fields = schema.fields
     for name in path:
         fields = next(field.fields for field in fields if field.name == name)
-    return _struct(fields, version, version in schema.flexible)
+    return _struct(fields, _Form(version, version in schema.flexible, count_error))
 
 
-def _struct(fields: tuple[SchemaField, ...], version: int, flexible: bool) -> Write:
+def _struct(fields: tuple[SchemaField, ...], form: _Form) -> Write:
+    version, flexible = form.version, form.flexible
     known = frozenset(field.name for field in fields)
     present = [field for field in fields if version in field.versions]
-    steps = [
-        (field.name, field.default, _value(field, version, flexible))
-        for field in present
-        if not field.is_tagged(version)
-    ]
+    steps = [(field.name, field.default, _value(field, form)) for field in present if not field.is_tagged(version)]
     tagged = sorted(
-        (field.tag, field.name, field.default, _value(field, version, flexible))
+        (field.tag, field.name, field.default, _value(field, form))
         for field in present
         if field.tag is not None and field.is_tagged(version)
     )
@@ -89,13 +104,26 @@ def _put_tagged(out: bytearray, values: dict[str, Any], tagged: Sequence[tuple[i
         out += inner
 
 
-def _value(field: SchemaField, version: int, flexible: bool) -> Write:
-    nullable = version in field.nullable
+def _value(field: SchemaField, form: _Form) -> Write:
+    nullable = form.version in field.nullable
     if field.is_array:
-        return _array(field, version, flexible, nullable)
+        return _array(field, form, nullable)
     if field.kind == "struct":
-        return _single_struct(field, version, flexible, nullable)
-    return _simple(field, flexible, nullable)
+        return _single_struct(field, form, nullable)
+    if field.name == _ERROR_FIELD and form.count_error is not None:
+        return _error_code(form.count_error)
+    return _simple(field, form.flexible, nullable)
+
+
+def _error_code(count_error: CountError) -> Write:
+    pack = INT16.pack
+
+    def write(out: bytearray, value: int) -> None:
+        out.extend(pack(value))
+        if value:
+            count_error(value)
+
+    return write
 
 
 def _simple(field: SchemaField, flexible: bool, nullable: bool) -> Write:
@@ -117,8 +145,8 @@ def _simple(field: SchemaField, flexible: bool, nullable: bool) -> Write:
     return write
 
 
-def _single_struct(field: SchemaField, version: int, flexible: bool, nullable: bool) -> Write:
-    inner = _struct(field.fields, version, flexible)
+def _single_struct(field: SchemaField, form: _Form, nullable: bool) -> Write:
+    inner = _struct(field.fields, form)
     if not nullable:
         return inner
 
@@ -130,11 +158,9 @@ def _single_struct(field: SchemaField, version: int, flexible: bool, nullable: b
     return write
 
 
-def _array(field: SchemaField, version: int, flexible: bool, nullable: bool) -> Write:
-    if field.kind == "struct":
-        element = _struct(field.fields, version, flexible)
-    else:
-        element = _simple(field, flexible, nullable=False)
+def _array(field: SchemaField, form: _Form, nullable: bool) -> Write:
+    flexible = form.flexible
+    element = _struct(field.fields, form) if field.kind == "struct" else _simple(field, flexible, nullable=False)
     name = field.name
 
     def write(out: bytearray, values: Sequence[Any] | EncodedArray | None) -> None:

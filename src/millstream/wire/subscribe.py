@@ -15,6 +15,7 @@ from millstream.wire.current_leader import (
     read_node_endpoints,
     with_endpoint,
 )
+from millstream.wire.error_counts import error_counter
 from millstream.wire.frame_reader import INT16, FrameReader
 from millstream.wire.framing import Piece
 from millstream.wire.messages import ANSWER_ELEMENTS_MAX
@@ -28,6 +29,7 @@ LEADER_TAG = 0
 """Tag of a row: the id and epoch of the partition's leader."""
 
 _ROW = Struct(">ihiqqqq")
+_count_error = error_counter("Subscribe")
 
 
 class Delivery(NamedTuple):
@@ -59,11 +61,15 @@ def write_delivery(rows: Sequence[Delivery], error: int = 0, message: str | None
     """Return the body of a frame as pieces to send in order."""
     pieces: list[Piece] = []
     leaders: list[CurrentLeader] = []
+    if error:
+        _count_error(error)
     out = bytearray(INT16.pack(error))
     put_string(out, message, compact=True)
     put_count(out, len(rows), compact=True)
     for row in rows:
         put_string(out, row.topic, compact=True)
+        if row.error:
+            _count_error(row.error)
         out += _ROW.pack(*row[1:8])
         put_string(out, row.message, compact=True)
         out += unsigned_varint(len(row.records) + 1)

@@ -4,10 +4,11 @@ The check of an API's right is part of its routes: it runs before the handler de
 grants everything, the routes contain no checks.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from millstream.broker.dispatch.api_stats import ApiStats
 from millstream.broker.dispatch.open_changes import TOPICS, TargetsOf
 from millstream.broker.dispatch.refusals import refused
 from millstream.broker.dispatch.request import BrokerRequest, Handler, Result
@@ -60,6 +61,8 @@ class ApiRoute(NamedTuple):
     role: Role | None
     waits_for: int
     targets: TargetsOf | None
+    observe: Callable[[float], None]
+    """Counts an answered request with its duration in seconds."""
 
 
 class DispatchTable:
@@ -67,6 +70,8 @@ class DispatchTable:
 
     def __init__(self, rows: Iterable[ApiRow], authorizer: Authorizer) -> None:
         self.rows: Mapping[int, ApiRow] = {row.key: row for row in rows}
+        self.stats: Mapping[int, ApiStats] = {row.key: ApiStats(row.api) for row in self.rows.values()}
+        """The statistics of each API, by key."""
         self._authorizer = authorizer
         self.routes: dict[tuple[int, int], ApiRoute] = {}
         """The routes of the versions that were used, by key and version."""
@@ -93,6 +98,7 @@ class DispatchTable:
                 row.role,
                 row.waits_for,
                 row.targets,
+                self.stats[key].durations.observe,
             )
         return route
 

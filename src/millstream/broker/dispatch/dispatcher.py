@@ -6,6 +6,7 @@ order (see `millstream.broker.dispatch.response_queue`). A request that reads wh
 handled yet (see `millstream.broker.dispatch.open_changes`).
 """
 
+from collections.abc import Callable
 from struct import Struct
 
 from millstream.broker.dispatch.dispatch_table import DispatchTable
@@ -17,6 +18,7 @@ from millstream.broker.net.client_info import ClientInfo
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.push_channel import PushChannel
 from millstream.model.errors import ErrorCode
+from millstream.wire.error_counts import count_errors
 from millstream.wire.framing import read_request_header
 from millstream.wire.malformed import MalformedMessageError
 
@@ -29,7 +31,7 @@ class UnservedRequestError(CloseConnectionError):
 
 
 class Dispatcher:
-    __slots__ = ("_channel", "_memory", "_peer", "_responses", "_routes", "_table")
+    __slots__ = ("_channel", "_memory", "_now_s", "_peer", "_responses", "_routes", "_table", "_waiting_since_s")
 
     def __init__(
         self,
@@ -38,13 +40,18 @@ class Dispatcher:
         peer: ClientInfo,
         channel: PushChannel,
         responses: ResponseQueue,
+        now_s: Callable[[], float],
     ) -> None:
+        """Store the connection's parts. `now_s` reads the monotonic clock, to measure the duration of requests."""
         self._table = table
         self._routes = table.routes
         self._memory = memory
         self._peer = peer
         self._channel = channel
         self._responses = responses
+        self._now_s = now_s
+        self._waiting_since_s = 0.0
+        """The first dispatch of a request that waits for changes of earlier ones; 0 if there is none."""
 
     def dispatch(self, frame: bytearray) -> bool:
         """Handle a request and put its response into the queue.
@@ -56,13 +63,17 @@ class Dispatcher:
         response, and the caller must close the connection.
         """
         size = len(frame)
+        begun_s = self._now_s()
+        if self._waiting_since_s:
+            begun_s, self._waiting_since_s = self._waiting_since_s, 0.0
         try:
             if size < _START_BYTES:
                 raise MalformedMessageError(f"a frame of {size} bytes is too short for a request header")
             key, version, correlation_id, client_bytes = _START.unpack_from(frame)
             route = self._routes.get((key, version)) or self._table.route(key, version=version)
             if route is None:
-                self._responses.add(correlation_id, False, size, self._refusal(key, version=version))
+                refusal, observe = self._refusal(key, version=version), self._table.stats[key].durations.observe
+                self._responses.add(correlation_id, False, size, refusal, observe, begun_s)
                 return True
             if size > route.bytes_max:
                 raise MalformedMessageError(f"a {route.api} request of {size} bytes exceeds {route.bytes_max} bytes")
@@ -81,6 +92,7 @@ class Dispatcher:
             request = BrokerRequest(version, correlation_id, view, body, peer, self._channel)
             changing = responses.changing  # Usually 0, and then this is the only cost.
             if changing and changing & route.waits_for and responses.must_wait(request, route.waits_for, route.targets):
+                self._waiting_since_s = begun_s
                 return False
             if peer.role is None or route.role is None or route.role is peer.role:
                 result = route.handle(request)
@@ -89,7 +101,7 @@ class Dispatcher:
         except Exception:
             self._memory.give_back(size)
             raise
-        responses.add(correlation_id, route.flexible_answer, size, result)
+        responses.add(correlation_id, route.flexible_answer, size, result, route.observe, begun_s)
         return True
 
     def _refusal(self, key: int, *, version: int) -> bytes:
@@ -103,4 +115,5 @@ class Dispatcher:
             raise UnservedRequestError(
                 ErrorCode.UNSUPPORTED_VERSION, f"key {key} ({api}) version {version} is not served"
             )
+        count_errors(row.api, ErrorCode.UNSUPPORTED_VERSION.number, 1)
         return row.refusal

@@ -64,6 +64,10 @@ class Work(NamedTuple):
     """As in `DeferredResponse`."""
 
 
+def _ignore_duration(duration_s: float) -> None:
+    """Do not count a response that is not queued yet."""
+
+
 class DeferredResponse(Struct, eq=False):
     """A response that is not ready yet and that a callback will finish. It costs less than a task.
 
@@ -86,6 +90,10 @@ class DeferredResponse(Struct, eq=False):
     """Memory of the request that the response holds until it is sent."""
     held_bytes: int = 0
     """Memory of the response itself, while it waits for earlier ones."""
+    begun_s: float = 0
+    """The time when the request was dispatched."""
+    observe: Callable[[float], None] = _ignore_duration
+    """Counts the answered request with its duration in seconds."""
     _when_done: "Callable[[DeferredResponse], None] | None" = None
     _start: "Callable[[Work, DeferredResponse], None] | None" = None
 
@@ -135,6 +143,8 @@ class DeferredResponse(Struct, eq=False):
         frame_bytes: int,
         when_done: "Callable[[DeferredResponse], None]",
         start: "Callable[[Work, DeferredResponse], None]",
+        observe: Callable[[float], None],
+        begun_s: float,
     ) -> None:
         """Note the request that this response answers. Have `when_done` called with this response once it is complete.
 
@@ -145,6 +155,8 @@ class DeferredResponse(Struct, eq=False):
         self.frame_bytes = frame_bytes
         self._when_done = when_done
         self._start = start
+        self.observe = observe
+        self.begun_s = begun_s
 
     def when_done(
         self,

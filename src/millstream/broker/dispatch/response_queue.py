@@ -33,6 +33,7 @@ class ResponseQueue:
         "_bytes",
         "_fail",
         "_memory",
+        "_now_s",
         "_outbox",
         "_pending",
         "_start",
@@ -48,14 +49,15 @@ class ResponseQueue:
         streams: Mapping[int, StreamingRequest],
         runner: WorkRunner,
         *,
+        now_s: Callable[[], float],
         answered: Callable[[], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         """Store the connection's parts.
 
-        `streams` holds its streaming requests. `answered` is called when delayed responses were put into the outbox,
-        or the changes that a request waits for are complete. `fail` is called with the exception of a request that
-        gets no response.
+        `streams` holds its streaming requests. `now_s` reads the monotonic clock. `answered` is called when delayed
+        responses were put into the outbox, or the changes that a request waits for are complete. `fail` is called with
+        the exception of a request that gets no response.
         """
         self.is_full = False
         self.changing = 0
@@ -65,6 +67,7 @@ class ResponseQueue:
         self._outbox = outbox
         self._streams = streams
         self._start = runner.start
+        self._now_s = now_s
         self._answered = answered
         self._fail = fail
         self._pending: list[DeferredResponse] = []  # A deque takes ten times the memory of an idle list.
@@ -74,12 +77,24 @@ class ResponseQueue:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, correlation_id: int, flexible: bool, frame_bytes: int, result: Result) -> None:
-        """Add the result of the newest request, whose frame has `frame_bytes` bytes."""
+    def add(
+        self,
+        correlation_id: int,
+        flexible: bool,
+        frame_bytes: int,
+        result: Result,
+        observe: Callable[[float], None],
+        begun_s: float,
+    ) -> None:
+        """Add the result of the newest request, whose frame has `frame_bytes` bytes.
+
+        `observe` is called with the duration since `begun_s` when the request is answered.
+        """
         if isinstance(result, DeferredResponse):
             later = result
         elif result is None:
             self._memory.give_back(frame_bytes)
+            observe(self._now_s() - begun_s)
             return
         elif isinstance(result, Work):
             later = DeferredResponse(result.hurry, result.change)
@@ -88,10 +103,11 @@ class ResponseQueue:
         else:
             self._memory.give_back(frame_bytes)
             self._outbox.put(correlation_id, flexible, result)
+            observe(self._now_s() - begun_s)
             if correlation_id in self._streams:
                 self._streams[correlation_id].begin()
             return
-        later.queued(correlation_id, flexible, frame_bytes, self._ready, self._start)
+        later.queued(correlation_id, flexible, frame_bytes, self._ready, self._start, observe, begun_s)
         change = later.change
         if change is not None:
             self.changing |= change.kind
@@ -159,6 +175,7 @@ class ResponseQueue:
             self._count(-later.frame_bytes)
             memory.outgoing_bytes -= later.held_bytes
             memory.give_back(later.frame_bytes)
+            later.observe(self._now_s() - later.begun_s)
             answer: Answer | None = later.answer
             if answer is not None:
                 self._outbox.put(later.correlation_id, later.flexible, answer)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from millstream.broker.dispatch.dispatch_table import ApiRow
 from millstream.broker.dispatch.request import BrokerRequest
 from millstream.model.errors import ErrorCode
-from millstream.wire.messages import read_request, write_response
+from millstream.wire.messages import read_request, write_kept_response, write_response
 
 API = "ApiVersions"
 
@@ -36,7 +36,7 @@ def refusal(key: int, *, first: int, last: int) -> bytes:
     It is in version 0, which every client can read, and names the served versions, so that the client can retry.
     """
     own = {"api_key": key, "min_version": first, "max_version": last}
-    return write_response(API, 0, {"error_code": ErrorCode.UNSUPPORTED_VERSION.number, "api_keys": [own]})
+    return write_kept_response(API, 0, {"error_code": ErrorCode.UNSUPPORTED_VERSION.number, "api_keys": [own]})
 
 
 def _range(row: ApiRow) -> dict[str, int]:

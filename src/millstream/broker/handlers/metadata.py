@@ -18,6 +18,7 @@ from millstream.model.authorization import FULL_ACCESS, Access
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID, check_new_topic_name
 from millstream.model.rights import Right
+from millstream.wire.error_counts import count_errors
 from millstream.wire.messages import read_request, response_element_writer, write_response
 from millstream.wire.schema_writers import EncodedArray
 
@@ -77,12 +78,14 @@ class MetadataHandler:
         self._current()
         kept = self._kept_answers.get((form, operations))
         if kept is not None:
+            _count_leaderless(self._encoded.leaderless())
             return kept
         return _at_once(self._encode_all(form, operations))
 
     def _encode_all(self, form: TopicForm, operations: int | None) -> Slices:
         image = self._current()
         answer = _whole(form, operations, image, (yield from self._encoded.encode_all(form)))
+        _count_leaderless(self._encoded.leaderless())
         kept_bytes = sum(map(len, self._kept_answers.values()))
         if image is self._image and kept_bytes + len(answer) <= KEPT_BYTES_MAX:
             self._kept_answers[form, operations] = answer
@@ -116,11 +119,13 @@ class MetadataHandler:
         self, form: TopicForm, operations: int | None, wanted: list[dict[str, Any]], access: Access
     ) -> Slices:
         image = self._current()
-        parts = []
+        parts: list[bytes] = []
+        found: list[str] = []
         done = 0
         for each in wanted:
             topic, error = _find(image, each)
             if topic is not None:
+                found.append(topic.name)
                 of_topic = form
                 if access.is_limited and form.operations is not None:
                     of_topic = form._replace(operations=topic_operations(access, topic.name))
@@ -135,6 +140,7 @@ class MetadataHandler:
             if done >= SLICE:
                 done = 0
                 yield
+        _count_leaderless(self._encoded.leaderless(found))
         return _whole(form, operations, image, parts)
 
     def _missing(self, wanted: list[dict[str, Any]]) -> list[str]:
@@ -157,6 +163,12 @@ class MetadataHandler:
                 # such as a full disk or too many partitions.
                 continue
         return await _run(slices)
+
+
+def _count_leaderless(partitions: int) -> None:
+    """Count the errors of kept encodings that a response contains."""
+    if partitions:
+        count_errors(API, ErrorCode.LEADER_NOT_AVAILABLE.number, partitions)
 
 
 def _find(image: ClusterImage, wanted: dict[str, Any]) -> tuple[ClusterTopic | None, ErrorCode]:

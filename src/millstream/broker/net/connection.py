@@ -50,10 +50,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._outbox,
             self._channel.open_requests,
             runner,
+            now_s=shared.now_s,
             answered=self._answered,
             fail=fail,
         )
-        self._dispatcher = Dispatcher(shared.table, shared.memory, self._peer, self._channel, self._responses)
+        self._dispatcher = Dispatcher(
+            shared.table, shared.memory, self._peer, self._channel, self._responses, shared.now_s
+        )
         self._progress = FrameProgress()
         self._reading = True
         self._dispatching = False

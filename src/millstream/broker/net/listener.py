@@ -18,7 +18,9 @@ class Listener:
     def __init__(
         self, table: DispatchTable, clock: Clock, memory: MemoryLimits, workers: Workers, *, descriptors_max: int = 0
     ) -> None:
-        self.shared = ListenerState(table, memory, PeerLog(clock), workers, descriptors_max=descriptors_max)
+        self.shared = ListenerState(
+            table, memory, PeerLog(clock), workers, clock.monotonic_s, descriptors_max=descriptors_max
+        )
         self._listening: Listening | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._checked_at = 0.0

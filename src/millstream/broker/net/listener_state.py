@@ -1,7 +1,7 @@
 """Holds the state that the connections of one listener share."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from msgspec import Struct, field
@@ -71,6 +71,8 @@ class ListenerState(Struct):
     memory: MemoryLimits
     peers: PeerLog
     workers: Workers
+    now_s: Callable[[], float]
+    """Reads the monotonic clock."""
     staging: StagingBuffer = field(default_factory=StagingBuffer)
     watch: ConnectionTimer = field(default_factory=ConnectionTimer)
     counters: Counters = field(default_factory=Counters)

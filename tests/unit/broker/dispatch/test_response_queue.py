@@ -19,6 +19,7 @@ from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.outbox import Outbox
 from millstream.broker.net.push_channel import StreamingRequest
 from millstream.model.errors import MillstreamError
+from millstream.testing.simulated.clock import ManualClock
 
 FRAME_BYTES = 100
 
@@ -54,12 +55,15 @@ class Scene:
         self.streams: dict[int, StreamingRequest] = {}
         self.failures: list[BaseException] = []
         self.answered = 0
+        self.clock = ManualClock()
+        self.durations_s: list[float] = []
         self.tasks: dict[asyncio.Task[Answer | None], None] = {}
         self.queue = ResponseQueue(
             self.memory,
             cast(Outbox, self.sent),
             self.streams,
             WorkRunner(self.tasks, self.failures.append, ClientInfo()),
+            now_s=self.clock.monotonic_s,
             answered=self._answered,
             fail=self.failures.append,
         )
@@ -71,7 +75,7 @@ class Scene:
         self, correlation_id: int, result: Answer | DeferredResponse | Work | None, size: int = FRAME_BYTES
     ) -> None:
         self.memory.pool(size).take(size)
-        self.queue.add(correlation_id, False, size, result)
+        self.queue.add(correlation_id, False, size, result, self.durations_s.append, self.clock.monotonic_s())
 
     def check_nothing_is_held(self) -> None:
         assert len(self.queue) == 0

@@ -133,6 +133,21 @@ def test_a_request_waits_for_an_open_change_that_it_depends_on(case: str) -> Non
     scene(test)
 
 
+def test_the_duration_of_a_request_includes_its_wait_for_an_open_change() -> None:
+    async def test(stage: Scene, peer: RawPeer) -> None:
+        durations = {each.api: each.durations for each in stage.listener.shared.table.stats.values()}
+        peer.send(append(1), read(2))
+        await asyncio.sleep(3)
+        stage.finish(1)
+        await asyncio.sleep(1)
+        peer.send(read(3))
+        await asyncio.sleep(1)
+        assert (durations["Produce"].count, durations["Fetch"].count) == (1, 2)
+        assert 2.9 < durations["Fetch"].sum < 3.1, "the second read does not wait"
+
+    scene(test)
+
+
 DOES_NOT_WAIT = {
     "for an append to another partition": [append(1, "b"), read(2)],
     "for a long request": [join(1), read(2)],
