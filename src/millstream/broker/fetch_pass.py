@@ -20,7 +20,7 @@ from millstream.partition.offset_reader import OffsetNotReachedError
 from millstream.seams.file_part import FilePart, FilePlace
 from millstream.storage.log.log_reader import Stretch
 from millstream.wire.current_leader import CurrentLeader
-from millstream.wire.fetch import NOT_KNOWN, FetchedPartition, FetchPartition, FetchRequest
+from millstream.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 from millstream.wire.framing import Buffer
 from millstream.wire.topic_ref import TopicRef
 
@@ -54,6 +54,8 @@ class FetchPass:
         self._partitions = partitions
         self._access = access
         self._found: list[Leadership] = []
+        self._read: list[tuple[Leadership, int, int]] = []
+        """The partitions with data, and its bytes and messages."""
         self._has_error = False
         self._size_bytes = 0
         self._left = budget
@@ -87,6 +89,11 @@ class FetchPass:
         if not self._has_error:
             return ()
         return [each.current_leader for each in self.fetched if each.current_leader is not None]
+
+    def answered(self) -> None:
+        """Count what was read, once per response: a long poll repeats passes that find too little."""
+        for partition, size_bytes, messages in self._read:
+            partition.traffic.fetched(size_bytes, messages=messages)
 
     def run(self) -> None:
         """Read one slice, or up to a partition that must be read from disk."""
@@ -134,11 +141,13 @@ class FetchPass:
         self._cold = None
         want = self._wants[len(self.fetched)][1]
         try:
-            data, _ = await partition.reader.read_cold(Offset(want.offset), max_bytes=min(want.max_bytes, self._left))
+            data, next_offset = await partition.reader.read_cold(
+                Offset(want.offset), max_bytes=min(want.max_bytes, self._left)
+            )
         except MillstreamError as error:
             self._fail(want, partition, error)
         else:
-            self._take(want, partition, data, NOT_KNOWN)
+            self._take(want, partition, data, next_offset)
 
     def _take(
         self,
@@ -155,6 +164,8 @@ class FetchPass:
             self._left = 0
         self._left -= cost
         self._size_bytes += size
+        if size:
+            self._read.append((partition, size, next_offset - want.offset))
         end = partition.high_watermark
         self._found.append(partition)
         self.fetched.append(

@@ -34,7 +34,7 @@ from millstream.partition.readable import Readable
 from millstream.partition.replica import Replica
 from millstream.partition.stamped_run import stamped_run
 from millstream.partition.watermark import ACKS_ALL, Acknowledgement
-from millstream.records.header import COMPRESSION_MASK, read_header
+from millstream.records.header import COMPRESSION_MASK, LENGTH_END, read_header
 from millstream.records.produced_batch import placed
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
@@ -45,6 +45,31 @@ from millstream.storage.store import LogStore
 from millstream.topics.settings import TopicSettings
 
 T = TypeVar("T")
+
+
+class TopicTraffic:
+    """Counts what clients and the broker itself write to a topic, and what clients read from it, since the start.
+
+    All leaderships of a topic share one object.
+    """
+
+    __slots__ = ("fetched_bytes", "fetched_messages", "produced_bytes", "produced_messages")
+
+    def __init__(self) -> None:
+        self.produced_bytes = self.produced_messages = 0
+        self.fetched_bytes = self.fetched_messages = 0
+
+    def fetched(self, size_bytes: int, *, messages: int) -> None:
+        """Count a response with records, or with their position in a file."""
+        self.fetched_bytes += size_bytes
+        self.fetched_messages += messages
+
+    def add(self, other: "TopicTraffic") -> None:
+        """Add the figures of another topic."""
+        self.produced_bytes += other.produced_bytes
+        self.produced_messages += other.produced_messages
+        self.fetched_bytes += other.fetched_bytes
+        self.fetched_messages += other.fetched_messages
 
 
 class Leadership(Readable):
@@ -62,6 +87,7 @@ class Leadership(Readable):
         store: LogStore,
         clock: Clock,
         workers: Workers,
+        traffic: TopicTraffic,
         heal_soon: Callable[["Leadership"], None],
         validate_records: bool = True,
     ) -> None:
@@ -76,6 +102,9 @@ class Leadership(Readable):
         """True for topics that only the broker writes to."""
         self.walks_records = validate_records and not self.is_internal
         self.is_suspended = False
+        self.traffic = traffic
+        self.produced_bytes = 0
+        """Bytes appended under this leadership."""
         self._store = store
         self._clock = clock
         self._heal_soon = heal_soon
@@ -115,16 +144,14 @@ class Leadership(Readable):
         if producer_id >= 0:
             if log.has_buffered(producer_id):
                 log.write_buffered()
-            first = self.replica.producers.check(
+            old = self.replica.producers.check(
                 producer_id,
                 epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,
                 last_sequence=header.last_sequence,
             )
-            if first is not None:
-                return self.duplicate(
-                    first.base_offset, last_offset=first.last_offset, acks=acks, timestamp=first.timestamp
-                )
+            if old is not None:
+                return self.duplicate(old.base_offset, last_offset=old.last_offset, acks=acks, timestamp=old.timestamp)
         if ids:
             header = mark_ids(records, header, ids)
         watermark, base_offset = self._watermark, log.end_offset
@@ -134,7 +161,10 @@ class Leadership(Readable):
             stamp_append_time(records, header, now_ms)
             header = read_header(records)
         log.append(records, placed(records, header, base_offset, watermark.leader_epoch))
-        end_offset = log.end_offset
+        end_offset, size_bytes, traffic = log.end_offset, header.batch_length + LENGTH_END, self.traffic
+        traffic.produced_bytes += size_bytes
+        traffic.produced_messages += end_offset - base_offset
+        self.produced_bytes += size_bytes
         if not log.waits_for_flush:
             watermark.advance(own_flushed=end_offset, high_watermark=end_offset)
         acknowledgement = watermark.acknowledge(end_offset - 1, acks=acks)
@@ -152,6 +182,9 @@ class Leadership(Readable):
         now_ms, base_offset = self._clock.wall_ms(), log.end_offset
         run = stamped_run(batches, self.settings, now_ms=now_ms, base_offset=base_offset, leader_epoch=epoch)
         log.append_run(run.data, run.headers)
+        self.traffic.produced_bytes += len(run.data)
+        self.traffic.produced_messages += log.end_offset - base_offset
+        self.produced_bytes += len(run.data)
         if not log.request_flush():
             self._advance()
         acknowledgement = self._watermark.acknowledge(log.end_offset - 1, acks=ACKS_ALL)

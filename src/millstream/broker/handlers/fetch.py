@@ -93,6 +93,7 @@ class _Fetch:
         return reading
 
     def answer(self, done: FetchPass) -> Answer:
+        done.answered()
         session = self._session
         if session is None:
             fetched, session_id = _in_request_order(self._fetch, done), NO_SESSION

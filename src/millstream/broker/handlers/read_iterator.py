@@ -78,6 +78,7 @@ class ReadIteratorHandler:
         )
         if not data:
             return head
+        partition.traffic.fetched(len(data), messages=end - iterator.offset)
         return [head.removesuffix(_NO_RECORDS) + unsigned_varint(len(data) + 1), data, b"\0"]
 
 

@@ -179,6 +179,7 @@ class PushSubscription:
     def _sent(self, feed: PartitionPush, stretch: Stretch) -> Delivery:
         data, next_offset = stretch
         row = feed.row()._replace(next_offset=next_offset, records=data)
+        feed.partition.traffic.fetched(len(data), messages=next_offset - feed.flow.position)
         self.flow.sent(feed.flow, next_offset, len(data))
         return row
 

@@ -6,6 +6,7 @@ from millstream.partition.leadership import Leadership
 from millstream.partition.replica import Replica
 from millstream.partition.served.maintenance import Maintenance
 from millstream.partition.served.partition_startup import OpenedPartition
+from millstream.partition.served.topic_figures import TopicFigures
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
 from millstream.storage.store import LogStore
@@ -26,6 +27,7 @@ class LeadershipFactory:
         validate_records: bool,
     ) -> None:
         self.budgets = derived_state.Budgets(limits)
+        self.figures = TopicFigures()
         self._store = store
         self._clock = clock
         self._workers = workers
@@ -60,6 +62,7 @@ class LeadershipFactory:
             store=self._store,
             clock=self._clock,
             workers=self._workers,
+            traffic=self.figures.of(replica.topic, replica.key.topic_id),
             heal_soon=self._maintenance.heal_soon,
             validate_records=self._validate_records,
         )

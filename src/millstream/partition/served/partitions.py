@@ -97,7 +97,7 @@ class Partitions(PartitionRegistry):
         self._leaderships = LeadershipFactory(
             store, clock, workers, self._limits, self._upkeep, validate_records=validate_records
         )
-        self.budgets = self._leaderships.budgets
+        self.budgets, self.figures = self._leaderships.budgets, self._leaderships.figures
         self._reserved = 0
         self._closing = False
 
@@ -284,6 +284,7 @@ class Partitions(PartitionRegistry):
         self.cluster.publish(self.image.topic_deleted(topic.topic_id))
         for partition in self._take_out(topic):
             partition.deleted()
+        self.figures.deleted(topic.topic_id)
         log_client_event(_log, "topic deleted", topic=name, partitions=topic.partitions)
         await self._erase(self._unsettled.pop(topic.topic_id, topic))
         return topic

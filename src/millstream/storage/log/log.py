@@ -73,6 +73,7 @@ class Log:
         self.flushed_position: tuple[Segment, int] | None = None
         """Segment and position at which flushed_offset begins, or None if unknown. It saves readers a search."""
         self.segments: list[Segment] = []
+        self._closed_bytes = 0
         self.deleted_segments: list[Segment] = []
         """Segments below start_offset. Their files are removed once the new start is on disk."""
         self.truncations = 0
@@ -98,7 +99,8 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self.segments)
+        """Size of the segments. The write buffer does not count. It walks no segments, since each scrape reads it."""
+        return self._closed_bytes + self.segments[-1].size_bytes if self.segments else 0
 
     @property
     def written_offset(self) -> Offset:
@@ -108,6 +110,10 @@ class Log:
     def acknowledged_offset(self) -> Offset:
         """The offset below which the flush policy lets appends be acknowledged."""
         return self.flushed_offset if self.waits_for_flush else self.end_offset
+
+    def _replace_segments(self, segments: list[Segment]) -> None:
+        self.segments = segments
+        self._closed_bytes = sum(segment.size_bytes for segment in segments[:-1])  # Only the last one still grows.
 
     def _check(self) -> None:
         assert self.start_offset <= self.flushed_offset <= self.written_offset <= self.end_offset, (
@@ -233,7 +239,7 @@ class Log:
         if closed is not None:
             closed.is_closed = True
         self.flush_state.segment_created(segment, closed)
-        self.segments = [*self.segments, segment]
+        self._replace_segments([*self.segments, segment])
         self.flush_state.mark_dirty()
         self._check()
         return segment
@@ -307,7 +313,7 @@ class Log:
             segment.is_named = True  # The repair has flushed the directory.
         for segment in replaced:
             segment.forget()
-        self.segments = [*kept, *self._factory.stored(states, self.settings)]
+        self._replace_segments([*kept, *self._factory.stored(states, self.settings)])
         is_truncated = self.written_offset < self.end_offset
         self.end_offset = self.written_offset
         self.flush_state.rebuilt()
@@ -352,7 +358,7 @@ class Log:
             self.cleaning.recovered()
         # A quarantined log may be readable only up to an offset below its start.
         is_readable = plan.quarantined is None or plan.start_offset <= plan.end_offset
-        self.segments = self._factory.stored(plan.segments, self.settings) if is_readable else []
+        self._replace_segments(self._factory.stored(plan.segments, self.settings) if is_readable else [])
         self.start_offset, self.end_offset = plan.start_offset, max(plan.start_offset, plan.end_offset)
         has_unflushed = plan.unflushed and is_readable
         flushed = self.flush_state.recovered(self.segments, plan.unflushed) if has_unflushed else plan.end_offset
@@ -384,7 +390,7 @@ class Log:
             self.roll()
         gone, kept = split_below(self.segments, new_start)
         self.flush_state.segments_dropped(kept)
-        self.segments = kept
+        self._replace_segments(kept)
         self.deleted_segments = [*self.deleted_segments, *gone]
 
     def segments_removed(self, removed: Sequence[Segment]) -> None:
@@ -407,7 +413,7 @@ class Log:
     def exchanged(self, old: Sequence[Segment], state: SegmentState, file: DiskFile, index: SparseIndex) -> Segment:
         """Replace consecutive old segments by a new one, whose file still has another name. Reads continue."""
         new = self._factory.rewritten(state, self.settings, file, index)
-        self.segments = replaced(self.segments, old, new)
+        self._replace_segments(replaced(self.segments, old, new))
         for segment in old:
             segment.forget()
         self.cleaning.decided()

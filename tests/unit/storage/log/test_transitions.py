@@ -143,6 +143,7 @@ class Story:
             assert log.start_offset <= log.flushed_offset <= log.written_offset <= log.end_offset
             assert listener.watermark.offset <= max(log.acknowledged_offset, self.acknowledged)
             assert len(listener.truncated_to) == log.truncations
+            assert log.size_bytes == sum(segment.size_bytes for segment in log.segments)
         self.disk.before = None
         await asyncio.sleep(30)
         assert log.health.quarantined is None

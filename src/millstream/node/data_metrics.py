@@ -1,0 +1,28 @@
+"""Yields the metrics of the data that a broker stores: its topics, disks and consumer groups.
+
+Each metric with many label sets is a generator over a snapshot, so that a scrape renders it in slices.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from millstream.partition.leadership import TopicTraffic
+from millstream.partition.served.topic_figures import TopicFigures
+from millstream.process.metrics import Metric, Sample
+
+_TOPIC_COUNTERS: tuple[tuple[str, str, Callable[[TopicTraffic], int]], ...] = (
+    ("produced_bytes", "Bytes of batches appended to a topic.", lambda traffic: traffic.produced_bytes),
+    ("produced_messages", "Messages appended to a topic.", lambda traffic: traffic.produced_messages),
+    ("fetched_bytes", "Bytes of batches sent to readers of a topic.", lambda traffic: traffic.fetched_bytes),
+    ("fetched_messages", "Messages sent to readers of a topic.", lambda traffic: traffic.fetched_messages),
+)
+
+
+def topic_metrics(figures: TopicFigures) -> Iterable[Metric]:
+    """Yields the traffic of each topic. Topics without figures of their own share one label set."""
+    for name, text, value in _TOPIC_COUNTERS:
+        yield Metric(f"millstream_topic_{name}_total", "counter", text, _by_topic(figures, value))
+
+
+def _by_topic(figures: TopicFigures, value: Callable[[TopicTraffic], int]) -> Iterator[Sample]:
+    for topic, traffic in figures.snapshot():
+        yield {"topic": topic}, value(traffic)
