@@ -6,6 +6,7 @@ Each metric with many label sets is a generator over a snapshot, so that a scrap
 from collections.abc import Callable, Iterable, Iterator
 
 from millstream.partition.leadership import TopicTraffic
+from millstream.partition.served.busy_partitions import BusyPartitions
 from millstream.partition.served.topic_figures import TopicFigures
 from millstream.process.metrics import Metric, Sample
 
@@ -21,6 +22,20 @@ def topic_metrics(figures: TopicFigures) -> Iterable[Metric]:
     """Yields the traffic of each topic. Topics without figures of their own share one label set."""
     for name, text, value in _TOPIC_COUNTERS:
         yield Metric(f"millstream_topic_{name}_total", "counter", text, _by_topic(figures, value))
+
+
+def busy_partition_metrics(busy: BusyPartitions) -> Iterable[Metric]:
+    """Yields the bytes appended to the busiest partitions. A partition that is less busy now has no value."""
+    yield Metric(
+        "millstream_partition_produced_bytes_total",
+        "counter",
+        "Bytes of batches appended to a partition, for the partitions with the most in the last sample.",
+        (
+            ({"topic": partition.topic, "partition": str(partition.number)}, partition.produced_bytes)
+            for partition in busy.busiest
+            if not partition.is_closed
+        ),
+    )
 
 
 def _by_topic(figures: TopicFigures, value: Callable[[TopicTraffic], int]) -> Iterator[Sample]:

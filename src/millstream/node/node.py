@@ -26,6 +26,7 @@ from millstream.model.broker_endpoint import BrokerEndpoint
 from millstream.model.ids import BrokerId
 from millstream.model.services import NO_PORT, Service
 from millstream.node.broker_configs import shown_settings
+from millstream.node.data_findings import data_findings
 from millstream.node.health import BrokerHealth, ChildStates, FindingSource, no_children, no_findings
 from millstream.node.metric_sources import child_metrics, metric_sources
 from millstream.node.operator_http import OperatorPort
@@ -148,7 +149,7 @@ class Node:
         load_schemas(row.api for row in table.rows.values())
         listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
         reserves = partitions.store.reserves
-        health = self._health = BrokerHealth(reserves, self._children_findings)
+        health = self._health = BrokerHealth(reserves, self._children_findings, data_findings(partitions))
         sources = [*metric_sources(partitions, groups, listener), self._child_metrics, self._process_metrics]
         self._operator = Operator(sources, partitions, self._clock, health, reserves)
         await self._open_operator(self._operator)

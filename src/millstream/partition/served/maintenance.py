@@ -1,4 +1,4 @@
-"""Runs periodic maintenance: retention, expiry of producers and message ids, snapshots, and retries of failed work.
+"""Runs periodic maintenance: retention, expiry of producers and message ids, snapshots, retries, load samples.
 
 Rounds process the partitions in slices and let the event loop run between slices, so many partitions do not block it.
 Compaction takes longer and has rounds of its own (see `compaction_schedule`).
@@ -15,6 +15,7 @@ from millstream.model.errors import MillstreamError
 from millstream.model.ids import TopicId
 from millstream.partition.leadership import Leadership
 from millstream.partition.replica import Replica
+from millstream.partition.served.busy_partitions import BusyPartitions
 from millstream.partition.served.compaction_schedule import INTERVAL_S as CLEANING_INTERVAL_S
 from millstream.partition.served.compaction_schedule import CompactionSchedule
 from millstream.seams.clock import Clock
@@ -65,6 +66,7 @@ class Maintenance:
         self._kept = kept
         self._clock = clock
         self._interval_s = interval_s
+        self.busy = BusyPartitions(clock)
         self.cleaning = CompactionSchedule(kept, store, cleaning_s)
         self._stopping = asyncio.Event()
         self._rounds: asyncio.Task[None] | None = None
@@ -123,6 +125,7 @@ class Maintenance:
                 await self._try("healing a partition", partial(self._kept.heal, partition))
             elif replica.is_current:
                 await self._maintain(replica, partition, save_from)
+        await self.busy.sample(self._kept.all())
         await self._try("finishing interrupted changes", self._kept.finish_changes)
 
     async def _maintain(self, replica: Replica, partition: Leadership | None, save_from: int) -> None:

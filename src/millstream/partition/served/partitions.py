@@ -98,6 +98,7 @@ class Partitions(PartitionRegistry):
             store, clock, workers, self._limits, self._upkeep, validate_records=validate_records
         )
         self.budgets, self.figures = self._leaderships.budgets, self._leaderships.figures
+        self.busy = self._upkeep.busy
         self._reserved = 0
         self._closing = False
 
