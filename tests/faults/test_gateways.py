@@ -150,7 +150,6 @@ def test_a_gateway_reports_a_down_broker_and_stores_retried_posts_once(
                 assert answer.status in (503, 504), answer.body
                 assert answer.json["code"] in ("NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")
                 assert (answer.json["retriable"], answer.headers["retry-after"]) == (True, "1")
-            assert ask(f"{running.url}/ready").status == 200
             back(broker)
             stored |= places(key, 5, until_stored(running, key, 5))
             assert ask(f"{running.url}/v1/topics").status == 200

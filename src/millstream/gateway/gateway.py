@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from millstream import __version__
 from millstream.gateway.budget import Budget, ReadBudget
+from millstream.gateway.cluster_checks import ClusterChecks
 from millstream.gateway.draining import Draining
 from millstream.gateway.grpc.limits import GrpcLimits
 from millstream.gateway.http.app import make_app
@@ -54,7 +55,8 @@ class Gateway:
         self._supervisor = Supervised(Path(settings.control)) if settings.control else None
         self._http: HttpServer | None = None
         self._grpc: GrpcServer | None = None
-        self._follower: asyncio.Task[None] | None = None
+        self._checks = ClusterChecks(self._clusters, self._is_stopped)
+        self._background: list[asyncio.Task[None]] = []
         self._started_s = asyncio.get_running_loop().time()
         self.http_port = PORT_OFF
         self.grpc_port = PORT_OFF
@@ -75,11 +77,19 @@ class Gateway:
         if settings.grpc_port != PORT_OFF:
             self._grpc = await self._start_grpc()
             self.grpc_port = self._grpc.port
+        self._run(self._checks.run(self._show_readiness))
         if self._supervisor is not None:
-            following = self._supervisor.follow(
-                self.http_port, grpc_port=self.grpc_port, on_change=self._serve_clusters
+            self._run(
+                self._supervisor.follow(
+                    self.http_port,
+                    grpc_port=self.grpc_port,
+                    on_change=self._serve_clusters,
+                    problems=self._problems,
+                )
             )
-            self._follower = asyncio.get_running_loop().create_task(following)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._background.append(asyncio.get_running_loop().create_task(work))
 
     async def drain(self) -> None:
         """Stop in three steps: announce the shutdown, wait `notice_ms`, then refuse new requests.
@@ -102,8 +112,9 @@ class Gateway:
     async def close(self) -> None:
         """Cut off every remaining request and close all clients."""
         self._draining.begin()
-        if self._follower is not None:
-            self._follower.cancel()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         if self._http is not None:
             self._http.refuse()
             await self._http.drained(0.0)
@@ -133,9 +144,22 @@ class Gateway:
         yield from traffic_metrics((self._web_traffic, self._grpc_traffic))
 
     def findings(self) -> list[Finding]:
-        """Return the gateway's warnings: its ports that other hosts can reach."""
+        """Return the clusters that do not answer, and the gateway's ports that other hosts can reach."""
         host, ports = self._settings.host, {"the web API": self.http_port, "gRPC": self.grpc_port}
-        return exposure_warnings(OpenPort(name, host, port) for name, port in ports.items() if port != PORT_OFF)
+        exposed = exposure_warnings(OpenPort(name, host, port) for name, port in ports.items() if port != PORT_OFF)
+        return self._checks.findings() + exposed
+
+    async def _problems(self) -> Sequence[str]:
+        return [finding.text for finding in self._checks.findings() if finding.is_problem]
+
+    async def _show_readiness(self) -> None:
+        """Show load balancers of gRPC, which use its health service, whether the default cluster is reachable."""
+        if self._grpc is not None:
+            await self._grpc.set_serving(not any(finding.blocks_ready for finding in self._checks.findings()))
+
+    def _is_stopped(self, cluster: str) -> bool:
+        is_own = cluster in self._seeds
+        return not is_own and self._supervisor is not None and self._supervisor.is_stopped(cluster)
 
     def _app(self) -> ASGIApp:
         limits = _web_limits(self._settings)

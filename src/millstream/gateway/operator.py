@@ -75,7 +75,10 @@ class OperatorPages:
         return OperatorPage(200, "application/json", msgspec.json.encode(facts) + b"\n")
 
     def _ready(self) -> OperatorPage:
-        return _text(503, "draining") if self._draining.is_announced else _text(200, "ready")
+        if self._draining.is_announced:
+            return _text(503, "draining")
+        reasons = [finding.text for finding in self._findings() if finding.blocks_ready]
+        return _text(503, "not ready: " + "; ".join(reasons)) if reasons else _text(200, "ready")
 
     def _metrics_page(self) -> OperatorPage:
         return OperatorPage(200, CONTENT_TYPE, render([*self._metrics(), *process_metrics()]))

@@ -8,7 +8,7 @@ Invariant: a connection has at most one unanswered ping, so a stopped process ca
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 from millstream.process.findings import Finding
@@ -19,6 +19,10 @@ PERIOD_S = 5.0
 TIMEOUT_S = 3.0
 SETTLE_S = 0.05
 """Time for answers that arrived while this process itself was busy."""
+
+
+def _send_nothing() -> None:
+    """The process has no connection."""
 
 
 class PingedChild:
@@ -61,45 +65,58 @@ class PingedChild:
 
 
 class ChildPings:
-    """The connected child processes. `run` pings them until it is cancelled, and does nothing while there are none."""
+    """The child processes, each with its connection. `run` pings them until it is cancelled.
 
-    def __init__(self, period_s: float = PERIOD_S, timeout_s: float = TIMEOUT_S) -> None:
+    `serving` returns the processes that should have a connection. One without a connection counts as silent too: it may
+    have stopped before it could connect.
+    """
+
+    def __init__(
+        self, serving: Callable[[], Iterable[int]] = tuple, period_s: float = PERIOD_S, timeout_s: float = TIMEOUT_S
+    ) -> None:
         assert timeout_s < period_s, "a ping has its result before the next one"
+        self._serving = serving
         self._period_s = period_s
         self._timeout_s = timeout_s
-        self._children: dict[PingedChild, None] = {}
-        self._has_children = asyncio.Event()
+        self._connected: dict[int, PingedChild] = {}
+        self._unconnected: dict[int, PingedChild] = {}
 
     def connected(self, pid: int, send_ping: Callable[[], None]) -> PingedChild:
-        """Adds the connection of a child process."""
-        child = PingedChild(pid, send_ping)
-        self._children[child] = None
-        self._has_children.set()
+        """Adds the connection of a child process, which replaces an older one."""
+        child = self._connected[pid] = PingedChild(pid, send_ping)
+        if (late := self._unconnected.pop(pid, None)) is not None:
+            late.answered(())
         return child
 
     def disconnected(self, child: PingedChild) -> None:
-        del self._children[child]
-        if not self._children:
-            self._has_children.clear()
+        if self._connected.get(child.pid) is child:
+            del self._connected[child.pid]
 
     async def run(self) -> None:
         while True:
-            await self._has_children.wait()
-            for child in self._children:
+            self._unconnected = {
+                pid: self._unconnected.get(pid) or PingedChild(pid, _send_nothing)
+                for pid in self._serving()
+                if pid not in self._connected
+            }
+            for child in self._children():
                 child.ping()
             await asyncio.sleep(self._timeout_s)
             await asyncio.sleep(SETTLE_S)
-            for child in self._children:
+            for child in self._children():
                 child.check(self._timeout_s)
             await asyncio.sleep(self._period_s - self._timeout_s)
 
+    def _children(self) -> Sequence[PingedChild]:
+        return [*self._connected.values(), *self._unconnected.values()]
+
     def is_silent(self, pid: int | None) -> bool:
-        """Returns True if the process with this id does not answer. A process without a connection is not pinged."""
-        return any(child.pid == pid and child.silent_since is not None for child in self._children)
+        """Returns True if the process with this id does not answer."""
+        return any(child.pid == pid and child.silent_since is not None for child in self._children())
 
     def findings(self, name: str, pid: int | None, *, blocks_ready: bool = False) -> list[Finding]:
         """Returns that the process of this name does not answer, or else the problems that it reported."""
-        child = next((each for each in self._children if each.pid == pid), None)
+        child = next((each for each in self._children() if each.pid == pid), None)
         if child is None:
             return []
         if child.silent_since is None:

@@ -6,7 +6,7 @@ while the brokers can still answer its requests in flight.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -36,7 +36,7 @@ class Supervisor:
         data = Path(settings.data[0])
         self._socket_path = data / SOCKET_NAME
         self._clusters = LocalClusters(data, settings, workers, self._changed)
-        self._pings = ChildPings()
+        self._pings = ChildPings(self._serving)
         self._pinging: asyncio.Task[None] | None = None
         self._socket = ControlSocket(
             self._socket_path, self._serve, self._clusters.facts, self._gateways_changed, self._pings
@@ -50,6 +50,7 @@ class Supervisor:
         """Starts the control socket, the stored clusters and the gateway. Logs failures and continues."""
         try:
             await self._socket.open()
+            self._pinging = asyncio.get_running_loop().create_task(self._pings.run(), name="ping children")
         except OSError as problem:
             fields = {"socket": str(self._socket_path), "error": str(problem)}
             log.warning("control socket not opened, local clusters cannot be managed", extra=fields)
@@ -63,7 +64,6 @@ class Supervisor:
             self._gateway = ManagedGateway(self._gateway_command)
             self._gateway.start()
         self._node.watch_children(self.findings, self.children)
-        self._pinging = asyncio.get_running_loop().create_task(self._pings.run(), name="ping children")
 
     def findings(self) -> list[Finding]:
         """Returns what is wrong with the child processes, and their ports that other hosts can reach."""
@@ -80,6 +80,14 @@ class Supervisor:
                 else:
                     found.append(Finding(broker.problem or f"{name} is starting"))
         return found + exposure_warnings(ports)
+
+    def _serving(self) -> Iterator[int]:
+        """Yields the child processes that serve clients."""
+        pids = [self._gateway.serving_pid if self._gateway is not None else None]
+        for cluster in self._clusters.facts():
+            brokers = zip(cluster.brokers, self._clusters.pids(cluster.name), strict=True)
+            pids += [pid for broker, pid in brokers if broker.is_running]
+        yield from (pid for pid in pids if pid is not None)
 
     def _findings_of_gateway(self) -> Sequence[Finding]:
         if self._gateway is None:

@@ -38,8 +38,8 @@ def metrics(running: RealGateway) -> dict[str, float]:
 
 def test_operator_pages_report_readiness_health_and_documented_metrics(tmp_path: Path) -> None:
     with RealBroker(tmp_path / "data") as broker, gateway(broker.bootstrap, grpc=True) as running:
-        ready = ask(f"{running.url}/ready")
-        assert (ready.status, ready.body) == (200, b"ready\n")
+        until(lambda: ask(f"{running.url}/ready").status == 200)
+        assert ask(f"{running.url}/ready").body == b"ready\n"
         assert ask(f"{running.url}/health").json["status"] == "ok"
         assert ask(f"{running.url}/ready", method="HEAD").body == b""
         assert ask(f"{running.url}/ready", {}).status == 405
@@ -148,7 +148,6 @@ def test_a_gateway_reports_an_unreachable_broker_and_recovers(tmp_path: Path) ->
         broker.kill()
         with gateway(broker.bootstrap, "--request-timeout-ms", "300ms") as running:
             for _ in range(2):
-                assert ask(f"{running.url}/ready").status == 200
                 refused = put(running.url, "orders", "lost")
                 assert refused.status == 503
                 assert refused.json["code"] == "NETWORK_EXCEPTION"
@@ -156,8 +155,37 @@ def test_a_gateway_reports_an_unreachable_broker_and_recovers(tmp_path: Path) ->
                 assert broker.bootstrap in refused.json["detail"]
                 broker.start()
                 until(lambda: ask(f"{running.url}/events?topic=orders&offset=beginning&wait=0").status == 200)
+                until(lambda: ask(f"{running.url}/ready").status == 200)
                 assert values(running.url, "orders")[0] == put_before
                 broker.kill()
+
+
+def test_a_gateway_without_its_brokers_is_degraded_and_not_ready(tmp_path: Path) -> None:
+    with (
+        RealBroker(tmp_path / "data") as broker,
+        RealBroker(tmp_path / "other") as other,
+        gateway(broker.bootstrap, "--cluster", f"further={other.bootstrap}", grpc=True) as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.grpc_port}") as channel,
+    ):
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=WAIT_S)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        until(lambda: ask(f"{running.url}/ready").status == 200)
+        other.kill()
+        until(lambda: ask(f"{running.url}/health").json["status"] == "degraded")
+        (problem,) = ask(f"{running.url}/health").json["problems"]
+        assert problem.startswith(f"the cluster further is not reachable at {other.bootstrap} since 20")
+        assert ask(f"{running.url}/ready").status == 200, "the default cluster answers"
+        broker.signal(signal.SIGSTOP)  # It accepts connections, and answers nothing.
+        until(lambda: ask(f"{running.url}/ready").status == 503)
+        reason = f"not ready: the cluster default is not reachable at {broker.bootstrap} since 20"
+        assert ask(f"{running.url}/ready").body.decode().startswith(reason)
+        assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        broker.signal(signal.SIGCONT)
+        other.start()
+        until(lambda: ask(f"{running.url}/health").json["problems"] == [])
+        assert ask(f"{running.url}/ready").status == 200
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_invalid_gateway_settings_are_refused_with_their_source() -> None:

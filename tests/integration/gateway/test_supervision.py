@@ -163,6 +163,7 @@ def test_every_listener_beyond_loopback_is_a_warning_in_health_and_log(tmp_path:
 
     with RealBroker(tmp_path / "data", gateway=True, extra_args=["--host", "0.0.0.0"]) as broker:
         until(lambda: warnings(broker) == ["the Kafka port", "the operator port", "the web API", "gRPC"])
+        until(lambda: ask(f"{url_of(broker)}/ready").status == 200)
         own = ask(f"{url_of(broker)}/health").json["warnings"]
         assert [text.partition(" on ")[0] for text in own] == ["the web API", "gRPC"]
         log = broker.log_text()

@@ -27,11 +27,11 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.to_thread(time.sleep, 0.001)
 
 
-def play(story: Callable[[ChildPings, list[None]], Awaitable[None]]) -> None:
+def play(story: Callable[[ChildPings, list[None]], Awaitable[None]], serving: Sequence[int] = ()) -> None:
     """Run a story with pings that follow each other quickly; the list has an entry per ping."""
 
     async def whole() -> None:
-        pings, sent = ChildPings(period_s=0.002, timeout_s=0.001), list[None]()
+        pings, sent = ChildPings(lambda: serving, period_s=0.002, timeout_s=0.001), list[None]()
         running = asyncio.create_task(pings.run())
         try:
             async with asyncio.timeout(WAIT_S):
@@ -57,6 +57,16 @@ def test_a_silent_child_is_reported_until_it_answers(caplog: pytest.LogCaptureFi
 
     play(story)
     assert "child does not answer" in caplog.text
+
+
+def test_a_serving_child_without_a_connection_is_reported_until_it_connects() -> None:
+    async def story(pings: ChildPings, sent: list[None]) -> None:
+        await until(lambda: pings.findings("the gateway", PID) != [])
+        assert "has not answered since" in pings.findings("the gateway", PID)[0].text
+        child = pings.connected(PID, lambda: child.answered(()))
+        assert pings.findings("the gateway", PID) == []
+
+    play(story, serving=[PID])
 
 
 def test_a_silent_child_gets_no_second_ping() -> None:

@@ -1,5 +1,8 @@
 """Runs the gRPC server: all services of the contract, reflection and health checks."""
 
+import asyncio
+from collections.abc import Sequence
+
 import grpc
 from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 from grpc_health.v1 import health_pb2_grpc
@@ -26,6 +29,7 @@ from millstream.model.authorization import ALLOW_ALL, Authorizer
 from millstream.process.addresses import listening
 
 _HEADERS_BYTES = 16 * 1024
+_TOLD_WITHIN_S = 1.0
 _PING_MS, _PONG_MS, _PINGED_MS = 30_000, 20_000, 10_000
 """Keepalive: interval of pings to an idle client, timeout of its answer, and shortest interval of the client's own
 pings.
@@ -42,12 +46,29 @@ class GrpcServer:
         state: health.HealthServicer,
         draining: Draining,
         wrapper: CallWrapper,
+        names: Sequence[str],
     ) -> None:
+        """`names` are the services in health checks; the empty name stands for the whole server."""
         self.port = port
+        self._names = names
+        self._is_serving = True
         self._server = server
         self._state = state
         self._draining = draining
         self._wrapper = wrapper
+
+    async def set_serving(self, is_serving: bool) -> None:
+        """Report to health checks whether calls can succeed. Has no effect after the shutdown was announced."""
+        if is_serving == self._is_serving:
+            return
+        self._is_serving = is_serving
+        status = HealthCheckResponse.SERVING if is_serving else HealthCheckResponse.NOT_SERVING
+        works = (self._state.set(name, status) for name in self._names)
+        try:
+            async with asyncio.timeout(_TOLD_WITHIN_S):
+                await asyncio.gather(*works)
+        except TimeoutError:
+            pass  # A client that watches does not read.
 
     @property
     def calls_under_way(self) -> int:
@@ -93,7 +114,7 @@ async def start_grpc(
     reflection.enable_server_reflection(names_listed, server)
     bound = await listening("grpc_port", host, port, _bound(server, host, port))
     await server.start()
-    return GrpcServer(server, bound, state, draining, wrapper)
+    return GrpcServer(server, bound, state, draining, wrapper, names)
 
 
 async def _bound(server: grpc.aio.Server, host: str, port: int) -> int:

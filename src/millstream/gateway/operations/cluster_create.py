@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Protocol
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.process.control_protocol import ClusterFacts, Control, ControlRequest, NewCluster
+from millstream.process.control_protocol import (
+    ClusterFacts,
+    Control,
+    ControlRequest,
+    NewCluster,
+    ProblemSource,
+    no_problems,
+)
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +89,13 @@ class Supervised:
     def __init__(self, path: Path) -> None:
         self._control = Control(path)
         self._known: frozenset[str] = frozenset()
+        self._stopped: frozenset[str] = frozenset()
         self._updated = asyncio.Event()
         """Set and replaced after each update from the supervisor."""
+
+    def is_stopped(self, name: str) -> bool:
+        """Return True if the supervisor last reported this cluster as stopped."""
+        return name in self._stopped
 
     async def create(self, new: NewCluster) -> ClusterFacts:
         """Create a cluster and return once this gateway serves it, or after TOLD_WITHIN_S with a warning in the log."""
@@ -113,13 +125,22 @@ class Supervised:
         return facts
 
     async def follow(
-        self, http_port: int, *, grpc_port: int, on_change: Callable[[Mapping[str, Sequence[str]]], None]
+        self,
+        http_port: int,
+        *,
+        grpc_port: int,
+        on_change: Callable[[Mapping[str, Sequence[str]]], None],
+        problems: ProblemSource = no_problems,
     ) -> None:
-        """Report the broker addresses of each cluster, now and after every change, until cancelled."""
+        """Report the broker addresses of each cluster, now and after every change, until cancelled.
+
+        Answers the supervisor's pings with the `problems` of the gateway.
+        """
         pause_s = PAUSE_MIN_S
         while True:
             try:
-                async for clusters in self._control.watch(http_port, grpc_port=grpc_port):
+                async for clusters in self._control.watch(http_port, grpc_port=grpc_port, problems=problems):
+                    self._stopped = frozenset(facts.name for facts in clusters if facts.is_stopped)
                     on_change({facts.name: [broker.address for broker in facts.brokers] for facts in clusters})
                     self._known = frozenset(facts.name for facts in clusters)
                     self._updated.set()

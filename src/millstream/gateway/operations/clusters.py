@@ -76,6 +76,7 @@ class ClusterMember:
         self.bootstrap = bootstrap
         self.timeout_s = connecting.timeout_s
         self.client = connecting.client(bootstrap)
+        self._checking = connecting.client(bootstrap)
         self.clock = connecting.clock or SystemClock()
         self._held_bytes = connecting.held_bytes
         self._producer: AsyncProducer | None = None
@@ -97,10 +98,14 @@ class ClusterMember:
             self._calls = self.client.iterator_calls()
         return self._calls
 
+    async def check(self, timeout_s: float) -> None:
+        """Return when a broker has answered. Raises the reason if none answers in time."""
+        await self._checking.metadata([], timeout=timeout_s)
+
     async def close(self) -> None:
         """Send buffered messages, then close. A message that cannot be sent fails the request that waits for it."""
         try:
-            await self.client.close()
+            await asyncio.gather(self.client.close(), self._checking.close())
         except MillstreamError as error:
             log.info('client closed with an error bootstrap=%s error="%s"', self.bootstrap, error)
 
