@@ -10,6 +10,9 @@ from millstream.partition.served.busy_partitions import BusyPartitions
 from millstream.partition.served.topic_figures import TopicFigures
 from millstream.process.metrics import Metric, Sample
 
+HOT_MAX = 50
+"""Maximum number of hot partitions with a sample."""
+
 _TOPIC_COUNTERS: tuple[tuple[str, str, Callable[[TopicTraffic], int]], ...] = (
     ("produced_bytes", "Bytes of batches appended to a topic.", lambda traffic: traffic.produced_bytes),
     ("produced_messages", "Messages appended to a topic.", lambda traffic: traffic.produced_messages),
@@ -36,6 +39,13 @@ def busy_partition_metrics(busy: BusyPartitions) -> Iterable[Metric]:
             if not partition.is_closed
         ),
     )
+
+
+def hot_partition_metrics(busy: BusyPartitions) -> Iterable[Metric]:
+    """Yields the hot partitions. The other samples do not show them: they have no number of partitions per topic."""
+    samples = [({"topic": hot.topic, "partition": str(hot.number)}, hot.share) for hot in busy.hot[:HOT_MAX]]
+    text = "Share of the bytes of its topic that a hot partition got during the last sample."
+    yield Metric("millstream_hot_partition_share", "gauge", text, samples)
 
 
 def _by_topic(figures: TopicFigures, value: Callable[[TopicTraffic], int]) -> Iterator[Sample]:
