@@ -13,7 +13,7 @@ from millstream.groups.runtime.coordinator import GroupCoordinator
 from millstream.node.data_metrics import busy_partition_metrics, hot_partition_metrics, topic_metrics
 from millstream.node.partition_census import PartitionCensus
 from millstream.partition.served.partitions import Partitions
-from millstream.process.metrics import Metric, Source, counter, gauge
+from millstream.process.metrics import Metric, Source, counter, gauge, histogram
 
 
 def metric_sources(partitions: Partitions, groups: GroupCoordinator, listener: Listener) -> Sequence[Source]:
@@ -40,7 +40,14 @@ def listener_metrics(listener: Listener) -> Iterable[Metric]:
         "Connections refused because too few file descriptors are left.",
         counters.connections_refused,
     )
+    yield Metric(
+        "millstream_connections_closed_total",
+        "counter",
+        "Ended connections by reason.",
+        [({"reason": reason.value}, count) for reason, count in counters.closed.items()],
+    )
     yield counter("millstream_requests_total", "Requests received.", counters.requests)
+    yield histogram("millstream_event_loop_lag_seconds", "Lateness of a timer of the event loop.", listener.lag)
     yield gauge("millstream_request_memory_bytes", "Memory held by requests in flight.", memory.incoming_bytes)
     yield gauge("millstream_request_memory_limit_bytes", "Maximum of request memory.", memory.incoming_bytes_max)
     yield gauge("millstream_requests_waiting_for_memory", "Requests that wait for memory.", memory.waiting_frames)

@@ -149,7 +149,8 @@ class Node:
         load_schemas(row.api for row in table.rows.values())
         listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
         reserves = partitions.store.reserves
-        health = self._health = BrokerHealth(reserves, self._children_findings, data_findings(partitions))
+        findings = [*data_findings(partitions), listener.shared.reconnects.findings]
+        health = self._health = BrokerHealth(reserves, self._children_findings, findings)
         sources = [*metric_sources(partitions, groups, listener), self._child_metrics, self._process_metrics]
         self._operator = Operator(sources, partitions, self._clock, health, reserves)
         await self._open_operator(self._operator)

@@ -26,7 +26,7 @@ def error_counter(api: str) -> CountError:
     return count
 
 
-def count_errors(api: str, number: int, count: int) -> None:
+def count_errors(api: str, number: int, *, count: int) -> None:
     """Count errors that are sent in kept bytes."""
     counts = _counts.setdefault(api, {})
     counts[number] = counts.get(number, 0) + count

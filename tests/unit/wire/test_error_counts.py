@@ -110,11 +110,11 @@ def test_kept_bytes_are_counted_by_their_sender() -> None:
     assert plain == kept
     assert counted(lambda: write_kept_response("JoinGroup", 5, joined(25))) == {}
     assert write_kept_response("JoinGroup", 5, joined(25)) == write_response("JoinGroup", 5, joined(25))
-    assert counted(lambda: count_errors("Metadata", 5, 7)) == {"Metadata": {5: 7}}
+    assert counted(lambda: count_errors("Metadata", 5, count=7)) == {"Metadata": {5: 7}}
 
 
 def test_the_returned_counts_are_a_copy() -> None:
-    count_errors("Heartbeat", 27, 1)
+    count_errors("Heartbeat", 27, count=1)
     found = error_counts()["Heartbeat"][27]
-    count_errors("Heartbeat", 27, 1)
+    count_errors("Heartbeat", 27, count=1)
     assert error_counts()["Heartbeat"][27] == found + 1

@@ -63,9 +63,8 @@ class Dispatcher:
         response, and the caller must close the connection.
         """
         size = len(frame)
-        begun_s = self._now_s()
-        if self._waiting_since_s:
-            begun_s, self._waiting_since_s = self._waiting_since_s, 0.0
+        begun_s = self._waiting_since_s or self._now_s()
+        self._waiting_since_s = 0.0
         try:
             if size < _START_BYTES:
                 raise MalformedMessageError(f"a frame of {size} bytes is too short for a request header")
@@ -82,13 +81,10 @@ class Dispatcher:
             peer, responses = self._peer, self._responses
             if peer.client_id is None:
                 peer.introduced(view[_START_BYTES : max(body, _START_BYTES)])
-            if client_bytes < 0 or body >= size:
+            if client_bytes < 0 or body >= size or (route.flexible and frame[body]):
                 _, body = read_request_header(view, route.flexible)
             elif route.flexible:
-                if frame[body] == 0:
-                    body += 1
-                else:
-                    _, body = read_request_header(view, flexible=True)
+                body += 1  # The usual request has no tags.
             request = BrokerRequest(version, correlation_id, view, body, peer, self._channel)
             changing = responses.changing  # Usually 0, and then this is the only cost.
             if changing and changing & route.waits_for and responses.must_wait(request, route.waits_for, route.targets):
@@ -115,5 +111,5 @@ class Dispatcher:
             raise UnservedRequestError(
                 ErrorCode.UNSUPPORTED_VERSION, f"key {key} ({api}) version {version} is not served"
             )
-        count_errors(row.api, ErrorCode.UNSUPPORTED_VERSION.number, 1)
+        count_errors(row.api, ErrorCode.UNSUPPORTED_VERSION.number, count=1)
         return row.refusal

@@ -168,7 +168,7 @@ class MetadataHandler:
 def _count_leaderless(partitions: int) -> None:
     """Count the errors of kept encodings that a response contains."""
     if partitions:
-        count_errors(API, ErrorCode.LEADER_NOT_AVAILABLE.number, partitions)
+        count_errors(API, ErrorCode.LEADER_NOT_AVAILABLE.number, count=partitions)
 
 
 def _find(image: ClusterImage, wanted: dict[str, Any]) -> tuple[ClusterTopic | None, ErrorCode]:

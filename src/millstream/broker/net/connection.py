@@ -19,6 +19,7 @@ from millstream.broker.dispatch.request import CloseConnectionError
 from millstream.broker.dispatch.response_queue import ResponseQueue
 from millstream.broker.dispatch.work_runner import WorkRunner
 from millstream.broker.net.client_info import ClientInfo
+from millstream.broker.net.close_reasons import CloseReason
 from millstream.broker.net.frame_progress import FrameProgress
 from millstream.broker.net.listener_state import ListenerState
 from millstream.broker.net.outbox import READER_SILENCE_S, Outbox
@@ -36,6 +37,9 @@ _log = logging.getLogger("millstream.broker")
 
 
 class ClientConnection(asyncio.BufferedProtocol):
+    _reason = CloseReason.CLIENT
+    """The reason of the close, for the metrics. Only a connection that the broker closes has a value of its own."""
+
     def __init__(self, shared: ListenerState) -> None:
         self._shared = shared
         self._transport: asyncio.Transport | None = None
@@ -74,10 +78,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._peer.connected(str(address[0]), address[1])
         if self._shared.lacks_descriptors(transport):
             self._shared.refused(self._peer.address)
-            self.abort()
+            self._abort(CloseReason.REFUSED)
             return
-        self._shared.connections.add(self)
-        self._shared.counters.connections_accepted += 1
+        self._shared.accepted(self, self._peer)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.buffer()
@@ -87,8 +90,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             receiver.received(nbytes)
         except MalformedMessageError as error:
-            event = TLS_EVENT if isinstance(error, TlsClientError) else "connection cut off: bad frame"
-            self._cut(event, error.detail)
+            if isinstance(error, TlsClientError):
+                self._cut(CloseReason.TLS, TLS_EVENT, error.detail)
+            else:
+                self._cut(CloseReason.MALFORMED, "connection cut off: bad frame", error.detail)
             return
         if receiver.frames:
             self._go_on()
@@ -101,7 +106,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """Keep the connection open if a response is being sent: the peer has only closed its sending side."""
         if self._outbox.is_sending:
-            self.drain(MillstreamError(ErrorCode.NETWORK_EXCEPTION, "the client has closed its side of the connection"))
+            self._finish(
+                MillstreamError(ErrorCode.NETWORK_EXCEPTION, "the client has closed its side of the connection")
+            )
             return True
         return False
 
@@ -118,7 +125,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._is_over = True
-        self._shared.connections.remove(self)
+        self._shared.ended(self, self._peer, CloseReason.ERROR if self._outbox.has_failed else self._reason)
         self._shared.watch.remove(self)
         self._outbox.close()
         self._receiver.discard()
@@ -127,21 +134,14 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # The listener's view
 
-    def drain(self, why: MillstreamError | None = None) -> None:
-        """Stop accepting requests and close once the pending ones are answered.
-
-        Streaming requests end with the error `why`, by default SHUTTING_DOWN.
-        """
-        self._draining = True
-        self._responses.hurry()
-        self._channel.end(MillstreamError(ErrorCode.SHUTTING_DOWN) if why is None else why)
-        self._steer_reading()
-        self._close_when_drained()
+    def drain(self) -> None:
+        """Stop accepting requests and close once the pending ones are answered, because the broker stops."""
+        self._ends_for(CloseReason.DRAIN)
+        self._finish(MillstreamError(ErrorCode.SHUTTING_DOWN))
 
     def abort(self) -> None:
-        self._is_over = True
-        if self._transport is not None:
-            self._transport.abort()
+        """Close at once, because the broker stops."""
+        self._abort(CloseReason.DRAIN)
 
     def check(self, now: float) -> bool:
         """Disconnect a peer that stopped in the middle of a frame, or that takes no byte of its responses.
@@ -152,10 +152,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             return False
         is_partial = self._receiver.is_partial
         if is_partial and self._reading and now - self._progress.heard_at > FRAME_SILENCE_S:
-            self._cut("connection cut off: half a frame", f"no data for {FRAME_SILENCE_S:.0f} s")
+            self._cut(CloseReason.IDLE, "connection cut off: half a frame", f"no data for {FRAME_SILENCE_S:.0f} s")
             return False
         if self._outbox.is_stuck(now):
-            self._cut("connection cut off: slow reader", f"no data taken for {READER_SILENCE_S:.0f} s")
+            self._cut(
+                CloseReason.SLOW, "connection cut off: slow reader", f"no data taken for {READER_SILENCE_S:.0f} s"
+            )
             return False
         return is_partial or self._outbox.is_paused
 
@@ -170,7 +172,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
 
     def cut_for_memory(self) -> None:
-        self._cut("connection cut off: memory", "a slow, incomplete frame held memory that other requests wait for")
+        why = "a slow, incomplete frame held memory that other requests wait for"
+        self._cut(CloseReason.MEMORY, "connection cut off: memory", why)
 
     # Flow control
 
@@ -223,32 +226,51 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # The end
 
+    def _finish(self, why: MillstreamError) -> None:
+        """Stop accepting requests and close once the pending ones are answered. Streaming requests end with `why`."""
+        self._draining = True
+        self._responses.hurry()
+        self._channel.end(why)
+        self._steer_reading()
+        self._close_when_drained()
+
+    def _ends_for(self, reason: CloseReason) -> None:
+        """Set the reason of the close, unless the connection is already ending for another one."""
+        if "_reason" not in self.__dict__:
+            self._reason = reason
+
+    def _abort(self, reason: CloseReason) -> None:
+        self._ends_for(reason)
+        self._is_over = True
+        if self._transport is not None:
+            self._transport.abort()
+
     def _close_when_drained(self) -> None:
         is_answered = not len(self._responses) and not self._outbox.is_sending
         if self._draining and is_answered and self._transport is not None:
             self._transport.close()
 
-    def _cut(self, event: str, why: str) -> None:
+    def _cut(self, reason: CloseReason, event: str, why: str) -> None:
         if self._transport is None or self._transport.is_closing():
             return
         self._shared.counters.connections_cut += 1
         self._shared.peers.note(self._peer.address, event, why, client=self._peer)
-        self.abort()
+        self._abort(reason)
 
     def _fail(self, error: BaseException) -> None:
         """Close the connection after a request that gets no response: the responses after it cannot be sent either."""
         if isinstance(error, MalformedMessageError):
-            self._cut("connection cut off: bad request", error.detail)
+            self._cut(CloseReason.MALFORMED, "connection cut off: bad request", error.detail)
         elif isinstance(error, UnservedRequestError):
-            self._cut("connection cut off: unknown request", error.detail)
+            self._cut(CloseReason.UNSUPPORTED, "connection cut off: unknown request", error.detail)
         elif isinstance(error, CloseConnectionError):
-            self._cut(_FAILED_WITHOUT_RESPONSE, error.detail)
+            self._cut(CloseReason.FAILED, _FAILED_WITHOUT_RESPONSE, error.detail)
         elif isinstance(error, asyncio.CancelledError):
-            self.abort()
+            self.abort()  # The listener cancels tasks when it stops.
         else:
             _log.error(
                 "request failed unexpectedly, connection closed",
                 extra=caller_fields(self._peer),
                 exc_info=error,
             )
-            self.abort()
+            self._abort(CloseReason.ERROR)

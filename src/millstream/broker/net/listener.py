@@ -7,6 +7,8 @@ from millstream.broker.net.connection import ClientConnection
 from millstream.broker.net.listener_state import Counters, ListenerState
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.peer_log import PeerLog
+from millstream.broker.net.reconnects import Reconnects
+from millstream.process.metrics import Histogram
 from millstream.seams.clock import Clock
 from millstream.seams.network import Listening, Network
 from millstream.seams.workers import Workers
@@ -19,11 +21,22 @@ class Listener:
         self, table: DispatchTable, clock: Clock, memory: MemoryLimits, workers: Workers, *, descriptors_max: int = 0
     ) -> None:
         self.shared = ListenerState(
-            table, memory, PeerLog(clock), workers, clock.monotonic_s, descriptors_max=descriptors_max
+            table,
+            memory,
+            PeerLog(clock),
+            workers,
+            Reconnects(clock),
+            clock.monotonic_s,
+            descriptors_max=descriptors_max,
         )
         self._listening: Listening | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._checked_at = 0.0
+        self._now_s = clock.monotonic_s
+        self._due_s = 0.0
+        """The time when `_check_memory` should run next, by the clock of the requests."""
+        self.lag = Histogram()
+        """The lateness of the timer: how long the event loop was busy with other work when it was due."""
 
     @property
     def counters(self) -> Counters:
@@ -42,7 +55,7 @@ class Listener:
         self._listening = await network.listen(lambda: ClientConnection(self.shared), host, port)
         loop = asyncio.get_running_loop()
         self._checked_at = loop.time()
-        self._timer = loop.call_later(MEMORY_PERIOD_S, self._check_memory)
+        self._start_timer()
         return self._listening
 
     async def stop(self, grace_s: float) -> None:
@@ -68,10 +81,16 @@ class Listener:
         """While frames wait for memory, disconnect the peers whose incomplete frames hold memory and arrive slowly."""
         loop = asyncio.get_running_loop()
         now = loop.time()
+        # The event loop's own clock may have a resolution of a millisecond only.
+        self.lag.observe(max(0.0, self._now_s() - self._due_s))
         # A late check means that the event loop was blocked, so it could not read what peers sent meanwhile.
         is_late = now - self._checked_at > 2 * MEMORY_PERIOD_S
         self._checked_at = now
         if self.shared.memory.is_waited_for and not is_late:
             for each in [each for each in self.shared.connections if each.is_slow(now)]:
                 each.cut_for_memory()
-        self._timer = loop.call_later(MEMORY_PERIOD_S, self._check_memory)
+        self._start_timer()
+
+    def _start_timer(self) -> None:
+        self._due_s = self._now_s() + MEMORY_PERIOD_S
+        self._timer = asyncio.get_running_loop().call_later(MEMORY_PERIOD_S, self._check_memory)

@@ -7,16 +7,21 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from millstream.broker.dispatch.dispatch_table import DispatchTable
+from millstream.broker.net.client_info import ClientInfo
+from millstream.broker.net.close_reasons import CloseReason
 from millstream.broker.net.connection_timer import ConnectionTimer
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.peer_log import PeerLog
 from millstream.broker.net.receiver import StagingBuffer
+from millstream.broker.net.reconnects import Reconnects
 from millstream.seams.workers import Workers
 
 
 class Counters(Struct):
     """Counters of the listener, for the metrics page."""
 
+    closed: dict[CloseReason, int] = field(default_factory=lambda: dict.fromkeys(CloseReason, 0))
+    """The number of ended connections by reason."""
     requests: int = 0
     connections_accepted: int = 0
     connections_cut: int = 0
@@ -71,6 +76,7 @@ class ListenerState(Struct):
     memory: MemoryLimits
     peers: PeerLog
     workers: Workers
+    reconnects: Reconnects
     now_s: Callable[[], float]
     """Reads the monotonic clock."""
     staging: StagingBuffer = field(default_factory=StagingBuffer)
@@ -91,6 +97,18 @@ class ListenerState(Struct):
             return False
         socket = transport.get_extra_info("socket")
         return socket is not None and socket.fileno() >= self.descriptors_max - DESCRIPTORS_RESERVED
+
+    def accepted(self, connection: OpenConnection, peer: ClientInfo) -> None:
+        """Count a new connection."""
+        self.connections.add(connection)
+        self.counters.connections_accepted += 1
+        self.reconnects.opened(peer.address)
+
+    def ended(self, connection: OpenConnection, peer: ClientInfo, reason: CloseReason) -> None:
+        """Count the end of a connection, accepted or refused."""
+        self.connections.remove(connection)
+        self.counters.closed[reason] += 1
+        self.reconnects.ended(peer, reason)
 
     def refused(self, peer: str) -> None:
         """Count and log a connection that is closed at once, because it uses a reserved file descriptor."""

@@ -48,6 +48,9 @@ class Outbox:
     slow.
     """
 
+    has_failed = False
+    """True if the outbox has ended the connection, because a part of a file could not be read."""
+
     def __init__(self, memory: MemoryLimits, workers: Workers, protocol: asyncio.BaseProtocol) -> None:
         """The outbox calls `resume_writing` of `protocol`, as a transport does."""
         self.is_paused = False
@@ -176,7 +179,8 @@ class Outbox:
                     return
                 if not self._is_next_cached():
                     return
-        except OSError:
+        except OSError as error:
+            self.has_failed = not isinstance(error, ConnectionError)
             transport.abort()
             return
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
@@ -195,6 +199,7 @@ class Outbox:
         if self._transport is None or work.cancelled():
             return
         if work.exception() is not None:
+            self.has_failed = True
             self._transport.abort()
             return
         rest, data = self._rest, work.result()
