@@ -49,6 +49,15 @@ def test_each_alert_heading_of_the_guide_has_a_rule() -> None:
     assert sorted(headings) == sorted(rule.name for rule in alert_rules())
 
 
+def test_each_log_event_of_the_guide_is_logged_somewhere() -> None:
+    table = GUIDE.read_text(encoding="utf-8").partition("## Log lines to look for")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    events = [event for cell in cells for event in re.findall(r"`([^`]+)`", cell)]
+    assert len(events) > 15
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "millstream").rglob("*.py"))
+    assert [event for event in events if f'"{event}"' not in sources] == []
+
+
 def test_the_rules_expect_only_jobs_of_the_scrape_configuration() -> None:
     configured = re.findall(r"job_name: (\S+)", (ROOT / "deploy" / "prometheus.yml").read_text(encoding="utf-8"))
     patterns = {match[1] for rule in alert_rules() for match in re.finditer(r'job=~?"([^"]+)"', rule.expression)}
