@@ -1,4 +1,4 @@
-"""Reports what is wrong with the load on a broker's data: hot partitions."""
+"""Reports problems with the load on a broker's data: hot partitions and slow disks."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -8,11 +8,13 @@ from millstream.node.health import NAMES_MAX, FindingSource
 from millstream.partition.served.busy_partitions import BusyPartitions
 from millstream.partition.served.partitions import Partitions
 from millstream.process.findings import Finding
+from millstream.storage.flush.flush_figures import SLOW_FLUSH_S
+from millstream.storage.store import LogStore
 
 
 def data_findings(partitions: Partitions) -> Sequence[FindingSource]:
     """Returns the sources of the findings about the data."""
-    return [partial(hot_partitions, partitions.busy)]
+    return [partial(hot_partitions, partitions.busy), partial(slow_disks, partitions.store)]
 
 
 def hot_partitions(busy: BusyPartitions) -> Iterator[Finding]:
@@ -23,3 +25,15 @@ def hot_partitions(busy: BusyPartitions) -> Iterator[Finding]:
             f" ({hot.topic_bytes_per_s / 1e6:.1f} MB/s, {hot.topic_partitions} partitions); spread the message keys",
             is_problem=False,
         )
+
+
+def slow_disks(store: LogStore) -> Iterator[Finding]:
+    """Yields a warning for each data directory whose flushes are slow."""
+    for directory in store.data_directories:
+        recent = directory.figures.recent()
+        if recent.is_slow_disk:
+            yield Finding(
+                f"data directory {directory.path} is slow: {recent.slow} of {recent.total} flushes in the last minute"
+                f" took more than {SLOW_FLUSH_S:g} s, and producers waited for them; check the disk and its other load",
+                is_problem=False,
+            )

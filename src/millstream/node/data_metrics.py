@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from millstream.partition.leadership import TopicTraffic
 from millstream.partition.served.busy_partitions import BusyPartitions
 from millstream.partition.served.topic_figures import TopicFigures
-from millstream.process.metrics import Metric, Sample
+from millstream.process.metrics import Metric, Sample, histogram
+from millstream.storage.store import LogStore
 
 HOT_MAX = 50
 """Maximum number of hot partitions with a sample."""
@@ -46,6 +47,46 @@ def hot_partition_metrics(busy: BusyPartitions) -> Iterable[Metric]:
     samples = [({"topic": hot.topic, "partition": str(hot.number)}, hot.share) for hot in busy.hot[:HOT_MAX]]
     text = "Share of the bytes of its topic that a hot partition got during the last sample."
     yield Metric("millstream_hot_partition_share", "gauge", text, samples)
+
+
+def disk_metrics(store: LogStore) -> Iterable[Metric]:
+    """Yields the durations of writes, flushes and reads of each data directory, and the size of its journal."""
+    directories = [({"directory": each.path}, each) for each in store.data_directories]
+    yield Metric(
+        "millstream_append_seconds",
+        "histogram",
+        "Duration of a write to a segment. Measured with flush=always only.",
+        [(labels, each.figures.appends) for labels, each in directories],
+    )
+    yield Metric(
+        "millstream_flush_seconds",
+        "histogram",
+        "Duration of a round of group commit, from the first request to the result.",
+        [(labels, each.figures.rounds) for labels, each in directories],
+    )
+    yield Metric(
+        "millstream_group_commit_batches",
+        "histogram",
+        "Batches that a round of group commit flushes.",
+        [(labels, each.figures.round_batches) for labels, each in directories],
+    )
+    yield Metric(
+        "millstream_fsync_seconds",
+        "histogram",
+        "Duration of a flush of a file: the segments of one partition, the journal, or the checkpoint.",
+        [
+            ({**labels, "kind": kind}, durations)
+            for labels, each in directories
+            for kind, durations in each.figures.flushes.items()
+        ],
+    )
+    yield Metric(
+        "millstream_journal_bytes",
+        "gauge",
+        "Size of the active journal.",
+        [(labels, each.journal_bytes) for labels, each in directories],
+    )
+    yield histogram("millstream_cold_read_seconds", "Duration of a read that waited for the disk.", store.cold_reads)
 
 
 def _by_topic(figures: TopicFigures, value: Callable[[TopicTraffic], int]) -> Iterator[Sample]:

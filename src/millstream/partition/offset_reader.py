@@ -110,12 +110,15 @@ class OffsetReader:
         end = self._end(limit)
         if offset >= end:
             return b"", offset
+        figures = self._log.figures
+        begun_s = figures.monotonic_s()
         try:
             found = await self._workers.run(partial(_read_cold, self._log, offset, max_bytes, max_messages, end))
         except MillstreamError as error:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 self.check(offset)  # The log was trimmed or truncated meanwhile.
             raise
+        figures.cold_reads.observe(figures.monotonic_s() - begun_s)
         # Compaction may have put `end` inside a batch meanwhile; that batch is below the limit of now.
         assert found[1] <= max(end, self._end(limit)), "nothing after the read limit is returned"
         return found

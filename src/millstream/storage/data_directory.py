@@ -10,7 +10,7 @@ new start of its log. An exchange file (see `segment_exchange`) goes once the ch
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from millstream.storage.disk_reserve import DiskReserve, with_room
 from millstream.storage.flush import checkpoint, quarantined_entries
 from millstream.storage.flush.checkpoint import LogState
 from millstream.storage.flush.end_marks import EndMarks
+from millstream.storage.flush.flush_figures import FlushFigures, FlushKind
 from millstream.storage.flush.group_commit import GroupCommit
 from millstream.storage.flush.journal import Journal, journal_path
 from millstream.storage.flush.written_marks import WrittenMarks
@@ -75,15 +76,14 @@ class DataDirectory:
         journaled: bool,
         written: WrittenMarks,
         end_marks: EndMarks,
+        figures: FlushFigures,
         reserve: DiskReserve,
         trouble: DiskErrorLog,
     ) -> None:
-        self.path = path
-        self.id = directory_id
-        self.disk = disk
-        self.trouble = trouble
+        self.path, self.id = path, directory_id
+        self.disk, self.trouble = disk, trouble
         self.written = written
-        self.end_marks = end_marks
+        self.end_marks, self.figures = end_marks, figures
         self.reserve = reserve
         self.logs: dict[PartitionKey, Log] = {}
         self.kept_states: dict[PartitionKey, LogState] = {}
@@ -98,12 +98,13 @@ class DataDirectory:
         """Directories of deleted logs. They stay until a checkpoint no longer has the log, so that recovery notices a
         log that is missing for another reason."""
         self.first_journal = self.next_journal = 0
-        self.commits = GroupCommit(disk, flush_workers, failed=self.flush_failed, journal_written=self._journal_written)
+        self.commits = GroupCommit(
+            disk, flush_workers, figures, failed=self.flush_failed, journal_written=self._journal_written
+        )
         self.auto_repair = AutoRepair(self, workers)
         self._journaled = journaled
         self._lock = lock
-        self._workers = workers
-        self._flush_workers = flush_workers
+        self._workers, self._flush_workers = workers, flush_workers
         self._dirty: dict[Log, None] = {}
         self._encoded: dict[PartitionKey, bytes] = {}
         """The encoded checkpoint entries of logs that have not changed since."""
@@ -135,6 +136,12 @@ class DataDirectory:
     def _journal_written(self, journal: Journal) -> None:
         if journal.size_bytes > JOURNAL_FULL_BYTES or journal.failed is not None:
             self.wants_checkpoint.set()
+
+    @property
+    def journal_bytes(self) -> int:
+        """The size of the active journal."""
+        journal = self.commits.journal
+        return journal.size_bytes if journal is not None else 0
 
     def needs_checkpoint(self) -> bool:
         journal = self.commits.journal
@@ -175,19 +182,28 @@ class DataDirectory:
                 captures.append((log, capture))
         parts = [captures[first : first + _FLUSHED_BY_ONE] for first in range(0, len(captures), _FLUSHED_BY_ONE)]
         works = [
-            self._flush_workers.run(partial(_flush_all, self.disk, [capture for _, capture in part])) for part in parts
+            self._flush_workers.run(
+                partial(_flush_all, self.disk, [capture for _, capture in part], self.figures.monotonic_s)
+            )
+            for part in parts
         ]
-        for part, errors in zip(parts, await asyncio.gather(*works), strict=True):
-            for (log, capture), error in zip(part, errors, strict=True):
-                if error is not None:
-                    succeeded = False
-                    self.flush_failed(log, error)
-                elif log.flushed(capture):
-                    log.report_flush(None)
-                else:
-                    succeeded = False
-                    self._dirty[log] = None
+        for part, outcomes in zip(parts, await asyncio.gather(*works), strict=True):
+            for (log, capture), outcome in zip(part, outcomes, strict=True):
+                succeeded = self._flushed(log, capture, outcome) and succeeded
         return succeeded
+
+    def _flushed(self, log: Log, capture: FlushCapture, outcome: OSError | float | None) -> bool:
+        """Apply the duration or the error of a flush. Return True if it succeeded."""
+        if isinstance(outcome, OSError):
+            self.flush_failed(log, outcome)
+            return False
+        if outcome is not None:
+            self.figures.flushes[FlushKind.SEGMENT].observe(outcome)
+        if log.flushed(capture):
+            log.report_flush(None)
+            return True
+        self._dirty[log] = None
+        return False
 
     # Checkpoints.
 
@@ -234,18 +250,18 @@ class DataDirectory:
         deleted_segments: list[tuple[Log, list[Segment]]] = []
         encoded = await self._encode(deleted_segments)
         await self.end_marks.flush(self._workers)
-        await self._workers.run(
-            partial(
-                checkpoint.write,
-                self.disk,
-                self.path,
-                self.id,
-                is_clean=is_clean,
-                first_journal=first_journal,
-                has_journal=self.commits.journal is not None and self.commits.journal.number == first_journal,
-                logs=encoded,
-            )
+        write = partial(
+            checkpoint.write,
+            self.disk,
+            self.path,
+            self.id,
+            is_clean=is_clean,
+            first_journal=first_journal,
+            has_journal=self.commits.journal is not None and self.commits.journal.number == first_journal,
+            logs=encoded,
         )
+        seconds = await self._workers.run(partial(_duration, write, self.figures.monotonic_s))
+        self.figures.flushes[FlushKind.CHECKPOINT].observe(seconds)
         self.has_checkpoint = True
         await self.written.note(list(self.logs.values()))
         return deleted_segments
@@ -389,17 +405,26 @@ def _flushed_state(log: Log) -> LogState:
     return LogState(log.key, log.start_offset, states[-1].next_offset if states else beginning, states)
 
 
-def _flush_all(disk: Disk, captures: Sequence[FlushCapture]) -> list[OSError | None]:
-    errors: list[OSError | None] = []
+def _flush_all(
+    disk: Disk, captures: Sequence[FlushCapture], monotonic_s: Callable[[], float]
+) -> list[OSError | float | None]:
+    """Flush the captures, and return the duration or the error of each (blocking)."""
+    outcomes: list[OSError | float | None] = []
     for capture in captures:
         try:
-            capture.flush(disk)
-            errors.append(None)
+            outcomes.append(capture.flush(disk, monotonic_s))
         except OSError as error:
-            errors.append(error)
+            outcomes.append(error)
             continue
         capture.save_indexes()
-    return errors
+    return outcomes
+
+
+def _duration(work: Callable[[], None], monotonic_s: Callable[[], float]) -> float:
+    """Run `work`, and return how long it took."""
+    begun_s = monotonic_s()
+    work()
+    return monotonic_s() - begun_s
 
 
 async def to_the_end(work: Coroutine[Any, Any, T]) -> T:

@@ -17,6 +17,7 @@ from functools import partial
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset
 from millstream.model.names import PartitionKey
+from millstream.process.metrics import Histogram
 from millstream.seams.clock import Clock
 from millstream.seams.disk import Closeable, Disk, Space
 from millstream.seams.entropy import Entropy
@@ -26,6 +27,7 @@ from millstream.storage.cleaning.cleaner import Cleaner, CleanerLimits, Cleaning
 from millstream.storage.data_directory import DataDirectory, log_directory_name, to_the_end
 from millstream.storage.disk_reserve import NO_DISK_LIMITS, DiskLimits, DiskReserve, with_room
 from millstream.storage.flush.end_marks import EndMarks
+from millstream.storage.flush.flush_figures import FlushFigures
 from millstream.storage.flush.uncheckpointed_tails import UncheckpointedTails
 from millstream.storage.flush.written_marks import WrittenMarks
 from millstream.storage.log.log import Log
@@ -70,6 +72,8 @@ class LogStore:
         cleaner_limits: CleanerLimits,
     ) -> None:
         self.policy = policy
+        self.cold_reads = Histogram()
+        """The durations of reads that waited for a disk."""
         self._disk = disk
         self._clock = clock
         self._workers = workers
@@ -130,6 +134,7 @@ class LogStore:
                     journaled=store._always,
                     written=WrittenMarks(disk, path, directory_id, workers, is_kept=policy is FlushPolicy.OS),
                     end_marks=EndMarks(disk, path, directory_id, trouble, flushed=store._always),
+                    figures=FlushFigures(clock.monotonic_s, store.cold_reads),
                     reserve=DiskReserve(disk, path, disk_limits),
                     trouble=trouble,
                 )
@@ -192,6 +197,7 @@ class LogStore:
             dirtied=directory.dirtied,
             request_flush=directory.commits.request,
             marks=directory.end_marks,
+            figures=directory.figures,
             reserve=directory.reserve,
             trouble=directory.trouble,
         )
@@ -209,6 +215,11 @@ class LogStore:
     def directories(self) -> list[str]:
         """The paths of the data directories."""
         return [directory.path for directory in self._directories]
+
+    @property
+    def data_directories(self) -> Sequence[DataDirectory]:
+        """The data directories, for reading their figures."""
+        return self._directories
 
     def directory_of(self, key: PartitionKey) -> str | None:
         """The path of the data directory that contains the log, or None if there is no such log."""
@@ -353,6 +364,7 @@ class LogStore:
         while not self._closing.is_set():
             if await tails.are_long():
                 directory.wants_checkpoint.set()
+            directory.figures.sample()
             await self._save_end_marks(directory)
             await self._measure_space(directory)
             await self._pause(_TAIL_CHECK_S)

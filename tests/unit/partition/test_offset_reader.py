@@ -133,6 +133,25 @@ def test_a_cold_read_reports_whether_the_log_start_or_end_moved(bound: str, is_a
     Site().run(story)
 
 
+def test_the_duration_of_a_cold_read_includes_the_wait_for_a_worker() -> None:
+    async def story(site: Site) -> None:
+        partition = await filled(site, [5])
+        workers = HeldWorkers()
+        reader = OffsetReader(partition.log, partition, workers)
+        durations = partition.log.figures.cold_reads
+        reading = asyncio.ensure_future(reader.read_cold(Offset(0), max_bytes=1_000))
+        await asyncio.sleep(0)
+        site.clock.turn(250)
+        assert durations.count == 0
+        await workers.release()
+        await reading
+        assert (durations.count, durations.sum) == (1, pytest.approx(0.25))
+        assert site.store is not None
+        assert durations is site.store.cold_reads
+
+    Site().run(story)
+
+
 @pytest.mark.parametrize("cold", [False, True])
 def test_batches_after_the_read_limit_are_never_returned(cold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(reader: LogReader, offset: int, *_: object, **options: object) -> Stretch:

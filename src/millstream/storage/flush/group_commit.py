@@ -11,10 +11,12 @@ contains all its bytes. If the journal fails, it is not retried; the segments of
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.disk import Disk
 from millstream.seams.workers import Workers
+from millstream.storage.flush.flush_figures import FlushFigures, FlushKind
 from millstream.storage.flush.journal import Journal
 from millstream.storage.log.flush_state import FlushCapture, JournalCapture
 from millstream.storage.log.log import Log
@@ -27,6 +29,7 @@ class GroupCommit:
         self,
         disk: Disk,
         workers: Workers,
+        figures: FlushFigures,
         *,
         failed: Callable[[Log, OSError], None],
         journal_written: Callable[[Journal], None],
@@ -35,9 +38,12 @@ class GroupCommit:
         """The journal for small appends. Without one, every log is flushed directly."""
         self._disk = disk
         self._workers = workers
+        self._figures = figures
         self._failed = failed
         self._journal_written = journal_written
         self._requested: dict[Log, None] = {}
+        self._requested_s = self._round_requested_s = 0.0
+        """The times of the first request of the next round and of the current one."""
         self._is_scheduled = False
         self._under_way = 0
         """The parts of a round that have not ended; building the round counts as one."""
@@ -46,6 +52,8 @@ class GroupCommit:
     def request(self, log: Log) -> None:
         """Flush everything appended to `log` so far in the next round."""
         if log not in self._requested:
+            if not self._requested:
+                self._requested_s = self._figures.monotonic_s()
             self._requested[log] = None
             if not self._under_way and not self._is_scheduled:
                 self._schedule()
@@ -64,6 +72,7 @@ class GroupCommit:
     def _begin(self) -> None:
         self._is_scheduled = False
         requested, self._requested = self._requested, {}
+        self._round_requested_s = self._requested_s
         self._under_way = 1  # A writer that gets an error meanwhile may append again; that belongs to the next round.
         direct: list[Log] = []
         small: list[tuple[Log, JournalCapture]] = []
@@ -75,12 +84,13 @@ class GroupCommit:
                 small.append((log, journaled))
             else:
                 direct.append(log)
+        self._figures.round_begun()
         if len(small) == 1:
             direct.append(small.pop()[0])
         if small:
             assert self.journal is not None
             entries = [entry for _, capture in small for entry in capture.entries]
-            work = self._workers.run(partial(self.journal.append, entries))
+            work = self._workers.run(partial(self.journal.append, entries, self._figures.monotonic_s))
             self._under_way += 1
             work.add_done_callback(partial(self._journal_done, self.journal, small))
         for log in direct:
@@ -94,11 +104,11 @@ class GroupCommit:
     def _flush_directly(self, log: Log) -> None:
         capture = log.flush.capture()
         self._under_way += 1
-        work = self._workers.run(partial(capture.flush, self._disk))
+        work = self._workers.run(partial(capture.flush, self._disk, self._figures.monotonic_s))
         work.add_done_callback(partial(self._direct_done, log, capture))
 
     def _journal_done(
-        self, journal: Journal, small: Sequence[tuple[Log, JournalCapture]], work: asyncio.Future[None]
+        self, journal: Journal, small: Sequence[tuple[Log, JournalCapture]], work: asyncio.Future[float]
     ) -> None:
         error = _outcome(work)
         self._journal_written(journal)
@@ -109,18 +119,21 @@ class GroupCommit:
             self._part_done()
             return
         if error is None:
+            self._figures.committed(FlushKind.JOURNAL, work.result())
             for log, capture in small:
                 log.journal_flushed(capture)
         self._part_done()
         for log, _ in small:
             log.report_flush(error)
 
-    def _direct_done(self, log: Log, capture: FlushCapture, work: asyncio.Future[None]) -> None:
+    def _direct_done(self, log: Log, capture: FlushCapture, work: asyncio.Future[float | None]) -> None:
         error = _outcome(work)
         if isinstance(error, OSError):
             self._failed(log, error)
             self._part_done()
             return
+        if error is None:
+            self._figures.committed(FlushKind.SEGMENT, work.result())
         if error is None and log.flushed(capture):
             assert log.flushed_offset >= capture.end_offset, (
                 "the flushed offset increases before its listener is notified"
@@ -136,6 +149,8 @@ class GroupCommit:
         self._under_way -= 1
         if self._under_way:
             return
+        figures = self._figures
+        figures.rounds.observe(figures.monotonic_s() - self._round_requested_s)
         self._wake_idle()
         if self._requested and not self._is_scheduled:
             self._begin()
@@ -147,7 +162,7 @@ class GroupCommit:
                 future.set_result(None)
 
 
-def _outcome(work: asyncio.Future[None]) -> BaseException | None:
+def _outcome(work: asyncio.Future[Any]) -> BaseException | None:
     if work.cancelled():
         return MillstreamError(ErrorCode.REQUEST_TIMED_OUT, "the broker is shutting down; the outcome is unknown")
     return work.exception()

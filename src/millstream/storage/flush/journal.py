@@ -20,7 +20,7 @@ journal.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -77,8 +77,11 @@ class Journal:
         self.frame_count = 0
         self.failed: OSError | None = None
 
-    def append(self, entries: Sequence[JournalEntry]) -> None:
-        """Write one frame and flush it (blocking). After OSError the journal accepts no more frames."""
+    def append(self, entries: Sequence[JournalEntry], monotonic_s: Callable[[], float]) -> float:
+        """Write one frame, flush it, and return the duration of the flush (blocking).
+
+        After OSError the journal accepts no more frames.
+        """
         assert self.failed is None, "a failed journal accepts no frames"
         parts: list[Buffer] = [b"", *packed(entries)]
         size = sum(map(len, parts))
@@ -89,12 +92,15 @@ class Journal:
         parts[0] = _MARK + struct.pack("<I", crc) + tail
         try:
             self._file.write(parts, self.size_bytes)
+            begun_s = monotonic_s()
             self._file.flush()
+            flushed_s = monotonic_s()
         except OSError as error:
             self.failed = error
             raise
         self.size_bytes += _FRAME.size + size
         self.frame_count += 1
+        return flushed_s - begun_s
 
 
 def packed(entries: Iterable[JournalEntry]) -> Iterator[bytes]:

@@ -40,15 +40,22 @@ class FlushCapture(Struct, eq=False):
     names_log: bool
     """True when the log's own directory has an unflushed name."""
 
-    def flush(self, disk: Disk) -> None:
-        """Flush everything captured (blocking). Raise OSError."""
-        for segment, mark in self.parts:
-            if segment.flushed.position < mark.position:
-                segment.flush()
+    def flush(self, disk: Disk, monotonic_s: Callable[[], float]) -> float | None:
+        """Flush everything captured, and return the duration (blocking). Raise OSError.
+
+        Return None if everything was flushed before.
+        """
+        segments = [segment for segment, mark in self.parts if segment.flushed.position < mark.position]
+        if not segments and not self.unsynced_names and not self.names_log:
+            return None
+        begun_s = monotonic_s()
+        for segment in segments:
+            segment.flush()
         if self.unsynced_names:
             disk.flush_directory(self.log_path)
         if self.names_log:
             disk.flush_directory(os.path.dirname(self.log_path))
+        return monotonic_s() - begun_s
 
     def save_indexes(self) -> None:
         """Write the index files of the closed segments (blocking)."""

@@ -7,9 +7,11 @@ import pytest
 from builders.logs import key
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.storage.flush.journal import Journal, JournalEntry, journal_numbers, read_journal
+from millstream.testing.simulated.clock import ManualClock
 from millstream.testing.simulated.disk import SimulatedDisk
 
 OWNER = UUID(int=5)
+CLOCK = ManualClock()
 
 
 def entry(number: int, size: int = 10) -> JournalEntry:
@@ -22,7 +24,7 @@ def written(disk: SimulatedDisk, frames: int) -> list[int]:
     journal = Journal(disk, "/data", OWNER, 7)
     ends = []
     for number in range(frames):
-        journal.append([entry(2 * number), entry(2 * number + 1)])
+        journal.append([entry(2 * number), entry(2 * number + 1)], CLOCK.monotonic_s)
         ends.append(journal.size_bytes)
     return ends
 
@@ -77,7 +79,7 @@ def test_frames_left_over_from_another_journal_are_ignored() -> None:
     end = written(disk, 1)[0]
     other = Journal(disk, "/data", OWNER, 8)
     for number in range(2):
-        other.append([entry(number + 10)])
+        other.append([entry(number + 10)], CLOCK.monotonic_s)
     disk.spoil(PATH, end, disk.contents(other.path)[36:])
     assert read(disk) == [0, 1]
 
@@ -96,10 +98,10 @@ def test_a_failed_journal_accepts_no_more_frames() -> None:
     journal = Journal(disk, "/data", OWNER, 7)
     disk.is_full = True
     with pytest.raises(OSError, match="no space"):
-        journal.append([entry(0)])
+        journal.append([entry(0)], CLOCK.monotonic_s)
     disk.is_full = False
     with pytest.raises(AssertionError):
-        journal.append([entry(0)])
+        journal.append([entry(0)], CLOCK.monotonic_s)
 
 
 def test_journal_numbers_are_parsed_from_file_names() -> None:
