@@ -3,9 +3,11 @@
 Each test looks where the section of docs/operations.md tells the operator to look.
 """
 
+import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import millstream
@@ -15,6 +17,8 @@ from builders.requests import request_frame
 from integration.broker.test_hostile_peers import read_frame
 from millstream.testing.real_broker import RealBroker
 
+SLOW_DISK = Path(__file__).parents[2] / "builders" / "operations" / "slow_disk"
+SLOW_FLUSH_S = 1.5
 MEGABYTE = bytes(1_000_000)
 
 
@@ -22,6 +26,37 @@ def write(broker: RealBroker, topic: str, *values: bytes) -> None:
     """Write messages, and wait until they are stored."""
     with millstream.connect(broker.bootstrap) as client, client.producer() as producer:
         producer.put_many(topic, list(values)).result()
+
+
+@contextmanager
+def broker_with_slow_disk(data: Path, switch: Path) -> Iterator[RealBroker]:
+    """Run a broker whose flushes are slow while the file `switch` exists."""
+    paths = os.pathsep.join(filter(None, [str(SLOW_DISK), os.environ.get("PYTHONPATH")]))
+    planted = {"PYTHONPATH": paths, "SLOW_DISK_SWITCH": str(switch), "SLOW_DISK_DELAY_S": str(SLOW_FLUSH_S)}
+    with RealBroker(data, env=planted) as broker:
+        yield broker
+
+
+def test_a_slow_disk_shows_in_the_histograms_of_its_directory_and_in_health(tmp_path: Path) -> None:
+    switch = tmp_path / "slow"
+    with broker_with_slow_disk(tmp_path / "data", switch) as broker:
+        view, directory = OperatorView(broker), str(broker.data_dir)
+        write(broker, "orders", b"one")
+        before = view.scrape()
+        switch.touch()
+        for number in range(3):
+            write(broker, "orders", b"%d" % number)
+        after = view.scrape()
+
+        def slow(histogram: str, **labels: str) -> float:
+            return after.above(histogram, 1, **labels) - before.above(histogram, 1, **labels)
+
+        assert slow("millstream_fsync_seconds", directory=directory) >= 3
+        assert slow("millstream_flush_seconds", directory=directory) >= 3
+        assert slow("millstream_api_duration_seconds", api="Puts") >= 3
+        assert slow("millstream_append_seconds", directory=directory) == 0, "the writes are not the cause"
+        wait_until(lambda: view.has_warning("slow", directory))
+        assert view.page("/ready").status == 200
 
 
 class BrokerWithoutWaiting(RealBroker):
