@@ -3,12 +3,13 @@
 Each metric with many label sets is a generator over a snapshot, so that a scrape renders it in slices.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from millstream.partition.leadership import TopicTraffic
 from millstream.partition.served.busy_partitions import BusyPartitions
 from millstream.partition.served.topic_figures import TopicFigures
 from millstream.process.metrics import Metric, Sample, histogram
+from millstream.storage.disk_reserve import DiskReserve
 from millstream.storage.store import LogStore
 
 HOT_MAX = 50
@@ -47,6 +48,35 @@ def hot_partition_metrics(busy: BusyPartitions) -> Iterable[Metric]:
     samples = [({"topic": hot.topic, "partition": str(hot.number)}, hot.share) for hot in busy.hot[:HOT_MAX]]
     text = "Share of the bytes of its topic that a hot partition got during the last sample."
     yield Metric("millstream_hot_partition_share", "gauge", text, samples)
+
+
+def directory_metrics(reserves: Sequence[DiskReserve]) -> Iterable[Metric]:
+    """Yields the space of each data directory's volume when it was last measured."""
+    spaces = [({"directory": each.directory}, each.space) for each in reserves if each.space is not None]
+    yield Metric(
+        "millstream_directory_used_bytes",
+        "gauge",
+        "Used space of the volume.",
+        [(labels, space.total_bytes - space.free_bytes) for labels, space in spaces],
+    )
+    yield Metric(
+        "millstream_directory_free_bytes",
+        "gauge",
+        "Free space of the volume.",
+        [(labels, space.free_bytes) for labels, space in spaces],
+    )
+    yield Metric(
+        "millstream_directory_total_bytes",
+        "gauge",
+        "Size of the volume.",
+        [(labels, space.total_bytes) for labels, space in spaces],
+    )
+    yield Metric(
+        "millstream_directory_writes_refused",
+        "gauge",
+        "1 while appends are refused because the disk is full.",
+        [({"directory": each.directory}, int(each.is_released)) for each in reserves],
+    )
 
 
 def disk_metrics(store: LogStore) -> Iterable[Metric]:

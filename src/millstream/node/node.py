@@ -149,7 +149,7 @@ class Node:
         load_schemas(row.api for row in table.rows.values())
         listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
         reserves = partitions.store.reserves
-        findings = [*data_findings(partitions), listener.shared.reconnects.findings]
+        findings = [listener.shared.reconnects.findings, *data_findings(partitions)]
         health = self._health = BrokerHealth(reserves, self._children_findings, findings)
         sources = [*metric_sources(partitions, groups, listener), self._child_metrics, self._process_metrics]
         self._operator = Operator(sources, partitions, self._clock, health, reserves)

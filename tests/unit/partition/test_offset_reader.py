@@ -145,7 +145,8 @@ def test_the_duration_of_a_cold_read_includes_the_wait_for_a_worker() -> None:
         assert durations.count == 0
         await workers.release()
         await reading
-        assert (durations.count, durations.sum) == (1, pytest.approx(0.25))
+        assert durations.count == 1
+        assert durations.sum == pytest.approx(0.25)
         assert site.store is not None
         assert durations is site.store.cold_reads
 

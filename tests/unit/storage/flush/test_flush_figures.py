@@ -45,9 +45,9 @@ class Measured:
         (directory,) = self.store.data_directories
         figures = directory.figures
         own = {"appends": figures.appends, "rounds": figures.rounds, "batches": figures.round_batches}
-        return {**own, **figures.flushes}
+        return own | {str(kind): durations for kind, durations in figures.flushes.items()}
 
-    def __getitem__(self, name: str) -> tuple[int, float]:
+    def since_open(self, name: str) -> tuple[int, float]:
         """Return the number and the sum of the values since `open`."""
         histogram, (count, total) = self._histograms()[name], self._first[name]
         return histogram.count - count, round(histogram.sum - total, 6)
@@ -72,11 +72,11 @@ def test_a_round_of_one_log_is_measured_as_one_flush_of_a_segment() -> None:
         measured = Measured()
         await measured.open(1)
         await measured.append(measured.logs, batches=10)
-        assert measured["segment"] == (1, 0.03)
-        assert measured["rounds"] == (1, 0.03)
-        assert measured["batches"] == (1, 10)
-        assert measured["appends"] == (10, 0)
-        assert measured["journal"] == (0, 0)
+        assert measured.since_open("segment") == (1, 0.03)
+        assert measured.since_open("rounds") == (1, 0.03)
+        assert measured.since_open("batches") == (1, 10)
+        assert measured.since_open("appends") == (10, 0)
+        assert measured.since_open("journal") == (0, 0)
 
     run(story())
 
@@ -88,10 +88,10 @@ def test_a_round_of_several_logs_is_measured_as_one_flush_of_the_journal() -> No
         (directory,) = measured.store.data_directories
         size = directory.journal_bytes
         await measured.append(measured.logs, batches=2)
-        assert measured["journal"] == (1, 0.4)
-        assert measured["rounds"] == (1, 0.4)
-        assert measured["batches"] == (1, 8)
-        assert measured["segment"] == (0, 0)
+        assert measured.since_open("journal") == (1, 0.4)
+        assert measured.since_open("rounds") == (1, 0.4)
+        assert measured.since_open("batches") == (1, 8)
+        assert measured.since_open("segment") == (0, 0)
         assert directory.journal_bytes > size
 
     run(story())
@@ -112,7 +112,7 @@ def test_a_request_during_a_round_waits_for_two_flushes() -> None:
         before_s = measured.clock.monotonic_s()
         await second
         assert measured.clock.monotonic_s() - before_s == pytest.approx(0.06)
-        assert measured["rounds"] == (2, 0.09), "the second request waited for the first round too"
+        assert measured.since_open("rounds") == (2, 0.09), "the second request waited for the first round too"
 
     run(story())
 
@@ -123,10 +123,10 @@ def test_checkpoints_are_measured_with_the_segments_that_they_flush() -> None:
         await measured.open(3)
         await measured.append(measured.logs)
         await measured.store.checkpoint()
-        assert measured["checkpoint"] == (1, 2)
-        assert measured["segment"] == (3, 0.09)
+        assert measured.since_open("checkpoint") == (1, 2)
+        assert measured.since_open("segment") == (3, 0.09)
         await measured.store.checkpoint()
-        assert measured["segment"] == (3, 0.09), "nothing was left to flush"
+        assert measured.since_open("segment") == (3, 0.09), "nothing was left to flush"
 
     run(story())
 
@@ -143,8 +143,8 @@ def test_a_failed_flush_ends_its_round_and_is_no_duration() -> None:
         measured.disk.before = refuse
         with pytest.raises(MillstreamError):
             await measured.append(measured.logs)
-        assert measured["rounds"] == (1, 0)
-        assert measured["segment"] == (0, 0)
+        assert measured.since_open("rounds") == (1, 0)
+        assert measured.since_open("segment") == (0, 0)
 
     run(story())
 
@@ -155,7 +155,9 @@ def test_writes_are_not_measured_without_group_commit(policy: FlushPolicy) -> No
         measured = Measured()
         await measured.open(1, policy)
         await measured.append(measured.logs, batches=5)
-        assert measured["appends"] == measured["rounds"] == measured["batches"] == (0, 0)
+        assert (
+            measured.since_open("appends") == measured.since_open("rounds") == measured.since_open("batches") == (0, 0)
+        )
 
     run(story())
 
