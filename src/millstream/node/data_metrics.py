@@ -12,6 +12,9 @@ from millstream.process.metrics import Metric, Sample, histogram
 from millstream.storage.disk_reserve import DiskReserve
 from millstream.storage.store import LogStore
 
+HOT_MAX = 50
+"""Maximum number of hot partitions with a sample."""
+
 _TOPIC_COUNTERS: tuple[tuple[str, str, Callable[[TopicTraffic], int]], ...] = (
     ("produced_bytes", "Bytes of batches appended to a topic.", lambda traffic: traffic.produced_bytes),
     ("produced_messages", "Messages appended to a topic.", lambda traffic: traffic.produced_messages),
@@ -38,6 +41,13 @@ def busy_partition_metrics(busy: BusyPartitions) -> Iterable[Metric]:
             if not partition.is_closed
         ),
     )
+
+
+def hot_partition_metrics(busy: BusyPartitions) -> Iterable[Metric]:
+    """Yields the hot partitions. The other samples do not show them: they have no number of partitions per topic."""
+    samples = [({"topic": hot.topic, "partition": str(hot.number)}, hot.share) for hot in busy.hot[:HOT_MAX]]
+    text = "Share of the bytes of its topic that a hot partition got during the last sample."
+    yield Metric("millstream_hot_partition_share", "gauge", text, samples)
 
 
 def directory_metrics(reserves: Sequence[DiskReserve]) -> Iterable[Metric]:

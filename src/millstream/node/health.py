@@ -7,7 +7,7 @@ The partitions with a problem come from a census (see `partition_census`). Compo
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from millstream.node.partition_census import REFUSED_LATELY_S, PartitionCensus
 from millstream.partition.leadership import Leadership
@@ -22,8 +22,16 @@ NAMES_MAX = 10
 FindingSource = Callable[[], Iterable[Finding]]
 
 
+ChildStates = Callable[[], Mapping[str, bool]]
+"""Returns the names of the child processes, with True for those that serve clients."""
+
+
 def no_findings() -> Iterable[Finding]:
     return ()
+
+
+def no_children() -> Mapping[str, bool]:
+    return {}
 
 
 class BrokerHealth:

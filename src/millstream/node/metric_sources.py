@@ -4,13 +4,19 @@ Each component keeps its own figures. A source reads them when Prometheus scrape
 lists the sources; a new component adds its own there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from millstream.broker.dispatch.api_stats import api_metrics
 from millstream.broker.net.listener import Listener
 from millstream.groups.runtime.coordinator import GroupCoordinator
-from millstream.node.data_metrics import busy_partition_metrics, directory_metrics, disk_metrics, topic_metrics
+from millstream.node.data_metrics import (
+    busy_partition_metrics,
+    directory_metrics,
+    disk_metrics,
+    hot_partition_metrics,
+    topic_metrics,
+)
 from millstream.node.partition_census import PartitionCensus
 from millstream.partition.served.partitions import Partitions
 from millstream.process.metrics import Metric, Source, counter, gauge, histogram
@@ -25,6 +31,7 @@ def metric_sources(partitions: Partitions, groups: GroupCoordinator, listener: L
         partial(group_metrics, groups),
         partial(topic_metrics, partitions.figures),
         partial(busy_partition_metrics, partitions.busy),
+        partial(hot_partition_metrics, partitions.busy),
         partial(disk_metrics, partitions.store),
         partial(directory_metrics, partitions.store.reserves),
     ]
@@ -50,7 +57,10 @@ def listener_metrics(listener: Listener) -> Iterable[Metric]:
     yield counter("millstream_requests_total", "Requests received.", counters.requests)
     yield histogram("millstream_event_loop_lag_seconds", "Lateness of a timer of the event loop.", listener.lag)
     yield gauge("millstream_request_memory_bytes", "Memory held by requests in flight.", memory.incoming_bytes)
+    yield gauge("millstream_request_memory_limit_bytes", "Maximum of request memory.", memory.incoming_bytes_max)
+    yield gauge("millstream_requests_waiting_for_memory", "Requests that wait for memory.", memory.waiting_frames)
     yield gauge("millstream_answer_memory_bytes", "Memory held by unread responses.", memory.outgoing_bytes)
+    yield gauge("millstream_answer_memory_limit_bytes", "Maximum of response memory.", memory.outgoing_bytes_max)
 
 
 def catalog_metrics(partitions: Partitions) -> Iterable[Metric]:
@@ -72,6 +82,12 @@ def group_metrics(groups: GroupCoordinator) -> Iterable[Metric]:
     yield gauge("millstream_group_partitions_loading", "Group log partitions not loaded yet.", figures.loading)
     yield counter("millstream_group_rebalances_total", "New generations and epochs of groups.", figures.rebalances)
     yield counter("millstream_group_offsets_committed_total", "Offsets committed.", figures.offsets_committed)
+
+
+def child_metrics(states: Mapping[str, bool]) -> Iterable[Metric]:
+    """Yields a sample for each process that runs beside the broker."""
+    samples = [({"child": name}, int(is_up)) for name, is_up in states.items()]
+    yield Metric("millstream_child_up", "gauge", "1 while a child process serves clients.", samples)
 
 
 def partition_metrics(census: PartitionCensus) -> Iterable[Metric]:

@@ -27,8 +27,8 @@ from millstream.model.ids import BrokerId
 from millstream.model.services import NO_PORT, Service
 from millstream.node.broker_configs import shown_settings
 from millstream.node.data_findings import data_findings
-from millstream.node.health import BrokerHealth, FindingSource, no_findings
-from millstream.node.metric_sources import metric_sources
+from millstream.node.health import BrokerHealth, ChildStates, FindingSource, no_children, no_findings
+from millstream.node.metric_sources import child_metrics, metric_sources
 from millstream.node.operator_http import OperatorPort
 from millstream.node.operator_pages import Operator
 from millstream.node.partition_census import take_census
@@ -103,6 +103,7 @@ class Node:
         self._partitions: Partitions | None = None
         self._health: BrokerHealth | None = None
         self._findings_of_children: FindingSource = no_findings
+        self._states_of_children: ChildStates = no_children
 
     async def start(self) -> None:
         """Recovers the data and serves clients. After an error, the caller must still call `stop`.
@@ -150,7 +151,7 @@ class Node:
         reserves = partitions.store.reserves
         findings = [listener.shared.reconnects.findings, *data_findings(partitions)]
         health = self._health = BrokerHealth(reserves, self._children_findings, findings)
-        sources = [*metric_sources(partitions, groups, listener), self._process_metrics]
+        sources = [*metric_sources(partitions, groups, listener), self._child_metrics, self._process_metrics]
         self._operator = Operator(sources, partitions, self._clock, health, reserves)
         await self._open_operator(self._operator)
         self._open.push_async_callback(listener.stop, GRACE_S)
@@ -251,12 +252,15 @@ class Node:
         self.operator_port = pages.port
         self.announce("operator", [pages.port], "metrics at /metrics, health at /health, readiness at /ready")
 
-    def watch_children(self, findings: FindingSource) -> None:
-        """Includes the findings of the processes that run beside the broker in its health and readiness."""
-        self._findings_of_children = findings
+    def watch_children(self, findings: FindingSource, states: ChildStates = no_children) -> None:
+        """Includes the processes that run beside the broker in its health, readiness and metrics."""
+        self._findings_of_children, self._states_of_children = findings, states
 
     def _children_findings(self) -> Iterable[Finding]:
         return self._findings_of_children()
+
+    def _child_metrics(self) -> Iterable[Metric]:
+        return child_metrics(self._states_of_children())
 
     async def problems(self) -> list[str]:
         """Returns what is wrong with this broker, as its health page lists it."""

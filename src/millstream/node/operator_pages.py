@@ -13,7 +13,7 @@ from millstream import __version__
 from millstream.node.health import BrokerHealth, directory_status
 from millstream.node.metric_sources import partition_metrics
 from millstream.node.operator_http import Page, Response, text_response
-from millstream.node.partition_census import CountedPartitions, take_census
+from millstream.node.partition_census import CountedPartitions, PartitionCensus, take_census
 from millstream.process.metrics import CONTENT_TYPE, Metric, Source, gauge, render_in_slices
 from millstream.records.compiled import COMPILED
 from millstream.seams.clock import Clock
@@ -47,13 +47,15 @@ class Operator:
         async with self._scrape:
             census = await take_census(self._partitions, self._clock.monotonic_s())
             metrics = (metric for source in self._sources for metric in source())
-            text = await render_in_slices(chain(self._own_metrics(), metrics, partition_metrics(census)))
+            text = await render_in_slices(chain(self._own_metrics(census), metrics, partition_metrics(census)))
         return Response(200, CONTENT_TYPE, text)
 
-    def _own_metrics(self) -> Iterable[Metric]:
+    def _own_metrics(self, census: PartitionCensus) -> Iterable[Metric]:
         info = {"version": __version__, "codec": "compiled" if COMPILED else "plain"}
         yield Metric("millstream_info", "gauge", "Always 1; the labels are version and codec.", ((info, 1),))
         yield gauge("millstream_ready", "1 while the broker serves clients.", int(self.is_ready))
+        problems = sum(finding.is_problem for finding in self._health.findings(census))
+        yield gauge("millstream_problems", "Problems that /health lists.", problems)
         yield gauge("millstream_uptime_seconds", "Time since the start.", self._clock.monotonic_s() - self._begun_s)
 
     async def _health_page(self) -> Response:

@@ -110,6 +110,10 @@ class ChildPings:
     def _children(self) -> Sequence[PingedChild]:
         return [*self._connected.values(), *self._unconnected.values()]
 
+    def is_silent(self, pid: int | None) -> bool:
+        """Returns True if the process with this id does not answer."""
+        return any(child.pid == pid and child.silent_since is not None for child in self._children())
+
     def findings(self, name: str, pid: int | None, *, blocks_ready: bool = False) -> list[Finding]:
         """Returns that the process of this name does not answer, or else the problems that it reported."""
         child = next((each for each in self._children() if each.pid == pid), None)

@@ -50,6 +50,11 @@ class ManagedGateway:
         """The process that serves clients, if there is one."""
         return self._child.pid if self._is_up else None
 
+    @property
+    def is_installed(self) -> bool:
+        """False once the process has reported that the packages of the gateway are not installed."""
+        return self._end_code != EXIT_NOT_INSTALLED
+
     def findings(self) -> Sequence[Finding]:
         """Returns why the gateway does not serve, or nothing if it does.
 
@@ -60,7 +65,7 @@ class ManagedGateway:
             return ()
         if self._child.start_error:
             return (Finding(f"the gateway cannot be started: {self._child.start_error}", blocks_ready=True),)
-        if self._end_code == EXIT_NOT_INSTALLED:
+        if not self.is_installed:
             return (Finding(self._end, is_problem=False),)
         return (Finding(self._end, blocks_ready=True),) if self._end else gateway_starting()
 

@@ -63,7 +63,7 @@ class Supervisor:
         if runs_gateway(self._settings):
             self._gateway = ManagedGateway(self._gateway_command)
             self._gateway.start()
-        self._node.watch_children(self.findings)
+        self._node.watch_children(self.findings, self.children)
 
     def findings(self) -> list[Finding]:
         """Returns what is wrong with the child processes, and their ports that other hosts can reach."""
@@ -94,6 +94,20 @@ class Supervisor:
             return ()
         pid = self._gateway.serving_pid
         return [*self._gateway.findings(), *self._pings.findings("the gateway", pid, blocks_ready=True)]
+
+    def children(self) -> dict[str, bool]:
+        """Returns for each child process that should run whether it serves clients."""
+        states: dict[str, bool] = {}
+        if self._gateway is not None and self._gateway.is_installed:
+            pid = self._gateway.serving_pid
+            states["gateway"] = pid is not None and not self._pings.is_silent(pid)
+        for cluster in self._clusters.facts():
+            if cluster.is_stopped:
+                continue
+            for broker, pid in zip(cluster.brokers, self._clusters.pids(cluster.name), strict=True):
+                is_up = broker.is_running and not self._pings.is_silent(pid)
+                states[f"{cluster.name}/broker-{broker.node_id}"] = is_up
+        return states
 
     async def stop(self) -> None:
         """Stops the gateway, then the clusters' brokers."""

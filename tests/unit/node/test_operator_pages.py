@@ -73,6 +73,7 @@ def test_health_counts_partitions_that_refuse_writes(logs: list[object], status:
     assert answer.status == 200
     assert (told["status"], told["partitions"], told["partitions_refusing_writes"]) == (status, len(logs), refusing)
     assert f"\nmillstream_partitions_refusing_writes {refusing}\n".encode() in page(operator, "/metrics").body
+    assert f"\nmillstream_problems {len(told['problems'])}\n".encode() in page(operator, "/metrics").body
 
 
 def test_health_is_degraded_after_a_truncation_that_may_have_lost_messages() -> None:

@@ -90,12 +90,18 @@ class MemoryLimits:
         self.small = MemoryPool(incoming_bytes_max // 8)
         self.medium = MemoryPool(incoming_bytes_max * 3 // 8)
         self.large = MemoryPool(incoming_bytes_max // 2)
-        self._outgoing_max = outgoing_bytes_max
+        self.incoming_bytes_max = incoming_bytes_max
+        self.outgoing_bytes_max = outgoing_bytes_max
         self.outgoing_bytes = 0
 
     @property
     def incoming_bytes(self) -> int:
         return self.small.held_bytes + self.medium.held_bytes + self.large.held_bytes
+
+    @property
+    def waiting_frames(self) -> int:
+        """The number of frames that wait for admission."""
+        return len(self.small.waiting) + len(self.medium.waiting) + len(self.large.waiting)
 
     @property
     def is_waited_for(self) -> bool:
@@ -114,5 +120,5 @@ class MemoryLimits:
 
     def answer_bytes_max(self, wanted: int) -> int:
         """Return the maximum size of a response: `wanted`, or less (down to 0) if slow readers hold much memory."""
-        free = self._outgoing_max - self.outgoing_bytes
+        free = self.outgoing_bytes_max - self.outgoing_bytes
         return max(0, min(wanted, free // 4))

@@ -100,6 +100,19 @@ def test_pipelined_requests_are_answered_while_huge_frames_wait() -> None:
     on_stage(test)
 
 
+def test_frames_without_memory_are_counted_as_waiting() -> None:
+    async def test(stage: Stage) -> None:
+        assert stage.memory.waiting_frames == 0
+        giants = await begin_giants(stage, 3)
+        assert stage.memory.waiting_frames == 2, "the memory has room for one of them"
+        for giant in giants:
+            giant.close()
+        await asyncio.sleep(STALL_S / 3)
+        assert stage.memory.waiting_frames == 0
+
+    on_stage(test)
+
+
 def test_slow_huge_frames_are_disconnected_for_a_fast_one() -> None:
     async def drip(peer: RawPeer) -> None:
         while not peer.is_lost:

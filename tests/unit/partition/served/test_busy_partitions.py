@@ -9,7 +9,7 @@ import pytest
 from builders.batches import batch
 from builders.partitions import Site, committed
 from millstream.node.data_findings import hot_partitions
-from millstream.node.data_metrics import busy_partition_metrics
+from millstream.node.data_metrics import busy_partition_metrics, hot_partition_metrics
 from millstream.partition.served.busy_partitions import BUSIEST_MAX, BusyPartitions
 from millstream.process.metrics import render
 from millstream.testing.simulated.clock import ManualClock
@@ -101,6 +101,12 @@ def test_the_warning_names_partition_share_and_load() -> None:
         "partition orders-2 gets 80% of the bytes written to topic orders (12.5 MB/s, 6 partitions);"
         " spread the message keys"
     )
+
+
+def test_the_metric_of_hot_partitions_has_their_share() -> None:
+    sampled = Sampled(orders=6).add(0, 0, 100 * MB, 20 * MB, 5 * MB).sample()
+    lines = render(hot_partition_metrics(sampled.busy)).decode().splitlines()
+    assert lines[2:] == ['millstream_hot_partition_share{topic="orders",partition="2"} 0.8']
 
 
 def test_a_sample_without_elapsed_time_changes_nothing() -> None:
