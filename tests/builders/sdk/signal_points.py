@@ -45,6 +45,7 @@ class SignalPoint:
             yield
         finally:
             sys.settrace(before)
+            self._last.clear()  # The frames refer to this object: without the cycles, nothing waits for the collector.
 
     @contextmanager
     def paused(self) -> Iterator[None]:

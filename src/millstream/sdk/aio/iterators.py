@@ -1,8 +1,8 @@
 """The iterator reader reads topics with iterators, which the group's coordinator issues to each member."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
@@ -53,9 +53,11 @@ class AsyncIterators(AsyncReader):
         settings = engine_settings(context.times, caller.entropy, group, self.topics, options)
         self.client_id = settings.client_id
         """The name under which the group knows this client."""
+        self._received: IteratorBatch | None = None
+        """The last batch that `poll` or the loop returned."""
         context.lifecycle.check()
         self._engine = portal.call(partial(IteratorEngine, caller, settings))
-        lifecycle = context.adopt("client of iterators", caller, lambda: self._engine.close(self._is_done))
+        lifecycle = context.adopt("client of iterators", caller, self._end)
         super().__init__(portal, context, lifecycle)
 
     @property
@@ -148,15 +150,22 @@ class AsyncIterators(AsyncReader):
     async def poll(self, timeout: Time | None = 5.0) -> IteratorBatch | None:
         """Commit the previous batch and return the next one; None if no message arrived within `timeout`.
 
-        `timeout=None` waits without a limit.
+        `timeout=None` waits without a limit. If a call is interrupted, for example by a signal handler that raises, the
+        next call returns the batch that it did not return.
         """
         timeout_s = None if timeout is None else self._span_s(timeout)
-        return await self._do(self._engine.next_batch(timeout_s))
+        batch = await self._do(self._engine.next_batch(timeout_s, self._received))
+        if batch is not None:
+            self._received = batch  # No call between here and the return: a signal handler could raise in it.
+        return batch
 
     async def finish(self, read: int | None = None) -> None:
         """Commit the first `read` messages of the last batch of `poll` or the loop, or all, without reading more."""
         _check_count("read", read)
-        await self._do(self._engine.settle(read))
+        await self._do(self._engine.settle(self._received, read))
+
+    def _end(self) -> Coroutine[Any, Any, None]:
+        return self._engine.close(self._received if self._is_done else None)
 
     async def _begin(self) -> None:
         await self._do(self._engine.start())

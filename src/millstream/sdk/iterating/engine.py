@@ -8,6 +8,8 @@ Invariants of the loop:
   again, as for every other owner of feeds (see `millstream.sdk.feed.feed_set`).
 - A delivered batch is committed before the next one is delivered. If its iterator is not valid any more, the commit is
   dropped, and the messages are delivered again to the new owner of the partition.
+- A batch is committed only after the caller has confirmed it as received. An interrupted call may not return its batch;
+  the next call then returns it again.
 """
 
 import asyncio
@@ -36,6 +38,7 @@ from millstream.sdk.iterating.requests import (
 )
 from millstream.sdk.shared_start import SharedStart
 from millstream.sdk.single_flight import SingleFlight
+from millstream.seams.entropy import Entropy
 
 TIMEOUT_S = 30.0
 WAIT_S = 5.0
@@ -73,6 +76,7 @@ class IteratorEngine:
         self._feeds = FeedSet(asking, READS_ON, reads_others=True)
         """The feeds of the partitions that were read, and of the first partition of each topic."""
         self._delivered: IteratorBatch | None = None
+        """The batch that the last call returned, or would have returned if it had not been interrupted."""
         self._finished: tuple[IteratorBatch, int | None] | None = None
         """The batch that is being committed, and the number of its messages to commit (None: all)."""
         self._settling = SingleFlight(self._commit_finished, "commit of a batch")
@@ -151,15 +155,20 @@ class IteratorEngine:
                     raise
         await self.heartbeat()
 
-    async def next_batch(self, timeout_s: float | None) -> IteratorBatch | None:
-        """Return the next messages of any partition; None after the timeout. First commits the previous batch, unless
-        that was done. Raises INVALID_REQUEST if the client has no topics."""
+    async def next_batch(self, timeout_s: float | None, received: IteratorBatch | None) -> IteratorBatch | None:
+        """Return the next messages of any partition; None after the timeout.
+
+        First commits `received`, the last batch that reached the caller, unless that was done. Returns the previous
+        batch again if it did not reach the caller. Raises INVALID_REQUEST if the client has no topics.
+        """
         if not self._settings.topics:
             text = "this iterator client has no topics to read; without topics only get() works"
             raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
         deadline = None if timeout_s is None else Deadline(timeout_s)
-        if not await self._starting.wait_until(deadline) or not await self.settle(None, deadline):
+        if not await self._starting.wait_until(deadline) or not await self.settle(received, None, deadline):
             return None
+        if self._delivered is not None:
+            return self._delivered
         try:
             async with asyncio.timeout(None if deadline is None else deadline.left_s):
                 while True:
@@ -182,14 +191,15 @@ class IteratorEngine:
             async with asyncio.timeout_at(self._feeds.due_s):
                 await self._news.wait()
 
-    async def settle(self, read: int | None, deadline: Deadline | None = None) -> bool:
-        """Commit the first `read` messages (None: all) of the last delivered batch, unless that was done.
+    async def settle(
+        self, received: IteratorBatch | None, read: int | None = None, deadline: Deadline | None = None
+    ) -> bool:
+        """Commit the first `read` messages (None: all) of the last received batch, unless that was done.
 
         Returns false if the deadline passes first; the commit then continues, and the next call waits for it.
         """
-        batch, self._delivered = self._delivered, None
-        if batch is not None:
-            self._finished = batch, read
+        if received is not None and self._delivered is received:
+            self._finished, self._delivered = (received, read), None
         if self._finished is None:
             return True
         settled = await self._settling.wait(deadline)
@@ -238,7 +248,7 @@ class IteratorEngine:
         Raises errors that a retry cannot fix, and those of a partition that the client does not own any more.
         """
         iterator = self._next.pop(where, None)
-        attempts = _new_attempts(self._asking)
+        attempts = _endless_attempts(self._asking.entropy)
         while True:
             if iterator is None:
                 iterator = await self.get(where)
@@ -253,7 +263,7 @@ class IteratorEngine:
             if batch.messages:
                 return batch
             iterator = batch.following
-            attempts = _new_attempts(self._asking)
+            attempts = _endless_attempts(self._asking.entropy)
 
     def _take(self, where: TopicPartition, reader: "asyncio.Task[IteratorBatch]") -> None:
         if reader.cancelled():
@@ -309,13 +319,13 @@ class IteratorEngine:
         self.membership = membership
         self._news.set()
 
-    async def close(self, finish: bool) -> None:
-        """Leave the group; with `finish`, first commit the delivered batch. Errors are ignored: the session expires."""
+    async def close(self, finished: IteratorBatch | None = None) -> None:
+        """Leave the group; first commit the batch `finished`. Errors are ignored: the session expires."""
         deadline = Deadline(CLOSE_S)
         try:
-            if finish:
+            if finished is not None:
                 with suppress(MillstreamError):
-                    await self.settle(None, deadline)
+                    await self.settle(finished, None, deadline)
             if self._beating is not None:
                 with suppress(MillstreamError):
                     await self.leave(deadline.left_s)
@@ -325,7 +335,7 @@ class IteratorEngine:
     async def _stop(self) -> None:
         await self._starting.close()
         await self._settling.close()
-        self._finished = None
+        self._finished = self._delivered = None  # The messages are delivered again to the partition's next owner.
         self._starting = self._new_start()
         tasks = [*self._readers.values(), *filter(None, [self._beating])]
         self._readers.clear()
@@ -342,8 +352,8 @@ async def _missing_partition(asking: RetryingCaller, where: TopicPartition) -> M
     return MillstreamError(ErrorCode.NOT_OWNER, f"{where} does not exist any more")
 
 
-def _new_attempts(asking: RetryingCaller) -> Attempts:
-    return Attempts(asking.entropy, Deadline(_EVER_S))
+def _endless_attempts(entropy: Entropy) -> Attempts:
+    return Attempts(entropy, Deadline(_EVER_S))
 
 
 def _where(batch: IteratorBatch) -> TopicPartition:

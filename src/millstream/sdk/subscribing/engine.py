@@ -1,6 +1,8 @@
 """Implements a push subscription below its public class, as asyncio code on one event loop.
 
 Brokers push messages to streams (see `stream_set`). Every message is delivered once to the caller, across reconnects.
+Messages count as received once the caller names them in its next call. Until then, an interrupted call does not lose
+them: the next call returns them again.
 With a group, messages after the last commit are delivered again to the group's next subscription. A background task,
 the keeper, looks for new partitions and reopens streams until it fails.
 """
@@ -24,6 +26,7 @@ from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.start_positions import ADDED_FROM
 from millstream.sdk.feed.batch_opening import is_heavy
+from millstream.sdk.feed.feed_set import FeedSet
 from millstream.sdk.feed.fetched_chunk import FetchedChunk
 from millstream.sdk.feed.partition_feed import MISSING
 from millstream.sdk.feed.undecodable_batches import apart, log_skipped
@@ -86,12 +89,17 @@ class SubscriptionEngine:
         self._keeper: asyncio.Task[None] | None = None
         self._starting = SharedStart(self._start, "start of a subscription")
         self._opening = SingleFlight(self._open_first, "opening of a chunk")
+        self._delivered: DeliveredMessages | None = None
+        """What the last call returned, or would have returned if it had not been interrupted."""
         self._is_asked = False
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset after the last delivered message, for each partition."""
-        return {feed.where: feed.offset for feed in self._streams.feeds}
+        """The offset of the next message for each partition; the last delivered messages do not count as taken."""
+        positions = {feed.where: feed.offset for feed in self._streams.feeds}
+        if self._delivered is not None and self._delivered.where in positions:
+            positions[self._delivered.where] = self._delivered.position
+        return positions
 
     @property
     def buffered_bytes(self) -> int:
@@ -126,7 +134,8 @@ class SubscriptionEngine:
     async def close(self, delivered: DeliveredMessages | None = None, finished: int = 0) -> None:
         """Commit finished messages, including the first `finished` of `delivered`, and close the subscription."""
         if delivered is not None and self._settings.auto_commit_s is not None:
-            self.finished[delivered.where] = delivered.behind(finished)
+            offset = delivered.behind(finished)
+            self.finished[delivered.where] = max(offset, self.finished.get(delivered.where, offset))
         await self._starting.close()
         await self._opening.close()
         if self._keeper is not None:
@@ -138,12 +147,15 @@ class SubscriptionEngine:
 
     # Reading.
 
-    async def next(self, timeout_s: float | None, done: DeliveredMessages | None = None) -> DeliveredMessages | None:
+    async def next(
+        self, timeout_s: float | None, received: DeliveredMessages | None = None
+    ) -> DeliveredMessages | None:
         """Return the next messages of any partition; None after the timeout (`timeout_s=None` waits without limit).
 
-        `done` are the messages that the caller has finished. Retriable failures are retried. Raises errors that a
-        retry cannot fix (the topic or group is refused, an offset does not exist any more, messages are damaged), a
-        failed start, and CLIENT_MISUSED if another task or thread is waiting in this method.
+        `received` are the last messages that reached the caller; they are finished. If the previous result did not
+        reach the caller, because the call was interrupted, it is returned again. Retriable failures are retried. Raises
+        errors that a retry cannot fix (the topic or group is refused, an offset does not exist any more, messages are
+        damaged), a failed start, and CLIENT_MISUSED if another task or thread is waiting in this method.
         """
         if self._is_asked:
             text = "another task or thread is reading this subscription; use it in one task or thread at a time"
@@ -153,8 +165,11 @@ class SubscriptionEngine:
             deadline = Deadline(_EVER_S if timeout_s is None else timeout_s)
             if not await self._starting.wait_until(deadline):
                 return None
-            if done is not None:
-                self.finish(done.where, done.next_offset)
+            if self._delivered is not None:
+                if self._delivered is not received:
+                    return self._delivered
+                self._delivered = None
+                self.finish(received.where, received.next_offset)
             if self._has_told_end and timeout_s is not None:
                 await asyncio.sleep(deadline.left_s)  # A loop that polls again after each error must not be busy.
             return await self._until(deadline)
@@ -206,7 +221,8 @@ class SubscriptionEngine:
             self.finish(where, chunk.next_offset)  # Offsets without messages need no processing.
             return None
         count_read(self._asking.metrics, where.topic, messages=len(messages), size_bytes=chunk.size_bytes)
-        return DeliveredMessages(where, messages, chunk.offset, chunk.next_offset)
+        self._delivered = DeliveredMessages(where, messages, chunk.offset, chunk.next_offset)
+        return self._delivered
 
     def _skip(self, chunk: FetchedChunk, damage: MillstreamError) -> bool:
         """Return true to skip the chunk, which cannot be opened.
@@ -241,16 +257,9 @@ class SubscriptionEngine:
 
         async def attempt() -> None:
             await self._streams.commit(left, metadata, deadline)
-            self._check_known(left)
+            _check_known(self._streams.feeds, left)
 
         await self._asking.retrying(attempt, deadline)
-
-    def _check_known(self, left: Mapping[TopicPartition, int]) -> None:
-        for where in left:
-            if where not in self._streams.feeds:
-                text = f"this subscription does not include {where}"
-                raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
-            raise MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"the stream of {where} is being reopened")
 
     def _failed(self, error: MillstreamError) -> None:
         self._failure = error
@@ -371,3 +380,11 @@ def _opened(chunk: FetchedChunk) -> OpenedChunk:
     except MillstreamError as error:
         return OpenedChunk(chunk, error)
     return OpenedChunk(chunk, None)
+
+
+def _check_known(feeds: FeedSet, left: Mapping[TopicPartition, int]) -> None:
+    """Raise the reason why these offsets could not be committed, if there are any."""
+    for where in left:
+        if where not in feeds:
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, f"this subscription does not include {where}")
+        raise MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"the stream of {where} is being reopened")

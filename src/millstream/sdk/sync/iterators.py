@@ -1,9 +1,9 @@
 # Written by scripts/sync.py from aio/iterators.py: change that, and run it again.
 """The iterator reader reads topics with iterators, which the group's coordinator issues to each member."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.roles import Role
@@ -54,9 +54,11 @@ class Iterators(Reader):
         settings = engine_settings(context.times, caller.entropy, group, self.topics, options)
         self.client_id = settings.client_id
         """The name under which the group knows this client."""
+        self._received: IteratorBatch | None = None
+        """The last batch that `poll` or the loop returned."""
         context.lifecycle.check()
         self._engine = portal.call(partial(IteratorEngine, caller, settings))
-        lifecycle = context.adopt("client of iterators", caller, lambda: self._engine.close(self._is_done))
+        lifecycle = context.adopt("client of iterators", caller, self._end)
         super().__init__(portal, context, lifecycle)
 
     @property
@@ -149,15 +151,22 @@ class Iterators(Reader):
     def poll(self, timeout: Time | None = 5.0) -> IteratorBatch | None:
         """Commit the previous batch and return the next one; None if no message arrived within `timeout`.
 
-        `timeout=None` waits without a limit.
+        `timeout=None` waits without a limit. If a call is interrupted, for example by a signal handler that raises, the
+        next call returns the batch that it did not return.
         """
         timeout_s = None if timeout is None else self._span_s(timeout)
-        return self._do(self._engine.next_batch(timeout_s))
+        batch = self._do(self._engine.next_batch(timeout_s, self._received))
+        if batch is not None:
+            self._received = batch  # No call between here and the return: a signal handler could raise in it.
+        return batch
 
     def finish(self, read: int | None = None) -> None:
         """Commit the first `read` messages of the last batch of `poll` or the loop, or all, without reading more."""
         _check_count("read", read)
-        self._do(self._engine.settle(read))
+        self._do(self._engine.settle(self._received, read))
+
+    def _end(self) -> Coroutine[Any, Any, None]:
+        return self._engine.close(self._received if self._is_done else None)
 
     def _begin(self) -> None:
         self._do(self._engine.start())

@@ -12,7 +12,7 @@ from millstream.records.message import Message
 from millstream.sdk.arguments import TEXT_MAX, check_text, named_topics, offsets_by_place, place
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.connection.outage import ConnectionHealth
-from millstream.sdk.consuming.decoding import decode_some, decoder
+from millstream.sdk.consuming.decoding import decode_first, decode_some, decoder
 from millstream.sdk.consuming.message_batch import MessageBatch
 from millstream.sdk.subscribing.engine import DeliveredMessages, SubscriptionEngine
 from millstream.sdk.subscribing.options import SubscriptionOptions, engine_settings
@@ -20,6 +20,7 @@ from millstream.sdk.sync.facade import Portal
 from millstream.sdk.sync.reader import Reader
 from millstream.sdk.time_arguments import Time
 from millstream.sdk.value_formats import V_co
+from millstream.seams.signal_handlers import raised_by_signal_handler
 
 
 class Subscription(Reader, Generic[V_co]):
@@ -46,6 +47,7 @@ class Subscription(Reader, Generic[V_co]):
         self.group = options.get("group")
         """The group that stores its offsets; None for a subscription that tracks its own position."""
         self._decode = decoder(options.get("values"))
+        self._decode_first = None if self._decode is None else partial(decode_first, self._decode)
         self._delivery: DeliveredMessages | None = None
         self._untaken: deque[Message] = deque()
         self._in_work = 1
@@ -74,11 +76,13 @@ class Subscription(Reader, Generic[V_co]):
 
     def _each(self) -> "Iterator[Message[V_co]]":
         while True:
-            take, decode = self._untaken.popleft, self._decode
+            decode = self._decode_first
             self._in_work = 1
             try:
                 while True:
-                    yield take() if decode is None else decode(take())
+                    message = self._untaken[0] if decode is None else decode(self._untaken)
+                    del self._untaken[0]  # Not `popleft()`: a signal handler may raise after a call.
+                    yield message
             except IndexError:
                 pass  # The delivery is used up.
             self._next_delivery(None)
@@ -97,23 +101,21 @@ class Subscription(Reader, Generic[V_co]):
         topic or group, messages removed before they were sent (OFFSET_OUT_OF_RANGE, unless `when_gone` is set), damaged
         messages, a value that cannot be decoded (UNDECODABLE_VALUE; the next call continues after it).
         """
-        self._lifecycle.check()
-        if not self._untaken:
-            self._next_delivery(timeout)
-        messages = list(self._untaken)
-        self._untaken.clear()
-        if self._decode is not None:
-            self._in_work = 1
-            messages = decode_some(self._decode, messages, self._untaken)
-        self._in_work = len(messages)
+        messages, untaken = self._next_messages(timeout)
+        count = len(messages)
+        self._untaken, self._in_work = untaken, count  # No call after this line, in which a signal handler could raise.
         return messages
 
     def poll_batch(self, timeout: Time | None = 5.0) -> MessageBatch[V_co] | None:
         """Return the messages of `poll` with their partition and the next offset; None if none arrived in time."""
-        messages = self.poll(timeout)
-        if not messages or self._delivery is None:
+        messages, untaken = self._next_messages(timeout)
+        delivery, count = self._delivery, len(messages)
+        if not messages or delivery is None:
             return None
-        return MessageBatch(*self._delivery.where, messages, self._delivery.behind(self._taken))
+        next_offset = delivery.behind(len(delivery.messages) - len(untaken))
+        batch = MessageBatch(*delivery.where, messages, next_offset)
+        self._untaken, self._in_work = untaken, count
+        return batch
 
     def position(self, topic: str, partition: int) -> int | None:
         """Return the offset of the next message of this partition; None if it is not subscribed to."""
@@ -168,11 +170,24 @@ class Subscription(Reader, Generic[V_co]):
     def _next_delivery(self, timeout: Time | None) -> None:
         """Wait for the next delivery; the messages of the previous one are finished."""
         timeout_s = None if timeout is None else self._span_s(timeout)
-        done, self._delivery = self._delivery, None
-        delivery = self._do(self._engine.next(timeout_s, done))
-        if delivery is not None:
-            self._delivery = delivery
-            self._untaken = deque(delivery.messages)
+        delivery = self._do(self._engine.next(timeout_s, self._delivery))
+        untaken = deque(() if delivery is None else delivery.messages)
+        self._delivery, self._untaken = delivery, untaken
+
+    def _next_messages(self, timeout: Time | None) -> tuple[list[Message], deque[Message]]:
+        """Return the messages that the next call returns, and those that are left after it. Takes none of them yet."""
+        self._lifecycle.check()
+        if not self._untaken:
+            self._next_delivery(timeout)
+        found, left = list(self._untaken), deque[Message]()
+        if self._decode is None:
+            return found, left
+        try:
+            return decode_some(self._decode, found, left), left
+        except Exception as error:
+            if not raised_by_signal_handler(error):
+                self._untaken, self._in_work = left, 1  # The message is skipped.
+            raise
 
     def _end(self) -> Coroutine[Any, Any, None]:
         end = self._engine.close(self._delivery, self._finished)
