@@ -39,12 +39,15 @@ class BrokerHealth:
         clock: Clock,
         reserves: Sequence[DiskReserve] = (),
         children: FindingSource = no_findings,
+        *,
+        start_problems: Sequence[str] = (),
     ) -> None:
         self._open_ports: Sequence[OpenPort] = ()
         self._partitions = partitions
         self._clock = clock
         self._reserves = reserves
         self._children = children
+        self._start_problems = start_problems
 
     def opened(self, ports: Sequence[OpenPort]) -> None:
         """Takes the broker's open ports, and logs those that other hosts can reach."""
@@ -57,6 +60,7 @@ class BrokerHealth:
         """Returns all problems and warnings."""
         return [
             *self._partition_problems(),
+            *map(Finding, self._start_problems),
             *(Finding(text) for text in map(_directory_problem, self._reserves) if text),
             *exposure_warnings(self._open_ports),
             *self._children(),
@@ -78,11 +82,11 @@ class BrokerHealth:
         replicas = self._partitions.replicas()
         truncated = [replica for replica in replicas if replica.log.health.may_have_lost]
         texts = (
-            f"partition {_replica_name(each)} was truncated at this start, perhaps below acknowledged messages;"
-            " compare its .cut file with the source of the data"
+            f"partition {_replica_name(each)} may have lost acknowledged messages at this start: it was truncated or"
+            " lost its end mark; compare its end and its .cut file with the source of the data"
             for each in truncated
         )
-        yield from _bounded(texts, len(truncated), "were truncated at this start")
+        yield from _bounded(texts, len(truncated), "may have lost acknowledged messages at this start")
         lacking = [replica for replica in replicas if replica.lacks_ids]
         texts = (f"partition {_replica_name(each)} is rebuilding its message ids from the log" for each in lacking)
         yield from _bounded(texts, len(lacking), "are rebuilding their message ids")

@@ -143,7 +143,10 @@ class Node:
         )
         read_schemas(row.api for row in table.rows.values())
         listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
-        health = BrokerHealth(partitions, self._clock, partitions.store.reserves, self._children_findings)
+        store = partitions.store
+        health = BrokerHealth(
+            partitions, self._clock, store.reserves, self._children_findings, start_problems=store.start_problems
+        )
         self._operator = Operator(
             partitions, groups, listener, self._clock, self._process_metrics, health, partitions.store.reserves
         )

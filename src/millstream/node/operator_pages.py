@@ -115,7 +115,7 @@ class Operator:
         )
         yield gauge(
             "millstream_partitions_truncated",
-            "Partitions that this start truncated, perhaps below acknowledged messages.",
+            "Partitions that may have lost acknowledged messages at this start.",
             self._partitions_truncated(),
         )
         yield gauge(
