@@ -14,7 +14,13 @@ from millstream.storage.store import LogStore
 
 def data_findings(partitions: Partitions) -> Sequence[FindingSource]:
     """Returns the sources of the findings about the data."""
-    return [partial(hot_partitions, partitions.busy), partial(slow_disks, partitions.store)]
+    store = partitions.store
+    return [partial(start_problems, store), partial(hot_partitions, partitions.busy), partial(slow_disks, store)]
+
+
+def start_problems(store: LogStore) -> Iterator[Finding]:
+    """Yields what the start could not verify in the data directories."""
+    yield from map(Finding, store.start_problems)
 
 
 def hot_partitions(busy: BusyPartitions) -> Iterator[Finding]:

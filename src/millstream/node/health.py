@@ -77,11 +77,11 @@ def _partition_problems(census: PartitionCensus) -> Iterator[Finding]:
     texts = (f"partition {_name(each)} refuses writes: {_refusal(each)}" for each in census.refusing)
     yield from _bounded(texts, len(census.refusing), "refuse writes")
     texts = (
-        f"partition {_replica_name(each)} was truncated at this start, perhaps below acknowledged messages;"
-        " compare its .cut file with the source of the data"
+        f"partition {_replica_name(each)} may have lost acknowledged messages at this start: it was truncated or"
+        " lost its end mark; compare its end and its .cut file with the source of the data"
         for each in census.truncated
     )
-    yield from _bounded(texts, len(census.truncated), "were truncated at this start")
+    yield from _bounded(texts, len(census.truncated), "may have lost acknowledged messages at this start")
     texts = (
         f"partition {_replica_name(each)} is rebuilding its message ids from the log" for each in census.lacking_ids
     )

@@ -100,7 +100,7 @@ def partition_metrics(census: PartitionCensus) -> Iterable[Metric]:
     )
     yield gauge(
         "millstream_partitions_truncated",
-        "Partitions that this start truncated, perhaps below acknowledged messages.",
+        "Partitions that may have lost acknowledged messages at this start.",
         len(census.truncated),
     )
     yield gauge(

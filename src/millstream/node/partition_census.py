@@ -38,7 +38,7 @@ class PartitionCensus(NamedTuple):
     refusing: Sequence[Leadership]
     """The partitions that refuse writes, or did so lately."""
     truncated: Sequence[Replica]
-    """The replicas that this start truncated, perhaps below acknowledged messages."""
+    """The replicas that may have lost acknowledged messages at this start: truncated, or without an end mark."""
     lacking_ids: Sequence[Replica]
     """The replicas that rebuild their message ids."""
 

@@ -107,7 +107,7 @@ def test_health_names_each_partition_with_its_reason() -> None:
     logs = [log(), log(quarantined="a checksum is wrong"), log(may_have_lost=True), log(lacks_ids=True)]
     problems = health_of(operator_over(*logs))["problems"]
     assert problems[0] == "partition orders-1 refuses writes: it is quarantined: a checksum is wrong"
-    assert problems[1].startswith("partition orders-2 was truncated at this start")
+    assert problems[1].startswith("partition orders-2 may have lost acknowledged messages at this start")
     assert problems[2] == "partition orders-3 is rebuilding its message ids from the log"
 
 

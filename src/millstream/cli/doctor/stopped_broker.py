@@ -101,6 +101,9 @@ def _files(directory: Path, found: DirectoryExamination) -> Iterator[Diagnosis]:
         yield Diagnosis("ok", f"journals of {directory}", text)
     if found.plans and not found.has_end_marks:
         yield Diagnosis("warning", f"end marks of {directory}", "missing", "The start creates them again.")
+    elif found.end_marks_damage is not None:
+        advice = "The start creates them again, and cannot detect lost messages at the end of the logs without a mark."
+        yield Diagnosis("warning", f"end marks of {directory}", found.end_marks_damage, advice)
     else:
         text = f"acknowledged ends of {counted(found.acknowledged_ends, 'log')}"
         yield Diagnosis("ok", f"end marks of {directory}", text)
@@ -115,6 +118,9 @@ def _log(key: PartitionKey, plan: LogPlan, names: dict[str, str]) -> Diagnosis:
     if plan.is_exchanged:
         return Diagnosis("ok", subject, "the start completes a compaction first")
     text = f"offsets {plan.start_offset} to {plan.end_offset}"
+    if plan.may_lose_acknowledged and not plan.is_truncated:
+        advice = "Compare the end of the partition with the source of the data."
+        return Diagnosis("problem", subject, f"{text}; its end mark is lost, so messages may be missing", advice)
     if plan.cut is None and not plan.set_aside:
         return Diagnosis("ok", subject, text)
     text += f"; the start truncates it there and sets aside {plan.whole_batches_set_aside} whole batches"

@@ -52,11 +52,24 @@ class SavedMarks(NamedTuple):
     ends: Mapping[PartitionKey, Offset]
     starts: Mapping[PartitionKey, Offset]
     """The log starts after deletions of records. Logs without a deletion are missing."""
-    is_complete: bool
-    """True if every acknowledgement has a mark: the machine has not rebooted, and marks were saved before each."""
+    is_current: bool
+    """True if every acknowledgement got a mark: the machine has not rebooted, and marks were saved before each."""
+    are_durable: bool
+    """True if the marks were flushed before each checkpoint, so that every log in a checkpoint had a mark."""
+    damage: str | None = None
+    """The reason for which marks may be missing although they were saved."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if every acknowledgement has a mark."""
+        return self.is_current and self.damage is None
+
+    def is_missing(self, key: PartitionKey, *, is_in_checkpoint: bool) -> bool:
+        """Return True if the mark of an existing log was saved and is lost."""
+        return key not in self.ends and (self.is_current or (self.are_durable and is_in_checkpoint))
 
 
-NO_MARKS = SavedMarks({}, {}, is_complete=False)
+NO_MARKS = SavedMarks({}, {}, is_current=False, are_durable=False)
 
 
 class EndMarks:
@@ -66,6 +79,8 @@ class EndMarks:
         """With `flushed`, marks are flushed offsets."""
         self.path = f"{directory}/{FILE_NAME}"
         self.are_flushed_offsets = flushed
+        self.start_problem: str | None = None
+        """A sentence about logs that this start could not compare with their marks."""
         self._disk = disk
         self._id = directory_id
         self._trouble = trouble
@@ -83,24 +98,31 @@ class EndMarks:
         try:
             file = self._disk.open(self.path)
         except FileNotFoundError:
-            return NO_MARKS
+            return NO_MARKS._replace(damage="the file is missing")
         data = file.read(file.size(), position=0)
         file.close()
         if len(data) < _HEAD_BYTES or _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
-            _logger.warning("end marks unusable", extra={"path": self.path, "error": "the head is damaged"})
-            return NO_MARKS
+            return NO_MARKS._replace(damage="the head is damaged")
         kind, owner, boot, flags = _HEAD.unpack_from(data)
         if kind != KIND or owner != self._id.bytes:
-            _logger.warning("end marks unusable", extra={"path": self.path, "error": "it is from another directory"})
-            return NO_MARKS
+            return NO_MARKS._replace(damage="the file is from another directory")
         is_same_boot = bool(boot.rstrip(b"\0")) and boot.rstrip(b"\0") == self._disk.boot_id().encode()
         are_flushed = bool(flags & _FLUSHED)
         if not (is_same_boot or are_flushed):
             return NO_MARKS
-        marks = dict(_marks(data))
+        marks, damaged_count = _marks(data)
+        damage = f"{damaged_count} marks are damaged" if damaged_count else None
         starts = {_start_key(key): offset for key, offset in marks.items() if key.partition < 0}
         ends = {key: offset for key, offset in marks.items() if key.partition >= 0}
-        return SavedMarks(ends, starts, is_complete=is_same_boot and are_flushed)
+        return SavedMarks(ends, starts, is_same_boot and are_flushed, are_flushed, damage)
+
+    def lost(self, reason: str) -> None:
+        """Report that the previous marks are not usable, although this start needs them."""
+        _logger.error("end marks unusable", extra={"path": self.path, "error": reason})
+        self.start_problem = (
+            f"{self.path} was not usable at this start ({reason}); if a log was damaged too, acknowledged messages at"
+            " its end may be lost"
+        )
 
     def begin(self, ends: Mapping[PartitionKey, Offset], starts: Mapping[PartitionKey, Offset]) -> None:
         """Replace the file by these marks, durably once the directory is flushed (blocking). Raise OSError."""
@@ -202,8 +224,18 @@ def _start_key(key: PartitionKey) -> PartitionKey:
     return PartitionKey(key.topic_id, -1 - key.partition)
 
 
-def _marks(data: bytes) -> Iterator[tuple[PartitionKey, Offset]]:
-    for slot in range(_HEAD_BYTES, len(data) - SLOT_BYTES + 1, SLOT_BYTES):
-        topic, partition, end = _MARK.unpack_from(data, slot)
-        if _CRC.unpack_from(data, slot + _MARK.size)[0] == crc32c(data[slot : slot + _MARK.size]) and any(topic):
-            yield PartitionKey(TopicId(UUID(bytes=topic)), partition), Offset(end)
+def _marks(data: bytes) -> tuple[dict[PartitionKey, Offset], int]:
+    """Return the intact marks, and the number of damaged ones. An incomplete slot at the end counts as damaged."""
+    marks: dict[PartitionKey, Offset] = {}
+    damaged_count = 0
+    for slot in range(_HEAD_BYTES, len(data), SLOT_BYTES):
+        content = data[slot : slot + SLOT_BYTES]
+        if not any(content) and len(content) == SLOT_BYTES:
+            continue
+        mark = content[: _MARK.size]
+        if len(content) < SLOT_BYTES or content[_MARK.size :] != _CRC.pack(crc32c(mark)):
+            damaged_count += 1
+            continue
+        topic, partition, end = _MARK.unpack(mark)
+        marks[PartitionKey(TopicId(UUID(bytes=topic)), partition)] = Offset(end)
+    return marks, damaged_count

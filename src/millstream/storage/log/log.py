@@ -348,8 +348,13 @@ class Log:
     # Creation and recovery.
 
     def created(self) -> None:
-        """Note that the directory of a new log was created and its name flushed."""
+        """Note that the directory of a new log was created and its name flushed.
+
+        From now on the log has a mark, so that recovery notices if the mark is lost.
+        """
         self.flush_state.directory_named()
+        self._marks.advance(self.key, Offset(0))
+        self._marks.save()
 
     def recovered(self, plan: "LogPlan") -> None:
         """Take over the state that recovery found."""

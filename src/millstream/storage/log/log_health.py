@@ -37,7 +37,7 @@ class LogHealth:
         """True after a failed flush: the unflushed part is unknown until it has been read back."""
         self.quarantined: str | None = None
         self.may_have_lost = False
-        """True if this start truncated the log and the removed part may contain acknowledged batches."""
+        """True if this start cannot exclude that acknowledged batches at the end of the log are lost."""
         self.refused_s: float | None = None
         """The monotonic time of the last failed write or flush."""
         self.is_refusing = False
@@ -103,7 +103,7 @@ class LogHealth:
         self.quarantined = reason
 
     def recovered_with_possible_loss(self) -> None:
-        """Note that recovery has truncated the log, perhaps below acknowledged batches. It has reported that."""
+        """Note that acknowledged batches at the end of the log may be lost. Recovery has reported that."""
         self.may_have_lost = True
 
     # Reports.

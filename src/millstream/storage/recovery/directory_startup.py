@@ -87,6 +87,9 @@ def take_inventory(directory: DataDirectory) -> DirectoryContents:
         reason = "it is damaged" if is_there else "it is missing, but there are logs"
         _logger.error("checkpoint unusable, all logs will be read", extra={"path": path, "error": reason})
     directory.has_checkpoint = found is not None
+    marks = directory.end_marks.read()
+    if marks.damage is not None and keys and not last.is_clean:
+        directory.end_marks.lost(marks.damage)
     return DirectoryContents(
         last.logs,
         last.is_clean,
@@ -98,7 +101,7 @@ def take_inventory(directory: DataDirectory) -> DirectoryContents:
         journals,
         entries,
         directory.written.read(),
-        directory.end_marks.read(),
+        marks,
         kept_keys,
     )
 
@@ -193,7 +196,9 @@ def _plan(
             flushes=not directory.written.is_kept,
             written=noted.segments if noted is not None else (),
         )
-        plan.check_mark(path, inventory.marks.ends.get(key), is_complete=inventory.marks.is_complete)
+        marks = inventory.marks
+        is_missing = marks.is_missing(key, is_in_checkpoint=known is not None)
+        plan.check_mark(path, marks.ends.get(key), is_complete=marks.is_complete, is_missing=is_missing)
     except OSError as error:
         plan = _failed(f"{path} cannot be read: {error}", inventory.is_trusted)
     plan.timed(clock.monotonic_s() - begun_s)

@@ -35,6 +35,8 @@ class DirectoryExamination(Struct):
     """Path of a journal that the checkpoint needs."""
     journal_entries: int = 0
     has_end_marks: bool = False
+    end_marks_damage: str | None = None
+    """The reason for which end marks may be missing."""
     acknowledged_ends: int = 0
     """Number of logs whose acknowledged end is known."""
     plans: dict[PartitionKey, LogPlan] = field(default_factory=dict)
@@ -65,12 +67,15 @@ def examine_directory(disk: Disk, path: str, clock: Clock) -> DirectoryExaminati
     found.has_end_marks = end_marks.FILE_NAME in names
     marks = end_marks.EndMarks(disk, path, identity.own, DiskErrorLog(clock), flushed=True).read()
     found.acknowledged_ends = len(marks.ends)
+    found.end_marks_damage = marks.damage
     keys = {key: None for key in map(key_of, names) if key is not None}
     is_trusted = found.is_checkpoint_usable or not (found.has_checkpoint or keys)
     for key in keys:
         plan = _plan(disk, path, key, last.logs.get(key), entries.get(key, ()), clock.wall_ms(), is_trusted)
         if not plan.is_exchanged:
-            plan.check_mark(f"{path}/{log_directory_name(key)}", marks.ends.get(key), is_complete=marks.is_complete)
+            is_missing = marks.is_missing(key, is_in_checkpoint=key in last.logs)
+            log_path = f"{path}/{log_directory_name(key)}"
+            plan.check_mark(log_path, marks.ends.get(key), is_complete=marks.is_complete, is_missing=is_missing)
         found.plans[key] = plan
     for key in last.logs:
         if key not in keys:

@@ -68,7 +68,7 @@ class LogPlan(Struct):
     whole_batches_set_aside: int = 0
     """The number of whole batches behind the end of the log, which are truncated with it."""
     may_lose_acknowledged: bool = False
-    """True if the truncation may remove acknowledged data, because the end marks may miss some acknowledgements."""
+    """True if the truncation may remove acknowledged data, or if the mark that would show such a loss is lost."""
     quarantined: str | None = None
     may_pass: bool = False
     """True if the log is quarantined because of a disk error, which a retry may not hit."""
@@ -90,16 +90,18 @@ class LogPlan(Struct):
         """Add the time that a step of the recovery took."""
         self.took_s += took_s
 
-    def check_mark(self, path: str, mark: Offset | None, *, is_complete: bool) -> None:
-        """Quarantine the log if it ends below its end mark, and note whether a truncation may remove acknowledged data.
+    def check_mark(self, path: str, mark: Offset | None, *, is_complete: bool, is_missing: bool) -> None:
+        """Quarantine the log if it ends below its end mark, and note whether it may have lost acknowledged data.
 
-        With `is_complete`, every acknowledgement has a mark, so a truncation above the mark loses nothing.
+        With `is_complete`, every acknowledgement has a mark, so a truncation above the mark loses nothing. With
+        `is_missing`, the log had a mark that is lost.
         """
         if self.quarantined is None and mark is not None and self.end_offset < mark:
             self.quarantined = (
                 f"{path}: offsets up to {mark} were acknowledged, but the log is readable only up to {self.end_offset}"
             )
-        self.may_lose_acknowledged = self.is_truncated and not is_complete
+        is_uncertain = self.is_truncated and (mark is None or not is_complete)
+        self.may_lose_acknowledged = self.quarantined is None and (is_uncertain or is_missing)
 
 
 def follow(

@@ -50,6 +50,10 @@ def report(directory: str, plans: Mapping[PartitionKey, LogPlan], *, took_s: flo
     """Logs the damaged logs, and a summary of the directory."""
     for key, plan in plans.items():
         _report_damage(f"{directory}/{log_directory_name(key)}", plan)
+    unmarked = [key for key, plan in plans.items() if plan.may_lose_acknowledged and not plan.is_truncated]
+    if unmarked:
+        extra = {"path": f"{directory}/{log_directory_name(unmarked[0])}", "logs": len(unmarked)}
+        _logger.error("end mark missing, acknowledged data may be lost", extra=extra)
     summary = {
         "path": directory,
         "logs": len(plans),

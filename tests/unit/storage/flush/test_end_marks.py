@@ -338,16 +338,18 @@ def test_a_damaged_mark_is_ignored_and_the_others_are_read() -> None:
     disk.make_directory("/data")
     marks_on(disk).begin({key(number): Offset(10 + number) for number in range(3)}, {})
     flip(disk, MARKS, 96 + 32 + 5)
-    assert set(marks_on(disk).read().ends) == {key(0), key(2)}
+    saved = marks_on(disk).read()
+    assert set(saved.ends) == {key(0), key(2)}
+    assert (saved.damage, saved.is_complete) == ("1 marks are damaged", False)
 
 
 def test_marks_of_another_directory_or_with_a_damaged_head_are_not_used() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/data")
     marks_on(disk).begin({key(0): Offset(1)}, {})
-    assert marks_on(disk, directory=8).read() == NO_MARKS
+    assert marks_on(disk, directory=8).read() == NO_MARKS._replace(damage="the file is from another directory")
     flip(disk, MARKS, 30)
-    assert marks_on(disk).read() == NO_MARKS
+    assert marks_on(disk).read() == NO_MARKS._replace(damage="the head is damaged")
 
 
 @pytest.mark.parametrize("damage", [shorten, delete])

@@ -1,0 +1,117 @@
+"""Checks that a start reports possible losses when end marks themselves are damaged, stale or missing."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from builders.logs import append, append_durably, key, logs_of, open_store, run
+from millstream.testing.simulated.disk import SimulatedDisk
+from unit.storage.flush.test_end_marks import (
+    COUNT,
+    MARKS,
+    ROOMY,
+    Damage,
+    delete,
+    filled,
+    flip,
+    kill,
+    reopened,
+    shorten,
+)
+
+HEAD_BYTES = 96
+
+
+def flip_mark(disk: SimulatedDisk) -> None:
+    flip(disk, MARKS, HEAD_BYTES + 14)
+
+
+def cut_marks(disk: SimulatedDisk) -> None:
+    disk.cut(MARKS, HEAD_BYTES)
+
+
+def cut_within_the_mark(disk: SimulatedDisk) -> None:
+    disk.cut(MARKS, HEAD_BYTES + 20)
+
+
+def zero_marks(disk: SimulatedDisk) -> None:
+    disk.spoil(MARKS, HEAD_BYTES, bytes(len(disk.contents(MARKS)) - HEAD_BYTES))
+
+
+def remove_marks(disk: SimulatedDisk) -> None:
+    disk.remove(MARKS)
+
+
+LOST_MARKS = (flip_mark, cut_marks, cut_within_the_mark, zero_marks, remove_marks)
+
+
+@pytest.mark.parametrize("lose", LOST_MARKS)
+@pytest.mark.parametrize("is_in_checkpoint", [False, True])
+def test_a_truncation_without_a_mark_may_lose_acknowledged_data(
+    lose: Callable[[SimulatedDisk], None], is_in_checkpoint: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        log = await store.create(key(0), ROOMY)
+        if is_in_checkpoint:
+            await store.checkpoint()
+        for number in range(COUNT):
+            await append_durably(store, log, [b"%d" % number])
+        kill(disk)
+        lose(disk)
+        path = log.segments[0].path
+        flip(disk, path, len(disk.contents(path)) // 2)
+        assert (await reopened(disk)).health.may_have_lost
+        errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        assert "log truncated, acknowledged data may be lost" in errors
+
+    run(check())
+
+
+@pytest.mark.parametrize("lose", LOST_MARKS)
+@pytest.mark.parametrize("damage", [shorten, delete])
+def test_a_start_without_a_mark_reports_a_problem_when_nothing_is_truncated(
+    lose: Callable[[SimulatedDisk], None], damage: Damage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        path = (await filled(disk)).segments[0].path
+        kill(disk)
+        lose(disk)
+        damage(disk, path, len(disk.contents(path)) // COUNT * 7)
+        store = await open_store(disk)
+        assert logs_of(store)[0].end_offset < COUNT
+        assert store.start_problems or logs_of(store)[0].health.may_have_lost
+        assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+
+    run(check())
+
+
+def test_a_start_after_a_clean_close_needs_no_marks(caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        await append_durably(store, await store.create(key(0), ROOMY), [b"one"])
+        await store.close()
+        disk.remove(MARKS)
+        store = await open_store(disk)
+        assert not store.start_problems
+        assert not logs_of(store)[0].health.may_have_lost
+        assert not caplog.records
+
+    run(check())
+
+
+def test_an_unacknowledged_first_write_of_a_killed_process_loses_nothing() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await (await open_store(disk)).create(key(0), ROOMY)
+        append(log, [b"not acknowledged"])
+        kill(disk)
+        disk.cut(log.segments[0].path, 30)
+        log = await reopened(disk)
+        assert (log.end_offset, log.health.may_have_lost) == (0, False)
+
+    run(check())
