@@ -89,10 +89,9 @@ class Dispatcher:
             error = None if route.check is None else route.check(request)
             if peer.role is not None and route.role is not None and route.role is not peer.role:
                 error = wrong_role(key, route.api, peer)
-            changing = responses.changing  # Usually 0.
             if error is not None:
                 result = self._table.refuse(route.api, request, error)
-            elif changing & route.waits_for and responses.must_wait(request, route.waits_for, route.targets):
+            elif responses.changing & route.waits_for and responses.must_wait(request, route.waits_for, route.targets):
                 self._waiting_since_s = begun_s
                 return False
             else:

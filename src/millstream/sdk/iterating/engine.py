@@ -50,6 +50,7 @@ UNSETTLED_S = 0.25
 CLOSE_S = 3.0
 
 _EVER_S = 1e9
+_NO_TOPICS = "this iterator client has no topics to read; without topics only get() works"
 
 log = logging.getLogger("millstream.sdk.iterators")
 
@@ -115,8 +116,8 @@ class IteratorEngine:
         return await self._calls.get(*self._names, where, self._settings.iterator, timeout_s)
 
     async def in_flight(self, everybody: bool, timeout_s: float = TIMEOUT_S) -> list[ListedIterator]:
-        group_id, client_id = self._names
-        return await self._calls.in_flight(group_id, None if everybody else client_id, timeout_s)
+        client_id = None if everybody else self._settings.client_id
+        return await self._calls.in_flight(self._settings.group_id, client_id, timeout_s)
 
     async def read(self, iterator: GroupIterator, wait_s: float) -> IteratorBatch:
         """Read an iterator's messages from the leader that the partition's feed knows."""
@@ -162,8 +163,7 @@ class IteratorEngine:
         batch again if it did not reach the caller. Raises INVALID_REQUEST if the client has no topics.
         """
         if not self._settings.topics:
-            text = "this iterator client has no topics to read; without topics only get() works"
-            raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
+            raise MillstreamError(ErrorCode.INVALID_REQUEST, _NO_TOPICS)
         deadline = None if timeout_s is None else Deadline(timeout_s)
         if not await self._starting.wait_until(deadline) or not await self.settle(received, None, deadline):
             return None
@@ -338,8 +338,7 @@ class IteratorEngine:
         self._finished = self._delivered = None  # The messages are delivered again to the partition's next owner.
         self._starting = self._new_start()
         tasks = [*self._readers.values(), *filter(None, [self._beating])]
-        self._readers.clear()
-        self._beating = None
+        self._readers, self._beating = {}, None
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

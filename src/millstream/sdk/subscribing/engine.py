@@ -45,6 +45,7 @@ CHECK_S = 15.0
 """The interval of liveness checks of brokers that send nothing."""
 
 CLOSE_TIMEOUT_S = 3.0
+_READ_TWICE = "another task or thread is reading this subscription; use it in one task or thread at a time"
 _EVER_S = 1e9
 
 log = logging.getLogger("millstream.sdk.subscription")
@@ -158,8 +159,7 @@ class SubscriptionEngine:
         damaged), a failed start, and CLIENT_MISUSED if another task or thread is waiting in this method.
         """
         if self._is_asked:
-            text = "another task or thread is reading this subscription; use it in one task or thread at a time"
-            raise MillstreamError(ErrorCode.CLIENT_MISUSED, text)
+            raise MillstreamError(ErrorCode.CLIENT_MISUSED, _READ_TWICE)
         self._is_asked = True
         try:
             deadline = Deadline(_EVER_S if timeout_s is None else timeout_s)
