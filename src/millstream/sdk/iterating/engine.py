@@ -250,8 +250,7 @@ class IteratorEngine:
         iterator = self._next.pop(where, None)
         attempts = _endless_attempts(self._asking.entropy)
         while True:
-            if iterator is None:
-                iterator = await self.get(where)
+            iterator = iterator or await self.get(where)
             try:
                 batch = await self.read(iterator, WAIT_S)
             except MillstreamError as error:
