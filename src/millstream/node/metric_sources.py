@@ -10,7 +10,13 @@ from functools import partial
 from millstream.broker.dispatch.api_stats import api_metrics
 from millstream.broker.net.listener import Listener
 from millstream.groups.runtime.coordinator import GroupCoordinator
-from millstream.node.data_metrics import busy_partition_metrics, directory_metrics, disk_metrics, topic_metrics
+from millstream.node.data_metrics import (
+    busy_partition_metrics,
+    directory_metrics,
+    disk_metrics,
+    lag_metrics,
+    topic_metrics,
+)
 from millstream.node.partition_census import PartitionCensus
 from millstream.partition.served.partitions import Partitions
 from millstream.process.metrics import Metric, Source, counter, gauge, histogram
@@ -25,6 +31,7 @@ def metric_sources(partitions: Partitions, groups: GroupCoordinator, listener: L
         partial(group_metrics, groups),
         partial(topic_metrics, partitions.figures),
         partial(busy_partition_metrics, partitions.busy),
+        partial(lag_metrics, groups),
         partial(disk_metrics, partitions.store),
         partial(directory_metrics, partitions.store.reserves),
     ]
