@@ -41,6 +41,18 @@ class SegmentState(NamedTuple):
     max_timestamp_offset: Offset
     created_ms: int
 
+    @classmethod
+    def empty(cls, base_offset: Offset, *, created_ms: int) -> "SegmentState":
+        """Return the state of a segment without batches."""
+        return cls(
+            base_offset=base_offset,
+            next_offset=base_offset,
+            size_bytes=0,
+            max_timestamp=NO_TIME,
+            max_timestamp_offset=base_offset,
+            created_ms=created_ms,
+        )
+
 
 class FlushMark(Struct, frozen=True):
     """A position between two batches of a segment, with the largest timestamp before it."""
@@ -54,7 +66,12 @@ class FlushMark(Struct, frozen=True):
     def state(self, base_offset: Offset, created_ms: int) -> SegmentState:
         """Return the state of a segment that ends here."""
         return SegmentState(
-            base_offset, self.offset, self.position, self.max_timestamp, self.max_timestamp_offset, created_ms
+            base_offset=base_offset,
+            next_offset=self.offset,
+            size_bytes=self.position,
+            max_timestamp=self.max_timestamp,
+            max_timestamp_offset=self.max_timestamp_offset,
+            created_ms=created_ms,
         )
 
 
@@ -117,7 +134,7 @@ class Segment:
         cls, directory: str, base_offset: Offset, files: OpenFiles, *, interval_bytes: int, now_ms: int
     ) -> "Segment":
         """Create a new segment and its file. Raise OSError."""
-        state = SegmentState(base_offset, base_offset, 0, NO_TIME, base_offset, now_ms)
+        state = SegmentState.empty(base_offset, created_ms=now_ms)
         segment = cls(directory, state, files, interval_bytes)
         segment.is_named = False
         file = files.open(segment, create=True)
