@@ -134,8 +134,7 @@ class Leadership(Readable):
             timestamp = now_ms
             stamp_append_time(records, header, now_ms)
             header = read_header(records)
-        log.append(records, placed(records, header, base_offset, watermark.leader_epoch))
-        end_offset = log.end_offset
+        end_offset = log.append(records, placed(records, header, base_offset, watermark.leader_epoch))
         if not log.waits_for_flush:
             watermark.advance(own_flushed=end_offset, high_watermark=end_offset)
         acknowledgement = watermark.acknowledge(end_offset - 1, acks=acks)

@@ -92,7 +92,6 @@ class Segment:
         "file",
         "flushed",
         "index",
-        "is_careful",
         "is_closed",
         "is_in_doubt",
         "is_named",
@@ -102,7 +101,9 @@ class Segment:
         "used",
     )
 
-    def __init__(self, directory: str, state: SegmentState, files: OpenFiles, interval_bytes: int) -> None:
+    def __init__(
+        self, directory: str, state: SegmentState, files: OpenFiles, interval_bytes: int, *, is_closed: bool = False
+    ) -> None:
         self.base_offset = state.base_offset
         self.path = f"{directory}/{segment_name(state.base_offset)}"
         self.end = FlushMark(state.next_offset, state.size_bytes, state.max_timestamp, state.max_timestamp_offset)
@@ -110,11 +111,10 @@ class Segment:
         self.flushed = self.end
         self.created_ms = state.created_ms
         self.index = SparseIndex(state.base_offset, start=state.size_bytes, interval_bytes=interval_bytes)
-        self.is_closed = False
+        self.is_closed = is_closed
+        """True if no more batches are appended."""
         self.is_named = True
         """True once the file's name in its directory has been flushed."""
-        self.is_careful = True
-        """True if a flush must compensate for a file that was closed too early; see `flush`."""
         self.is_in_doubt = False
         """True if the file was closed with unflushed bytes, so that a failed write-back may be unnoticed."""
         self.failed: OSError | None = None
@@ -180,6 +180,22 @@ class Segment:
         self.pinned = None
         self.is_retired = False
 
+    # Transitions.
+
+    def rolled(self) -> None:
+        """Note that the next segment has begun, so no more batches are appended."""
+        self.is_closed = True
+
+    def written_elsewhere(self, file: DiskFile, index: SparseIndex) -> None:
+        """Take over the file and index of a rewritten segment, whose file still has another name."""
+        assert self.is_closed, "only closed segments are rewritten"
+        self.pinned, self.index = file, index
+
+    def moved_into_place(self) -> None:
+        """Note that the file of a rewritten segment has the segment's own name now."""
+        assert not self.is_retired, "a retired segment keeps its file open"
+        self.pinned = None
+
     def append(self, batches: Buffer, headers: Sequence[BatchHeader]) -> None:
         """Write whole batches at the end. After OSError the end is unchanged."""
         end = self.end
@@ -217,7 +233,7 @@ class Segment:
             try:
                 file = self.open()
                 in_doubt, self.is_in_doubt = self.is_in_doubt, False
-                if in_doubt and self.is_careful:
+                if in_doubt and self._files.is_careful:
                     self._write_again(file)
                 file.flush()
             except OSError as error:
