@@ -72,8 +72,8 @@ def test_a_range_of_many_archive_pieces_is_found_with_one_index_lookup(
     looks: list[list[ArchivePiece]] = []
     look = TopicArchive.pieces
 
-    def counted(shelf: TopicArchive, partition: int, start: int, *, end: int) -> list[ArchivePiece]:
-        looks.append(look(shelf, partition, start, end=end))
+    def counted(shelf: TopicArchive, partition: int, *, start: int, end: int) -> list[ArchivePiece]:
+        looks.append(look(shelf, partition, start=start, end=end))
         return looks[-1]
 
     monkeypatch.setattr(TopicArchive, "pieces", counted)

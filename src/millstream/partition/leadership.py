@@ -161,8 +161,8 @@ class Leadership(Readable):
             timestamp = now_ms
             stamp_append_time(records, header, now_ms)
             header = read_header(records)
-        log.append(records, placed(records, header, base_offset, watermark.leader_epoch))
-        end_offset, size_bytes, traffic = log.end_offset, header.batch_length + LENGTH_END, self.traffic
+        end_offset = log.append(records, placed(records, header, base_offset, watermark.leader_epoch))
+        size_bytes, traffic = header.batch_length + LENGTH_END, self.traffic
         traffic.produced_bytes += size_bytes
         traffic.produced_messages += end_offset - base_offset
         self.produced_bytes += size_bytes

@@ -112,8 +112,9 @@ class OffsetReader:
             return b"", offset
         figures = self._log.figures
         begun_s = figures.monotonic_s()
+        read = partial(_read_cold, self._log, offset, max_bytes=max_bytes, max_messages=max_messages, end=end)
         try:
-            found = await self._workers.run(partial(_read_cold, self._log, offset, max_bytes, max_messages, end))
+            found = await self._workers.run(read)
         except MillstreamError as error:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 self.check(offset)  # The log was trimmed or truncated meanwhile.
@@ -151,7 +152,7 @@ class OffsetReader:
         )
 
 
-def _read_cold(log: Log, offset: Offset, max_bytes: int, max_messages: int | None, end: Offset) -> ColdStretch:
+def _read_cold(log: Log, offset: Offset, *, max_bytes: int, max_messages: int | None, end: Offset) -> ColdStretch:
     """Read whole batches from disk. Blocking: for workers."""
     reader = log.reader
     if max_messages is not None and offset + max_messages < end:

@@ -86,7 +86,7 @@ def encode_batch(
     if append_timestamp is not None:
         attributes |= LOG_APPEND_TIME
         max_timestamp = append_timestamp
-    batch = _packed(batch, attributes, level)
+    batch = _packed(batch, attributes, level=level)
     # Written directly: a `BatchHeader` and `seal` would take as long as encoding a single message.
     _pack(
         batch,
@@ -123,13 +123,13 @@ def seal(batch: bytearray, header: BatchHeader, level: int | None = None) -> byt
 
     Compress the records as the header specifies, and write the header with the resulting length and checksum.
     """
-    batch = _packed(batch, header.attributes, level)
+    batch = _packed(batch, header.attributes, level=level)
     _pack(batch, 0, header.base_offset, len(batch) - LENGTH_END, *header[2:])
     _pack_crc(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
     return batch
 
 
-def _packed(batch: bytearray, attributes: int, level: int | None) -> bytearray:
+def _packed(batch: bytearray, attributes: int, *, level: int | None) -> bytearray:
     """Compress a batch without header as its attributes specify."""
     if compression := attributes & COMPRESSION_MASK:
         packed = compress(Compression(compression), memoryview(batch)[HEADER_BYTES:], level)

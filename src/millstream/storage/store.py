@@ -79,7 +79,7 @@ class LogStore:
         self._workers = workers
         self._flush_workers = flush_workers
         self._always = policy is FlushPolicy.ALWAYS
-        self._files = OpenFiles(disk, files_max)
+        self._files = OpenFiles(disk, files_max, is_careful=policy is not FlushPolicy.OS)
         self._cleaner = Cleaner(disk=disk, workers=workers, clock=clock, limits=cleaner_limits)
         self._directories: list[DataDirectory] = []
         self._logs: dict[PartitionKey, tuple[Log, DataDirectory]] = {}
@@ -193,7 +193,6 @@ class LogStore:
             files=self._files,
             clock=self._clock,
             journaled=self._always,
-            careful=self.policy is not FlushPolicy.OS,
             dirtied=directory.dirtied,
             request_flush=directory.commits.request,
             marks=directory.end_marks,

@@ -205,11 +205,17 @@ def adjacent_integers(found: Sequence[Module]) -> list[str]:
 
 
 def _has_adjacent_integers(arguments: ast.arguments) -> bool:
-    positional = [
-        isinstance(each.annotation, ast.Name) and each.annotation.id == "int"
-        for each in (*arguments.posonlyargs, *arguments.args)
-    ]
+    positional = [_is_integer(each.annotation) for each in (*arguments.posonlyargs, *arguments.args)]
     return any(first and second for first, second in pairwise(positional))
+
+
+def _is_integer(annotation: ast.expr | None) -> bool:
+    """True for `int`, and for a union of `int` with None."""
+    if isinstance(annotation, ast.BinOp):
+        sides = annotation.left, annotation.right
+        has_none = any(isinstance(side, ast.Constant) and side.value is None for side in sides)
+        return has_none and any(_is_integer(side) for side in sides)
+    return isinstance(annotation, ast.Name) and annotation.id == "int"
 
 
 def crowded_folders(found: Sequence[Module], over: int) -> dict[str, int]:

@@ -87,7 +87,7 @@ class SubscribeHandler:
         for name, each in wanted.items():
             try:
                 partition = self._partition(*name, each["topic_id"], access)
-                feed = self._feed(partition, each, committed.get(name), subscription.otherwise)
+                feed = self._feed(partition, each, committed.get(name), otherwise=subscription.otherwise)
             except MillstreamError as error:
                 refusal = error
                 leader = leader_for(error, self._partitions.image, *name)
@@ -111,7 +111,7 @@ class SubscribeHandler:
             raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, text)
         return partition
 
-    def _feed(self, partition: Leadership, wanted: Fields, committed: int | None, otherwise: int) -> PartitionPush:
+    def _feed(self, partition: Leadership, wanted: Fields, committed: int | None, *, otherwise: int) -> PartitionPush:
         partition.check_leader_epoch(wanted["leader_epoch"])
         offset = wanted["offset"]
         if offset == COMMITTED:

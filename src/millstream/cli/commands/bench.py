@@ -78,7 +78,9 @@ def produce(
 ) -> None:
     """Measure the throughput of writes."""
     with failures_explained(as_json):
-        requested = _requested_load(count, size, batch, producers, compression, acks, timeout)
+        requested = _requested_load(
+            count, size, batch, producers=producers, compression=compression, acks=acks, timeout_s=timeout
+        )
         from millstream.cli.messages import bench_loads
 
         with _prepared(bootstrap, topic, partitions, requested) as bench:
@@ -102,7 +104,9 @@ def consume(
 ) -> None:
     """Measure the throughput of reads. A temporary topic is filled first; a named topic is read as it is."""
     with failures_explained(as_json):
-        requested = _requested_load(count, size, batch, 1, compression, "all", timeout)
+        requested = _requested_load(
+            count, size, batch, producers=1, compression=compression, acks="all", timeout_s=timeout
+        )
         from millstream.cli.messages import bench_loads
 
         with _prepared(bootstrap, topic, partitions, requested) as bench:
@@ -127,7 +131,7 @@ def latency(
 ) -> None:
     """Measure the latency of single messages: from the write to the acknowledgement, and to a waiting reader."""
     with failures_explained(as_json):
-        requested = _requested_load(count, size, 1, 1, compression, acks, timeout)
+        requested = _requested_load(count, size, 1, producers=1, compression=compression, acks=acks, timeout_s=timeout)
         from millstream.cli.messages import bench_loads
 
         with _prepared(bootstrap, topic, 1, requested) as bench:
@@ -138,7 +142,7 @@ def latency(
 
 
 def _requested_load(
-    count: int, size: str, batch: int | None, producers: int, compression: str, acks: str, timeout_s: float
+    count: int, size: str, batch: int | None, *, producers: int, compression: str, acks: str, timeout_s: float
 ) -> "BenchLoad":
     check_choice("--compression", compression, COMPRESSIONS)
     check_choice("--acks", acks, ACKS)

@@ -218,6 +218,7 @@ class CallWrapper:
         context: Context,
     ) -> None:
         async with self._reporting_errors(required, context):
+            self._check_any(required, context)
             admitted = self._admitted(required, requests, context)
             call = self._streaming(required, context)
             await function(admitted, call, self._writer(call, context))
@@ -267,6 +268,12 @@ class CallWrapper:
             self.under_way -= 1
         if refusal is not None:
             await context.abort(status, refusal.message, ((DETAILS_KEY, refusal.SerializeToString()),))
+
+    def _check_any(self, required: RequiredRight, context: Context) -> None:
+        """Raise the right's error unless the principal has it on some resource, before a message is decoded."""
+        authorizer = self._dependencies.authorizer
+        if authorizer is not ALLOW_ALL:
+            Access(authorizer, Principal(host_of(context.peer())), required.right).check_any()
 
     async def _admitted(
         self, required: RequiredRight, requests: AsyncIterator[_Received], context: Context

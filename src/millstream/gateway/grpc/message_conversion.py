@@ -85,7 +85,7 @@ async def begin(reader: TopicReader, start: pb.Start, partition: int | None, def
     """Resolve a start to positions."""
     kind = start.WhichOneof("place")
     if kind == "timestamp_ms":
-        return await reader.begin_at(check_time_ms(start.timestamp_ms, "start"), partition)
+        return await reader.begin_at(check_time_ms(start.timestamp_ms, "start"), partition=partition)
     if kind == "offsets":
         positions = offsets_of(start.offsets.offsets, "start")
         if any(offset < 0 or number < 0 for number, offset in positions.items()):

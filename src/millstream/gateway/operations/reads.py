@@ -186,7 +186,7 @@ class TopicReader:
         found = await self._client.offsets(places, timeout=self._member.timeout_s)
         return {where.partition: listed.offset for where, listed in found.items()}
 
-    async def begin_at(self, time_ms: int, partition: int | None = None) -> Positions:
+    async def begin_at(self, time_ms: int, *, partition: int | None = None) -> Positions:
         """Return the offset of the first message at or after a time, for each partition.
 
         A partition without such a message gets its log end.

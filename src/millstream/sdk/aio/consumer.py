@@ -219,7 +219,11 @@ class AsyncConsumer(AsyncReader, Generic[V_co]):
         where, timeout_s = place(topic, partition), self._span_s(timeout)
         check_number("offset", offset, least=0, most=INT64_MAX)
         size_bytes = as_size("max_bytes", max_bytes, most=INT32_MAX)
-        return await self._do(get_messages(self._caller, where, offset, max_messages, size_bytes, timeout_s))
+        return await self._do(
+            get_messages(
+                self._caller, where, offset, max_messages=max_messages, max_bytes=size_bytes, timeout_s=timeout_s
+            )
+        )
 
     # Positions.
 

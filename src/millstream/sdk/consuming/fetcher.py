@@ -356,7 +356,7 @@ class Fetcher:
             return
         stop = reader.stop_offset
         if fetched.place is None:
-            chunks = list(FetchedChunk.each(feed, fetched, self.piece_bytes, stop))
+            chunks = list(FetchedChunk.each(feed, fetched, self.piece_bytes, stop_offset=stop))
         else:
             is_packed = not self._rules.caller_reads
             chunks = [FetchedChunk.unread(feed, fetched, nearby, is_packed=is_packed, stop_offset=stop)]

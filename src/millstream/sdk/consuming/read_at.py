@@ -21,6 +21,7 @@ async def get_messages(
     asking: RetryingCaller,
     where: TopicPartition,
     offset: int,
+    *,
     max_messages: int | None,
     max_bytes: int,
     timeout_s: float,

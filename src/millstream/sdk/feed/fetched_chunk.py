@@ -82,7 +82,7 @@ class FetchedChunk:
 
     @classmethod
     def each(
-        cls, feed: PartitionFeed, fetched: FetchedBatches, piece_bytes: int, stop_offset: int | None = None
+        cls, feed: PartitionFeed, fetched: FetchedBatches, piece_bytes: int, *, stop_offset: int | None = None
     ) -> Iterator["FetchedChunk"]:
         """Split fetched batches into chunks of about `piece_bytes`, from the feed's offset up to the stop offset."""
         offset = feed.offset

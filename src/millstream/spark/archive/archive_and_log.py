@@ -184,7 +184,9 @@ def _parts(wanted: Range, pieces: Sequence[ArchivePiece]) -> Iterator[tuple[Rang
 
 def _stored(topic_archive: TopicArchive, wanted: Range, position: int) -> list[ArchivePiece]:
     """Returns the pieces that hold offsets of the range from `position` on, without those marked as lost."""
-    return [piece for piece in topic_archive.pieces(wanted.partition, position, end=wanted.end) if not piece.is_lost]
+    return [
+        piece for piece in topic_archive.pieces(wanted.partition, start=position, end=wanted.end) if not piece.is_lost
+    ]
 
 
 def _after_missing(

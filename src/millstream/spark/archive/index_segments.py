@@ -130,24 +130,24 @@ def _encoded(table: pa.Table) -> bytes:
 
 
 def decode(
-    file: pa.NativeFile, partition: int | None = None, start: int = 0, *, end: int = 2**63 - 1
+    file: pa.NativeFile, partition: int | None = None, *, start: int = 0, end: int = 2**63 - 1
 ) -> list[ArchivePiece]:
     """Returns the pieces of a segment, or only those with some of these offsets of a partition."""
-    return _pieces(_table(file, partition, start, end=end))
+    return _pieces(_table(file, partition, start=start, end=end))
 
 
 def first_at(file: pa.NativeFile, partition: int, *, time_ms: int, before: int) -> ArchivePiece | None:
     """Returns the first piece of a partition that begins below `before` and has a message at or after a time."""
-    table = _table(file, partition, 0, end=before)
+    table = _table(file, partition, start=0, end=before)
     files = table.column("files").combine_chunks()
     is_late = pc.greater_equal(pc.struct_field(files.flatten(), "latest_ms"), time_ms)
     rows = pc.list_parent_indices(files).filter(is_late)
     return _pieces(table.slice(rows[0].as_py(), 1))[0] if len(rows) else None
 
 
-def _table(file: pa.NativeFile, partition: int | None, start: int, *, end: int) -> pa.Table:
+def _table(file: pa.NativeFile, partition: int | None, *, start: int, end: int) -> pa.Table:
     found = _opened(file)
-    is_wanted = _is_wanted(found.read(["partition", "start", "end"]), partition, start, end=end)
+    is_wanted = _is_wanted(found.read(["partition", "start", "end"]), partition, start=start, end=end)
     groups, reached = [], 0
     for number in range(found.num_row_groups):
         rows = found.metadata.row_group(number).num_rows
@@ -155,10 +155,10 @@ def _table(file: pa.NativeFile, partition: int | None, start: int, *, end: int) 
             groups.append(number)
         reached += rows
     table = found.read_row_groups(groups, [*ArchivePiece._fields])
-    return table.filter(_is_wanted(table, partition, start, end=end))
+    return table.filter(_is_wanted(table, partition, start=start, end=end))
 
 
-def _is_wanted(table: pa.Table, partition: int | None, start: int, *, end: int) -> pa.ChunkedArray:
+def _is_wanted(table: pa.Table, partition: int | None, *, start: int, end: int) -> pa.ChunkedArray:
     found = pc.and_(pc.less(table.column("start"), end), pc.greater(table.column("end"), start))
     return found if partition is None else pc.and_(found, pc.equal(table.column("partition"), partition))
 

@@ -158,12 +158,14 @@ class TopicArchive:
                 together[partition] = together.get(partition, ArchivedRange()).together(extent)
         return together
 
-    def pieces(self, partition: int | None = None, start: int = 0, *, end: int = 2**63 - 1) -> list[ArchivePiece]:
+    def pieces(self, partition: int | None = None, *, start: int = 0, end: int = 2**63 - 1) -> list[ArchivePiece]:
         """Returns all pieces in order, or only those with some of these offsets of a partition.
 
         Raises CORRUPT_MESSAGE if the index cannot be read.
         """
-        found = self._each_segment(lambda store, path, _: decode(store.open_input(path), partition, start, end=end))
+        found = self._each_segment(
+            lambda store, path, _: decode(store.open_input(path), partition, start=start, end=end)
+        )
         return sorted(piece for some in found for piece in some)
 
     def first_at(self, partition: int, *, time_ms: int, before: int) -> ArchivePiece | None:

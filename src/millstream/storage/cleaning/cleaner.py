@@ -262,11 +262,8 @@ class _Pass:
     async def _finish(self) -> None:
         """Move the files into place, because the exchange is decided."""
         log = self._log
-        new = [segment for segment in log.segments if segment.pinned is not None]
         await self._run(lambda disk: segment_exchange.finish(disk, log.path))
-        log.cleaning.done()
-        for segment in new:
-            segment.pinned = None
+        new = log.exchange_finished()
         await self._run(lambda _: _save_indexes(new))
 
     async def _forget(self, path: str) -> None:

@@ -200,7 +200,12 @@ class _Output:
 
     def state(self, created_ms: int) -> SegmentState:
         return SegmentState(
-            self._base_offset, Offset(self.offset), self.size_bytes, self._time, Offset(self._time_offset), created_ms
+            base_offset=self._base_offset,
+            next_offset=Offset(self.offset),
+            size_bytes=self.size_bytes,
+            max_timestamp=self._time,
+            max_timestamp_offset=Offset(self._time_offset),
+            created_ms=created_ms,
         )
 
     def _write(self) -> None:

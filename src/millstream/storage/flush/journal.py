@@ -159,11 +159,11 @@ def unpacked(frame: memoryview) -> Iterator[JournalEntry]:
         topic, partition, base, position, first, after, size = _ENTRY.unpack_from(frame, at)
         at += _ENTRY.size
         yield JournalEntry(
-            PartitionKey(TopicId(UUID(bytes=topic)), partition),
-            base,
-            position,
-            first,
-            after,
-            bytes(frame[at : at + size]),
+            key=PartitionKey(TopicId(UUID(bytes=topic)), partition),
+            segment_base=base,
+            position=position,
+            base_offset=first,
+            next_offset=after,
+            data=bytes(frame[at : at + size]),
         )
         at += size

@@ -9,7 +9,7 @@ JOURNAL_BYTES_MAX, there are none.
 
 import os.path
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -18,9 +18,6 @@ from millstream.model.names import PartitionKey
 from millstream.seams.disk import Buffer, Disk
 from millstream.storage.flush.journal import JournalEntry
 from millstream.storage.log.segment import FlushMark, Segment, SegmentState
-
-if TYPE_CHECKING:
-    pass
 
 JOURNAL_BYTES_MAX = 64 * 1024
 """A log's pending appends go into the journal up to this size. Flushing more in place is cheaper."""
@@ -181,8 +178,10 @@ class FlushState:
         self._pending = []
         self._pending_bytes = JOURNAL_BYTES_MAX + 1
 
-    def rebuilt(self) -> None:
-        """Note that all segments and their names have been flushed."""
+    def rebuilt(self, kept: Sequence[Segment]) -> None:
+        """Note that all segments and their names have been flushed. The repair has created all but the kept ones."""
+        for segment in kept:
+            segment.is_named = True
         self.unflushed, self.unsynced_names = [], []
         self.drop_pending()
         self.mark_dirty()

@@ -6,9 +6,10 @@ A batch below flushed_offset is in a flushed part of its segment or in the journ
 segments or offsets asserts the order of the offsets, except an append to the write buffer, which only raises
 end_offset.
 
-Only the methods of a log and of its `flush` change it, and only on the event loop's thread; a worker that finds
-damage calls `quarantine`. `segments` is replaced, never changed in
-place, so that workers may read while the event loop appends.
+Only the methods of a log and of its `flush` change it, and only on the event loop's thread; a worker that finds damage
+calls `quarantine`. The cleaner and the data directory report to `cleaning` which files of an exchange exist; only the
+log reports there that its segments have changed. `segments` is replaced, never changed in place, so that workers may
+read while the event loop appends.
 
 The log's directory contains `<base offset>.log` and `.index` files (see `segment`, `sparse_index`) and
 `<name>.snapshot` files (see `snapshot`). During compaction it also has `.cleaned` files and `exchange` (see
@@ -59,7 +60,6 @@ class Log:
         files: OpenFiles,
         clock: Clock,
         journaled: bool,
-        careful: bool,
         dirtied: Callable[["Log"], None],
         request_flush: Callable[["Log"], None],
         marks: EndMarks,
@@ -89,7 +89,7 @@ class Log:
         self.scan = LogScan(self)
         self._buffer = WriteBuffer()
         self._listener: LogListener = NOBODY
-        self._factory = SegmentFactory(path, files, clock, careful=careful)
+        self._factory = SegmentFactory(path, files, clock)
         self.waits_for_flush = journaled
         """True when the flush policy acknowledges an append only after its flush."""
         self._request_flush = request_flush
@@ -129,28 +129,30 @@ class Log:
 
     # Appending.
 
-    def append(self, batch: memoryview, header: BatchHeader) -> None:
+    def append(self, batch: memoryview, header: BatchHeader) -> Offset:
         """Append a batch that is stamped with end_offset, and request a flush if the flush policy requires one.
 
-        The batch is written at once or buffered. The listener is notified when it is written. Raises
-        PARTITION_QUARANTINED, or KAFKA_STORAGE_ERROR if the disk fails, until the log is repaired.
+        Return the new end offset. The append is flushed once flushed_offset has reached it. The batch is written at
+        once or buffered. The listener is notified when it is written. Raises PARTITION_QUARANTINED, or
+        KAFKA_STORAGE_ERROR if the disk fails, until the log is repaired.
         """
         if not self.waits_for_flush:
             self._write(batch, (header,))
-            return
+            return self.end_offset
         buffer, health = self._buffer, self.health
         buffered_bytes = buffer.size_bytes
         size = buffered_bytes + len(batch)
         if size > BUFFERED_BYTES_MAX or size > self.settings.segment_bytes or not self.segments:
             self.append_run(batch, (header,))
             self._request_flush(self)
-            return
+            return self.end_offset
         if health.broken is not None or health.quarantined is not None or self._reserve.is_released:
             self._check_usable()
         buffer.add(batch, header)
-        self.end_offset = Offset(self.end_offset + header.last_offset_delta + 1)
+        end_offset = self.end_offset = Offset(self.end_offset + header.last_offset_delta + 1)
         if not buffered_bytes:  # The flush that the first buffered batch requested writes and flushes all of them.
             self._request_flush(self)
+        return end_offset
 
     def _check_usable(self) -> None:
         self.health.check()
@@ -241,7 +243,7 @@ class Log:
             raise self.health.refused(error) from error
         closed = self.segments[-1] if self.segments else None
         if closed is not None:
-            closed.is_closed = True
+            closed.rolled()
         self.flush_state.segment_created(segment, closed)
         self._replace_segments([*self.segments, segment])
         self.flush_state.mark_dirty()
@@ -313,14 +315,12 @@ class Log:
 
     def rebuilt(self, kept: Sequence[Segment], replaced: Sequence[Segment], states: Sequence[SegmentState]) -> bool:
         """Replace all segments after the kept ones by new, flushed files. Return True if the log was truncated."""
-        for segment in kept:
-            segment.is_named = True  # The repair has flushed the directory.
         for segment in replaced:
             segment.forget()
         self._replace_segments([*kept, *self._factory.stored(states, self.settings)])
         is_truncated = self.written_offset < self.end_offset
         self.end_offset = self.written_offset
-        self.flush_state.rebuilt()
+        self.flush_state.rebuilt(kept)
         self.reader = LogReader(self)  # The old reader's remembered positions are no longer valid.
         self.flushed_position = None
         self._flushed_to(self.end_offset, None)
@@ -429,6 +429,14 @@ class Log:
         self.reader = LogReader(self)  # The old reader's remembered positions are no longer valid.
         self.flush_state.mark_dirty()
         self._check()
+        return new
+
+    def exchange_finished(self) -> list[Segment]:
+        """Note that the files of a decided exchange are in place. Return the new segments."""
+        self.cleaning.done()
+        new = [segment for segment in self.segments if segment.pinned is not None]
+        for segment in new:
+            segment.moved_into_place()
         return new
 
     # Reading.

@@ -31,8 +31,10 @@ class Holder(Protocol):
 class OpenFiles:
     """The holders whose file is open."""
 
-    def __init__(self, disk: Disk, limit: int) -> None:
+    def __init__(self, disk: Disk, limit: int, *, is_careful: bool = True) -> None:
+        """`is_careful` is True if a flush must compensate for files that were closed too early."""
         assert limit >= 8, "several files are open at the same time"
+        self.is_careful = is_careful
         self.disk = disk
         self.limit = limit
         self._ring: deque[Holder] = deque()

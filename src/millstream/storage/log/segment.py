@@ -41,6 +41,18 @@ class SegmentState(NamedTuple):
     max_timestamp_offset: Offset
     created_ms: int
 
+    @classmethod
+    def empty(cls, base_offset: Offset, *, created_ms: int) -> "SegmentState":
+        """Return the state of a segment without batches."""
+        return cls(
+            base_offset=base_offset,
+            next_offset=base_offset,
+            size_bytes=0,
+            max_timestamp=NO_TIME,
+            max_timestamp_offset=base_offset,
+            created_ms=created_ms,
+        )
+
 
 class FlushMark(Struct, frozen=True):
     """A position between two batches of a segment, with the largest timestamp before it."""
@@ -54,7 +66,12 @@ class FlushMark(Struct, frozen=True):
     def state(self, base_offset: Offset, created_ms: int) -> SegmentState:
         """Return the state of a segment that ends here."""
         return SegmentState(
-            base_offset, self.offset, self.position, self.max_timestamp, self.max_timestamp_offset, created_ms
+            base_offset=base_offset,
+            next_offset=self.offset,
+            size_bytes=self.position,
+            max_timestamp=self.max_timestamp,
+            max_timestamp_offset=self.max_timestamp_offset,
+            created_ms=created_ms,
         )
 
 
@@ -75,7 +92,6 @@ class Segment:
         "file",
         "flushed",
         "index",
-        "is_careful",
         "is_closed",
         "is_in_doubt",
         "is_named",
@@ -85,7 +101,9 @@ class Segment:
         "used",
     )
 
-    def __init__(self, directory: str, state: SegmentState, files: OpenFiles, interval_bytes: int) -> None:
+    def __init__(
+        self, directory: str, state: SegmentState, files: OpenFiles, interval_bytes: int, *, is_closed: bool = False
+    ) -> None:
         self.base_offset = state.base_offset
         self.path = f"{directory}/{segment_name(state.base_offset)}"
         self.end = FlushMark(state.next_offset, state.size_bytes, state.max_timestamp, state.max_timestamp_offset)
@@ -93,11 +111,10 @@ class Segment:
         self.flushed = self.end
         self.created_ms = state.created_ms
         self.index = SparseIndex(state.base_offset, start=state.size_bytes, interval_bytes=interval_bytes)
-        self.is_closed = False
+        self.is_closed = is_closed
+        """True if no more batches are appended."""
         self.is_named = True
         """True once the file's name in its directory has been flushed."""
-        self.is_careful = True
-        """True if a flush must compensate for a file that was closed too early; see `flush`."""
         self.is_in_doubt = False
         """True if the file was closed with unflushed bytes, so that a failed write-back may be unnoticed."""
         self.failed: OSError | None = None
@@ -117,7 +134,7 @@ class Segment:
         cls, directory: str, base_offset: Offset, files: OpenFiles, *, interval_bytes: int, now_ms: int
     ) -> "Segment":
         """Create a new segment and its file. Raise OSError."""
-        state = SegmentState(base_offset, base_offset, 0, NO_TIME, base_offset, now_ms)
+        state = SegmentState.empty(base_offset, created_ms=now_ms)
         segment = cls(directory, state, files, interval_bytes)
         segment.is_named = False
         file = files.open(segment, create=True)
@@ -163,6 +180,22 @@ class Segment:
         self.pinned = None
         self.is_retired = False
 
+    # Transitions.
+
+    def rolled(self) -> None:
+        """Note that the next segment has begun, so no more batches are appended."""
+        self.is_closed = True
+
+    def written_elsewhere(self, file: DiskFile, index: SparseIndex) -> None:
+        """Take over the file and index of a rewritten segment, whose file still has another name."""
+        assert self.is_closed, "only closed segments are rewritten"
+        self.pinned, self.index = file, index
+
+    def moved_into_place(self) -> None:
+        """Note that the file of a rewritten segment has the segment's own name now."""
+        assert not self.is_retired, "a retired segment keeps its file open"
+        self.pinned = None
+
     def append(self, batches: Buffer, headers: Sequence[BatchHeader]) -> None:
         """Write whole batches at the end. After OSError the end is unchanged."""
         end = self.end
@@ -200,7 +233,7 @@ class Segment:
             try:
                 file = self.open()
                 in_doubt, self.is_in_doubt = self.is_in_doubt, False
-                if in_doubt and self.is_careful:
+                if in_doubt and self._files.is_careful:
                     self._write_again(file)
                 file.flush()
             except OSError as error:

@@ -17,36 +17,32 @@ from millstream.storage.log.sparse_index import SparseIndex
 class SegmentFactory:
     """Creates segments in one log's directory."""
 
-    __slots__ = ("_careful", "_clock", "_files", "_path")
+    __slots__ = ("_clock", "_files", "_path")
 
-    def __init__(self, path: str, files: OpenFiles, clock: Clock, *, careful: bool) -> None:
+    def __init__(self, path: str, files: OpenFiles, clock: Clock) -> None:
         self._path = path
         self._files = files
         self._clock = clock
-        self._careful = careful
 
     def fresh(self, base_offset: Offset, settings: LogSettings) -> Segment:
         """Create a new segment and its file. Raise OSError."""
         now_ms = self._clock.wall_ms()
-        segment = Segment.fresh(
+        return Segment.fresh(
             self._path, base_offset, self._files, interval_bytes=settings.index_interval_bytes, now_ms=now_ms
         )
-        segment.is_careful = self._careful
-        return segment
 
     def stored(self, states: Sequence[SegmentState], settings: LogSettings) -> list[Segment]:
         """Create objects for consecutive segments whose files exist and are flushed. All but the last are closed."""
-        segments = [Segment(self._path, state, self._files, settings.index_interval_bytes) for state in states]
-        for segment in segments:
-            segment.is_careful = self._careful
-            segment.is_closed = segment is not segments[-1]
-        return segments
+        return [self._stored(state, settings, is_closed=state is not states[-1]) for state in states]
 
     def rewritten(self, state: SegmentState, settings: LogSettings, file: DiskFile, index: SparseIndex) -> Segment:
         """Create a closed segment whose file still has another name."""
-        (segment,) = self.stored([state], settings)
-        segment.is_closed, segment.pinned, segment.index = True, file, index
+        segment = self._stored(state, settings, is_closed=True)
+        segment.written_elsewhere(file, index)
         return segment
+
+    def _stored(self, state: SegmentState, settings: LogSettings, *, is_closed: bool) -> Segment:
+        return Segment(self._path, state, self._files, settings.index_interval_bytes, is_closed=is_closed)
 
     def is_old(self, segment: Segment, settings: LogSettings) -> bool:
         """Return True if the active segment has reached the age at which the log rolls."""

@@ -168,7 +168,7 @@ async def _repair(
 
 def as_known(state: LogState) -> LogPlan:
     """Return the plan of a log that is exactly as in the checkpoint."""
-    return LogPlan(state.start_offset, state.end_offset, list(state.segments))
+    return LogPlan(start_offset=state.start_offset, end_offset=state.end_offset, segments=list(state.segments))
 
 
 def _plan(

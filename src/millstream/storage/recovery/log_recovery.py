@@ -30,7 +30,7 @@ from millstream.storage.cleaning.segment_exchange import CLEANED_SUFFIX, bases_o
 from millstream.storage.disk_reserve import is_full
 from millstream.storage.flush.checkpoint import UNKNOWN, LogState
 from millstream.storage.flush.journal import JournalEntry
-from millstream.storage.log.segment import NO_TIME, SegmentState, segment_name
+from millstream.storage.log.segment import SegmentState, segment_name
 from millstream.storage.log.segment_scan import batches_behind, find_later, walk
 from millstream.storage.sealed_file import UNFINISHED
 
@@ -47,7 +47,7 @@ class RecoveredBatch(NamedTuple):
     patch: bytes | None
 
 
-class LogPlan(Struct):
+class LogPlan(Struct, kw_only=True):
     """The recovered state of a log, and the changes to its files that produce it."""
 
     start_offset: Offset = Offset(0)
@@ -229,7 +229,7 @@ def _leave_to_kernel(plan: LogPlan, flushed: Sequence[SegmentState]) -> None:
     for state in plan.segments:
         base = state.base_offset
         if base not in known:
-            plan.unflushed[base] = SegmentState(base, base, 0, NO_TIME, base, state.created_ms)
+            plan.unflushed[base] = SegmentState.empty(base, created_ms=state.created_ms)
         elif known[base].size_bytes < state.size_bytes:
             plan.unflushed[base] = known[base]
     plan.to_flush = []
@@ -353,7 +353,7 @@ class _Walk:
         return self._unknown(first) if first in self._bases or self._begins_in_journal(first) else None
 
     def _unknown(self, base_offset: Offset) -> SegmentState:
-        return SegmentState(base_offset, base_offset, 0, NO_TIME, base_offset, self._now_ms)
+        return SegmentState.empty(base_offset, created_ms=self._now_ms)
 
     def _following(self, state: SegmentState) -> int | None:
         number = bisect_right(self._bases, state.base_offset)
@@ -389,7 +389,14 @@ class _Walk:
             plan.cut = (base, position)
         if file is not None:
             file.close()
-        return SegmentState(base, Offset(offset), position, max_timestamp, Offset(max_offset), state.created_ms)
+        return SegmentState(
+            base_offset=base,
+            next_offset=Offset(offset),
+            size_bytes=position,
+            max_timestamp=max_timestamp,
+            max_timestamp_offset=Offset(max_offset),
+            created_ms=state.created_ms,
+        )
 
 
 def apply(disk: Disk, path: str, plan: LogPlan) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from millstream.model.ids import Offset
 from millstream.seams.disk import Disk, DiskFile
 from millstream.storage.flush.journal import JournalEntry
-from millstream.storage.log.segment import NO_TIME, Segment, SegmentState, segment_name
+from millstream.storage.log.segment import NO_TIME, FlushMark, Segment, SegmentState, segment_name
 from millstream.storage.recovery.log_recovery import follow
 from millstream.storage.sealed_file import UNFINISHED
 
@@ -116,7 +116,7 @@ def _copy_rest(
     copy.close()
     source.close()
     disk.rename(target + UNFINISHED, target)
-    return SegmentState(base, Offset(offset), written, time, Offset(time_offset), segment.created_ms)
+    return FlushMark(Offset(offset), written, time, Offset(time_offset)).state(base, segment.created_ms)
 
 
 def _write(file: DiskFile, parts: Sequence[bytes], position: int) -> int:

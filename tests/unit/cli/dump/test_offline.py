@@ -305,7 +305,14 @@ def test_dump_counts_a_segment_exchange_as_complete_once_it_is_recorded(tmp_path
         write(directory, 0, three_batches())
     if step == "done":
         old.unlink()
-    state = SegmentState(Offset(0), Offset(7), size, 1_000, Offset(6), 0)
+    state = SegmentState(
+        base_offset=Offset(0),
+        next_offset=Offset(7),
+        size_bytes=size,
+        max_timestamp=1_000,
+        max_timestamp_offset=Offset(6),
+        created_ms=0,
+    )
     sealed_file.write(
         LocalDisk(), f"{directory}/{segment_exchange.FILE_NAME}", segment_exchange.KIND, struct.pack("<qqqqqq", *state)
     )

@@ -1,7 +1,10 @@
 """Tests that every method of the contract is served and declares the right that it needs."""
 
+import asyncio
 import re
+from typing import Any, Self
 
+import grpc
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
@@ -95,3 +98,39 @@ def test_a_method_without_a_right_is_not_served() -> None:
     for descriptor in SERVICES:
         with pytest.raises(AttributeError, match="needs"):
             answering.handler(descriptor, Careless())
+
+
+class RefusedContext:
+    """The context of a call that is to be refused; records the status."""
+
+    def __init__(self) -> None:
+        self.statuses: list[grpc.StatusCode] = []
+
+    def peer(self) -> str:
+        return "ipv4:10.0.0.7:5000"
+
+    async def abort(self, status: grpc.StatusCode, *_: object) -> None:
+        self.statuses.append(status)
+
+
+class SilentClient:
+    """The messages of a client that has opened a stream and sends nothing. Reading them fails."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> object:
+        raise ZeroDivisionError("a message of the refused stream was read")
+
+
+def test_a_stream_without_any_right_is_refused_before_its_first_message() -> None:
+    rights = Rights(no_rights, any_resource=False)
+    wrapper = CallWrapper(CallDependencies(ServedClusters({}), rights, Draining(), Budget(), Traffic("grpc")))
+    streaming = [(method, service) for method, service in METHODS if method.client_streaming]
+    assert streaming
+    for method, service in streaming:
+        handler: Any = wrapper._row(method, service)
+        context = RefusedContext()
+        asyncio.run(handler.stream_stream(SilentClient(), context))
+        assert context.statuses == [grpc.StatusCode.PERMISSION_DENIED]
+    assert rights.principals == {Principal("10.0.0.7")}

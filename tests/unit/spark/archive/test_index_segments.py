@@ -83,11 +83,11 @@ def test_segments_survive_encoding(given_pieces: list[ArchivePiece]) -> None:
     data = encode(given_pieces)
     assert sorted(decode(pa.BufferReader(data))) == sorted(given_pieces)
     wanted = [piece for piece in given_pieces if piece.partition == 1 and piece.start < 60 and piece.end > 150]
-    assert sorted(decode(pa.BufferReader(data), 1, 150, end=60)) == sorted(wanted)
+    assert sorted(decode(pa.BufferReader(data), 1, start=150, end=60)) == sorted(wanted)
 
 
 @pytest.mark.parametrize(
-    "read", [lambda file: decode(file, 0, 0, end=3), lambda file: first_at(file, 0, time_ms=0, before=3), extents]
+    "read", [lambda file: decode(file, 0, start=0, end=3), lambda file: first_at(file, 0, time_ms=0, before=3), extents]
 )
 def test_a_flipped_bit_in_a_segment_is_detected_or_harmless(read: Callable[[Any], object]) -> None:
     data = encode([ArchivePiece(0, 0, 5), ArchivePiece(0, 5, 7, is_lost=True)])
@@ -106,8 +106,8 @@ def test_lookups_work_across_row_groups(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("millstream.spark.archive.index_segments._GROUP_ROWS", 3)
     line = [ArchivePiece(partition, start, start + 1) for partition in range(3) for start in range(5)]
     file = pa.BufferReader(encode(line))
-    assert decode(file, 1, 2, end=4) == line[7:9]
-    assert decode(file, 1, 5, end=9) == []
+    assert decode(file, 1, start=2, end=4) == line[7:9]
+    assert decode(file, 1, start=5, end=9) == []
     assert decode(file) == line
 
 

@@ -22,8 +22,22 @@ STATES = [
         Offset(5),
         Offset(90),
         (
-            SegmentState(Offset(0), Offset(50), 1234, 99, Offset(48), 7),
-            SegmentState(Offset(50), Offset(90), 77, -1, Offset(50), 8),
+            SegmentState(
+                base_offset=Offset(0),
+                next_offset=Offset(50),
+                size_bytes=1234,
+                max_timestamp=99,
+                max_timestamp_offset=Offset(48),
+                created_ms=7,
+            ),
+            SegmentState(
+                base_offset=Offset(50),
+                next_offset=Offset(90),
+                size_bytes=77,
+                max_timestamp=-1,
+                max_timestamp_offset=Offset(50),
+                created_ms=8,
+            ),
         ),
     ),
 ]

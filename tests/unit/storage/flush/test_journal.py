@@ -15,7 +15,14 @@ CLOCK = ManualClock()
 
 
 def entry(number: int, size: int = 10) -> JournalEntry:
-    return JournalEntry(key(number), 100, number, 100 + number, 101 + number, bytes([number]) * size)
+    return JournalEntry(
+        key=key(number),
+        segment_base=100,
+        position=number,
+        base_offset=100 + number,
+        next_offset=101 + number,
+        data=bytes([number]) * size,
+    )
 
 
 def written(disk: SimulatedDisk, frames: int) -> list[int]:

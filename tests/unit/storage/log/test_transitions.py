@@ -15,6 +15,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset
 from millstream.records.batch import encode_batch
 from millstream.records.header import read_header, stamp
+from millstream.storage.cleaning.cleaning_state import CleaningState
 from millstream.storage.log.flush_state import FlushState
 from millstream.storage.log.log import Log
 from millstream.storage.log.log_health import LogHealth
@@ -203,11 +204,11 @@ def test_random_transitions_keep_the_offsets_in_order(policy: FlushPolicy) -> No
     assert truncations, "the ends of some logs were lost"
 
 
-LOG_ATTRIBUTES = {"log", "_log"}
+LOG_ATTRIBUTES = {"log", "_log", "segment"}
 
 
 def _assigned(tree: ast.AST) -> list[str]:
-    """The assignments to an attribute of a variable that is named like a log."""
+    """The assignments to an attribute of a variable that is named like a log or a segment."""
     found = []
     for node in ast.walk(tree):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -220,19 +221,22 @@ def _assigned(tree: ast.AST) -> list[str]:
     return found
 
 
-def test_only_the_log_package_assigns_attributes_of_a_log() -> None:
+def test_only_the_log_package_assigns_attributes_of_a_log_or_segment() -> None:
     sources = [path for path in (ROOT / "src/millstream").rglob("*.py") if "storage/log" not in path.as_posix()]
     found = {str(path): _assigned(ast.parse(path.read_text())) for path in sources if "import Log" in path.read_text()}
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
-@pytest.mark.parametrize("line", ["log.end_offset = 1", "self.log.end_offset += 1", "a, self._log.broken = 1, 2"])
+@pytest.mark.parametrize(
+    "line", ["log.end_offset = 1", "self.log.end_offset += 1", "a, self._log.broken = 1, 2", "segment.pinned = None"]
+)
 def test_an_assignment_to_an_attribute_of_a_log_is_found(line: str) -> None:
     assert _assigned(ast.parse(line))
 
 
 OWNED = {
     "flush_state": {name for name, each in vars(FlushState).items() if inspect.isfunction(each)},
+    "cleaning": {"recovered", "decided", "done"},
     "health": {
         "fenced",
         "quarantine",
@@ -266,10 +270,17 @@ def test_only_the_log_package_changes_the_parts_of_a_log() -> None:
     }
     assert {path: lines for path, lines in found.items() if lines} == {}
     assert all(hasattr(LogHealth, name) for name in OWNED["health"])
+    assert all(hasattr(CleaningState, name) for name in OWNED["cleaning"])
 
 
 @pytest.mark.parametrize(
-    "line", ["log.flush_state.mark_dirty()", "self._log.health.quarantine('x')", "log._listener.flushed()"]
+    "line",
+    [
+        "log.flush_state.mark_dirty()",
+        "self._log.health.quarantine('x')",
+        "log._listener.flushed()",
+        "log.cleaning.done()",
+    ],
 )
 def test_a_call_that_changes_a_part_of_a_log_is_found(line: str) -> None:
     assert _transitions(ast.parse(line))

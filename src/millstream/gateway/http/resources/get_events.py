@@ -134,7 +134,7 @@ async def _begin(request: WebRequest, reader: TopicReader, default: str) -> Posi
     if parameters.offset is not None:
         raise contradictory("time", "set either offset or time, not both")
     time_ms = parse_time_ms(str(parameters.time), request.site.clock.wall_ms())
-    return await reader.begin_at(time_ms, parameters.partition)
+    return await reader.begin_at(time_ms, partition=parameters.partition)
 
 
 async def _tail(

@@ -210,7 +210,7 @@ async def get_offsets(request: WebRequest) -> TopicOffsets:
         positions = await reader.begin(word, parameters.partition)
     else:
         time_ms = parse_time_ms(str(parameters.at), request.site.clock.wall_ms(), "at")
-        positions = await reader.begin_at(time_ms, parameters.partition)
+        positions = await reader.begin_at(time_ms, partition=parameters.partition)
     return TopicOffsets(
         topic=parameters.topic,
         offset=format_positions(positions, alone=parameters.partition is not None),
