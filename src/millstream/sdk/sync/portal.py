@@ -185,7 +185,7 @@ async def _close_with_timeout(close_client: CloseClient) -> None:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await close_client()
     except Exception as error:
-        _log.warning(LogEvent("closing an unclosed client failed", error=error or type(error).__name__))
+        _log.warning(LogEvent("closing an unclosed client failed", error=str(error) or type(error).__name__))
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int) -> None:
