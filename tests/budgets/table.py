@@ -54,6 +54,11 @@ POLL_MANY = "a consumer's poll of 1,000 partitions, of which one has moved"
 ASK_WIDE = "a gateway is asked about a topic of 5,000 partitions"
 READ_WIDE = "a gateway reads a topic of 5,000 partitions"
 
+REQUEST_METRICS = "the metrics of one request"
+SCRAPE_WIDE = "a scrape of the metrics of 10,000 partitions"
+HEALTH_WIDE = "the health of 10,000 partitions"
+READY_WIDE = "the readiness of 10,000 partitions"
+
 IDLE_CONNECTION = "a connection that has asked once and is idle"
 IDLE_WATCH = "a watch of a group's member while nothing changes"
 IDLE_SUBSCRIPTION = "a subscription to one partition that nobody writes to"
@@ -66,6 +71,20 @@ ASK_FETCH = "fetch 1 MB from the page cache, from the real process"
 BUDGETS: Mapping[str, Mapping[str, float]] = {
     IDLE_CONNECTION: {
         BYTES_KEPT: 4_000,
+    },
+    # Two readings of the clock, and one observation that finds its bucket by bisection.
+    REQUEST_METRICS: {
+        CALLS: 4,
+    },
+    # A slice has 250 partitions or 500 lines, and takes about a millisecond.
+    SCRAPE_WIDE: {
+        CALLS_AT_ONCE: 5_500,
+    },
+    HEALTH_WIDE: {
+        CALLS_AT_ONCE: 1_200,
+    },
+    READY_WIDE: {
+        CALLS_AT_ONCE: 10,
     },
     # Without a fetch session it was 33,048 bytes and 28,069 calls.
     POLL_MANY: {
