@@ -1,4 +1,4 @@
-"""Adds `--context` to the commands that connect to a broker, and reports usage errors as text or JSON.
+"""Adds `--context` to the commands that connect to a broker, and reports usage errors as text, JSON or a log line.
 
 Every command with a `--bootstrap` option gets `--context` automatically, so no command has to declare it.
 """
@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from millstream.cli.failures import explain, usage_error
+from millstream.cli.json_logs import log_failure, wants_json_logs
 from millstream.cli.options import CONTEXT_KEY
 from millstream.model.errors import MillstreamError
 from millstream.process.contexts import CONTEXT_VARIABLE
@@ -23,15 +24,19 @@ class CommandLine(TyperGroup):
     """The root command group. Adds `--context` to a command, or to all commands of a group, on lookup."""
 
     def main(self, args: Sequence[str] | None = None, *further: Any, **named: Any) -> Any:
-        """Runs a command line and exits. If the line contains `--json`, usage errors are printed as JSON."""
+        """Runs a command line and exits. If the line contains `--json`, usage errors are printed as JSON.
+
+        If it starts a process whose logs are JSON, they are logged.
+        """
         given = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in given[: given.index("--")] if "--" in given else "--json" in given
+        is_logged = wants_json_logs(given)
         try:
-            code = super().main(given, *further, **named | {"standalone_mode": not as_json})
+            code = super().main(given, *further, **named | {"standalone_mode": not (as_json or is_logged)})
         except MillstreamError as error:
-            sys.exit(explain(error, as_json))
+            sys.exit(log_failure(error) if is_logged else explain(error, as_json))
         except _UsageError as error:
-            sys.exit(explain(_converted(error), as_json))
+            sys.exit(log_failure(_converted(error)) if is_logged else explain(_converted(error), as_json))
         sys.exit(code)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

@@ -65,7 +65,11 @@ def _report_bug(error: Exception) -> int:
     import traceback
 
     from millstream.cli.output import printable
+    from millstream.process import logs
 
+    if logs.are_json():
+        logs.report_failure(f"this is a bug: {type(error).__name__}: {error}", error)
+        return EXIT_BUG
     if os.environ.get(DEBUG_VARIABLE) or sys.argv[1:2] in (["serve"], ["gateway"]):
         traceback.print_exception(error)
     sys.stderr.write(f"millstream: this is a bug: {type(error).__name__}: {printable(str(error))}\n")

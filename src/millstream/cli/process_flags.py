@@ -58,10 +58,7 @@ class ProcessFlags(Generic[S]):
         def command(config: str | None, only_check: bool = False, **flags: str | list[str] | None) -> None:
             import typer
 
-            from millstream.cli.failures import failures_explained
-
-            with failures_explained(as_json=False, prints=False):
-                settings = self._settings(config, {name: _joined(value) for name, value in flags.items()})
+            settings = self._settings(config, {name: _joined(value) for name, value in flags.items()})
             raise typer.Exit(check(settings) if only_check and check else run(settings))
 
         parameters = [_parameter("config", str | None, "--config", "FILE", "TOML file with settings.")]

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 import msgspec
 
 from millstream.process.client_events import LIMITED
+from millstream.process.log_event import LogEvent, shown_fields
 from millstream.process.log_limiter import LogLimiter
 
 LIMITED_PERIOD_S = 10.0
@@ -42,12 +43,18 @@ def configure(level: str, layout: str, stream: TextIO | None = None) -> None:
         _log_instead_of_printing()
 
 
-def report_failure(text: str) -> None:
-    """Prints why the process ends, or logs it if the logs of this process are JSON."""
-    if any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers):
-        _log.error("process failed", extra={"error": text})
+def are_json() -> bool:
+    """True if the logs of this process are JSON."""
+    return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
+
+
+def report_failure(text: str, error: BaseException | None = None) -> None:
+    """Prints why the process ends, or logs it, with the traceback of `error`, if the logs of this process are JSON."""
+    if are_json():
+        _log.error("process failed", extra={"error": text}, exc_info=error)
     else:
         sys.stderr.write(f"millstream: {text}\n")
+        sys.stderr.flush()
 
 
 def _log_instead_of_printing() -> None:
@@ -95,11 +102,14 @@ class ClientEventFilter(logging.Filter):
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Returns the fields that were passed as `extra`."""
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    """Returns the fields of a `LogEvent`, and those that were passed as `extra`."""
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    return {**record.msg.fields, **fields} if isinstance(record.msg, LogEvent) else fields
 
 
 def _event_of(record: logging.LogRecord) -> str:
+    if isinstance(record.msg, LogEvent):
+        return record.msg.event
     try:
         return record.getMessage()
     except Exception:  # The arguments do not match the message: a line without them is better than none.
@@ -115,9 +125,7 @@ class ConsoleLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = _time_of(record).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-        line = f"{time} {record.levelname.lower():7} {_event_of(record)}"
-        for name, value in fields_of(record).items():
-            line += f" {name}={_shown(value)}"
+        line = f"{time} {record.levelname.lower():7} {_event_of(record)}{shown_fields(fields_of(record))}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
@@ -141,12 +149,3 @@ class JsonLines(logging.Formatter):
             return msgspec.json.encode(row, enc_hook=repr).decode()
         except Exception:  # For example an integer over 64 bits, or a file name that is not valid UTF-8.
             return json.dumps({name: repr(value) if name not in _FIRST else value for name, value in row.items()})
-
-
-def _shown(value: object) -> str:
-    text = str(value)
-    if not text.isprintable():  # A client could otherwise write control characters to a terminal.
-        return json.dumps(text)
-    if text and not any(char in text for char in ' "='):
-        return text
-    return msgspec.json.encode(text).decode()

@@ -4,10 +4,10 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 
 from millstream.process import service_manager
 from millstream.process.exit_codes import EXIT_BY_SECOND_SIGNAL
+from millstream.process.logs import report_failure
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,7 @@ def watch_signals(stopping: asyncio.Event, repeated_s: float = REPEATED_SIGNAL_S
             if loop.time() - first_s < repeated_s:
                 return
             # Acknowledged data is safe at any moment. Only recovery at the next start takes a little longer.
-            sys.stderr.write("millstream: stopped immediately by a second signal\n")
-            sys.stderr.flush()
+            report_failure("stopped immediately by a second signal")
             os._exit(EXIT_BY_SECOND_SIGNAL)
         log.info("stopping", extra={"signal": name})
         service_manager.notify(service_manager.STOPPING)

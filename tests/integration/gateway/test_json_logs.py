@@ -4,10 +4,16 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.gateways.processes import ask, put, values
+import pytest
+
+from builders.gateways.processes import WAIT_S, ask, put, values
 from millstream.testing.real_broker import RealBroker
 
 JSON = ("--log-format", "json")
@@ -77,3 +83,56 @@ def test_a_failed_start_with_json_logs_is_one_json_object(tmp_path: Path) -> Non
         rows = rows_of(second.log_text())
     assert rows[-1]["event"] == "process failed"
     assert "in use" in rows[-1]["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "reason"),
+    [
+        (("serve", *JSON, "--kafka-port", "many"), {}, "kafka_port = 'many' (--kafka-port): expected a whole number"),
+        (("serve", "--log-format=json", "--kafka-prot", "1"), {}, "No such option: --kafka-prot"),
+        (("serve", "--config", "missing.toml", *JSON), {}, "cannot read the settings file missing.toml"),
+        (("serve",), {"MILLSTREAM_LOG_FORMAT": "json", "MILLSTREAM_HOTS": "x"}, "did you mean MILLSTREAM_HOST?"),
+        (("gateway", *JSON), {"MILLSTREAM_GATEWAY_HTTP_PORT": "many"}, "http_port = 'many' (environment variable"),
+        (("gateway", *JSON, "--http-port", "off", "--grpc-port", "off"), {}, "http_port and grpc_port are both off"),
+    ],
+)
+def test_wrong_settings_with_json_logs_are_one_json_object(
+    arguments: Sequence[str], variables: Mapping[str, str], reason: str, tmp_path: Path
+) -> None:
+    ended = run(arguments, variables, tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    row = rows_of(ended.stderr)[-1]
+    assert row["event"] == "process failed"
+    assert reason in row["error"]
+
+
+def test_the_settings_file_selects_the_format_of_its_own_errors(tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").write_text('log_format = "json"\nkafka_prot = 1\n')
+    ended = run(("serve", "--config", "broker.toml"), {}, tmp_path)
+    assert ended.returncode == 2
+    (row,) = rows_of(ended.stderr)
+    assert "there is no setting 'kafka_prot'" in row["error"]
+
+
+def test_wrong_settings_with_console_logs_are_plain_text(tmp_path: Path) -> None:
+    ended = run(("serve", "--kafka-port", "many"), {}, tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("millstream: kafka_port = 'many' (--kafka-port): ")
+
+
+def test_a_gateway_with_wrong_settings_keeps_the_json_stream_of_serve(tmp_path: Path) -> None:
+    environment = {"MILLSTREAM_GATEWAY_DRAIN_MS": "soon"}
+    with SplitBroker(tmp_path / "data", extra_args=(*JSON, "--http-port", "0"), env=environment) as broker:
+        while "child exited, not restarting" not in broker.errors.read_text():
+            time.sleep(0.01)
+        assert broker.stop() == 0
+        rows = rows_of(broker.errors.read_text())
+    (failed,) = [row for row in rows if row["event"] == "process failed"]
+    assert "drain_ms = 'soon' (environment variable MILLSTREAM_GATEWAY_DRAIN_MS)" in failed["error"]
+
+
+def run(arguments: Sequence[str], variables: Mapping[str, str], cwd: Path) -> "subprocess.CompletedProcess[str]":
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
+    command = [sys.executable, "-m", "millstream.cli", *arguments]
+    environment = {**inherited, **variables}
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, env=environment, cwd=cwd)

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from millstream.node.settings import TABLE
-from millstream.process.exit_codes import EXIT_CLEAN, EXIT_SETTINGS
+from millstream.process.exit_codes import EXIT_ADDRESS, EXIT_CLEAN, EXIT_DATA_IN_USE, EXIT_SETTINGS
 from millstream.testing.real_broker import RealBroker
 
 WAIT_S = 60.0
@@ -40,4 +40,5 @@ def test_the_systemd_unit_names_existing_settings_and_exit_codes() -> None:
     variable, _, value = service["Environment"].partition("=")
     assert variable == TABLE.fields["data"].variable
     assert value == f"/var/lib/{service['StateDirectory']}"
-    assert service["RestartPreventExitStatus"] == str(EXIT_SETTINGS)
+    final = {int(code) for code in service["RestartPreventExitStatus"].split()}
+    assert final == {EXIT_SETTINGS, EXIT_DATA_IN_USE, EXIT_ADDRESS}, "a restart does not help these"

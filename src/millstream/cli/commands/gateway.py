@@ -1,11 +1,11 @@
 """Implements `millstream gateway`, which serves the web API and gRPC from this process."""
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millstream.cli.process_flags import ProcessFlags
 from millstream.gateway.settings import TABLE, GatewaySettings
+from millstream.process import logs
 from millstream.process.exit_codes import EXIT_NOT_INSTALLED
 from millstream.process.gateway_packages import missing_gateway_packages
 
@@ -25,9 +25,10 @@ def run(settings: GatewaySettings) -> int:
     """Runs a gateway until a signal ends it. Returns the exit code."""
     missing = missing_gateway_packages()
     if missing:
-        sys.stderr.write(
-            f"millstream: packages of the gateway are not installed ({', '.join(missing)});"
-            " install them with: pip install 'millstream[gateway]'\n"
+        logs.configure(settings.log_level, settings.log_format)
+        logs.report_failure(
+            f"packages of the gateway are not installed ({', '.join(missing)});"
+            " install them with: pip install 'millstream[gateway]'"
         )
         return EXIT_NOT_INSTALLED
     from millstream.gateway.process import run

@@ -158,7 +158,7 @@ class Endpoint:
         except GoneError:
             raise
         except Exception:
-            log.exception("request failed method=%s path=%s", operation.method, operation.path)
+            log.exception("request failed", extra={"method": operation.method, "route": operation.path})
             unexpected = MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR, "unexpected error; see the gateway's log")
             return problem_answer(problem_of(unexpected, title="the gateway failed unexpectedly"))
 

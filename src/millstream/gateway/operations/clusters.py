@@ -107,7 +107,7 @@ class ClusterMember:
         try:
             await asyncio.gather(self.client.close(), self._checking.close())
         except MillstreamError as error:
-            log.info('client closed with an error bootstrap=%s error="%s"', self.bootstrap, error)
+            log.info("client closed with an error", extra={"bootstrap": self.bootstrap, "error": error})
 
 
 class ServedCluster:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 from millstream.model.errors import MillstreamError
+from millstream.process.log_event import LogEvent
 
 CHECK_TIMEOUT_S = 10.0
 INTERVAL_MIN_S = 0.1
@@ -52,14 +53,14 @@ class DriftWatch:
         try:
             found = await self.measure(timeout_s=CHECK_TIMEOUT_S)
         except MillstreamError as error:
-            _log.debug('clock check failed error="%s"', error)
+            _log.debug(LogEvent("clock check failed", error=error))
             return
         except Exception:  # The exception would end the background task without a message.
             _log.exception("clock check failed")
             return
         if abs(found.drift.total_seconds()) <= self.threshold_s:
             return
-        _log.warning("clock drift above threshold drift_s=%+.3f", found.drift.total_seconds())
+        _log.warning(LogEvent("clock drift above threshold", drift_s=round(found.drift.total_seconds(), 3)))
         try:
             self.on_drift(*found)
         except BaseException:  # Even SystemExit, which would stop the event loop that all callers share.

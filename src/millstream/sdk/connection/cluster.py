@@ -14,6 +14,7 @@ from functools import partial
 from millstream import __version__
 from millstream.model.errors import ErrorCode, MillstreamError, UnreachableError
 from millstream.model.names import TopicPartition, check_new_topic_name, check_topic_name
+from millstream.process.log_event import LogEvent
 from millstream.sdk import requests
 from millstream.sdk.connection.address import Address, PartitionLeader
 from millstream.sdk.connection.connection import BrokerConnection, not_answered
@@ -284,11 +285,11 @@ class Cluster:
             with self.outages.attempt(address):
                 connection = await self._open(address, deadline)
         except MillstreamError as error:
-            _log.debug('connection failed broker=%s error="%s"', address, error)
+            _log.debug(LogEvent("connection failed", broker=str(address), error=error))
             self.metrics.count("connections_failed", 1, labels)
             raise
         self.outages.reached(address, self._known())
-        _log.debug("connection opened broker=%s", address)
+        _log.debug(LogEvent("connection opened", broker=str(address)))
         self.metrics.count("connections_opened", 1, labels)
         return connection
 

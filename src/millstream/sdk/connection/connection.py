@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
 from millstream.model.errors import ErrorCode, MillstreamError, UnreachableError
+from millstream.process.log_event import LogEvent
 from millstream.sdk.connection.address import Address
 from millstream.sdk.metrics import NO_METRICS, Metrics
 from millstream.seams.network import Network
@@ -283,11 +284,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _report_end(self, unanswered: int) -> None:
         labels = {"broker": self.address}
         if self._transport is None:
-            _log.debug("connection closed broker=%s", self.address)
+            _log.debug(LogEvent("connection closed", **labels))
         else:
-            _log.info(
-                'connection lost broker=%s unanswered_requests=%d error="%s"', self.address, unanswered, self._end
-            )
+            _log.info(LogEvent("connection lost", **labels, unanswered_requests=unanswered, error=self._end))
             self._metrics.count("connections_lost", 1, labels)
             if self._on_lost is not None:
                 self._on_lost()

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from millstream.model.errors import MillstreamError
+from millstream.process.log_event import LogEvent
 from millstream.sdk.connection.address import Address
 
 WARN_AFTER_S = 5.0
@@ -138,18 +139,20 @@ class OutageWatch:
         if failing and (self._warned_s is None or now_s - self._warned_s >= WARN_INTERVAL_S):
             self._warned_s = now_s
             _log.warning(
-                'brokers unreachable owner=%s addresses=%s for_s=%.0f error="%s"',
-                self._owner,
-                ",".join(map(str, failing)),
-                now_s - self._begun_s,
-                _reason(failing),
+                LogEvent(
+                    "brokers unreachable",
+                    owner=self._owner,
+                    addresses=",".join(map(str, failing)),
+                    for_s=round(now_s - self._begun_s),
+                    error=_reason(failing),
+                )
             )
         self._check_at(now_s + WARN_AFTER_S)
 
     def _end(self, event: str) -> None:
         now_s = asyncio.get_running_loop().time()
         if self._warned_s is not None:
-            _log.info("%s owner=%s for_s=%.0f", event, self._owner, now_s - self._begun_s)
+            _log.info(LogEvent(event, owner=self._owner, for_s=round(now_s - self._begun_s)))
         if self._timer is not None or self._reachable_since_s is None:
             self._reachable_since_s = now_s
         self._stop()

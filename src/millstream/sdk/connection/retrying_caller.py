@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from millstream.model.errors import MillstreamError
+from millstream.process.log_event import LogEvent
 from millstream.sdk.connection.cluster import Cluster
 from millstream.sdk.connection.read_memory import ReadMemory, UnlimitedMemory
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
@@ -47,7 +48,7 @@ class RetryingCaller:
                     if cause is not error:
                         raise cause from error
                     raise
-                _log.debug('request retried error="%s"', error)
+                _log.debug(LogEvent("request retried", error=error))
                 self.metrics.count("retries", 1, {"error": error.code.name})
 
     async def anyone(self, request: ApiRequest[T], deadline: Deadline) -> T:

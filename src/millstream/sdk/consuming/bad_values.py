@@ -8,6 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from millstream.process.log_event import LogEvent
 from millstream.records.message import Message
 from millstream.sdk.arguments import check_callback, wrong
 from millstream.sdk.consuming.decoding import Decode, UndecodableError
@@ -69,7 +70,7 @@ class SkippingDecoder:
     def log_skipped(self) -> None:
         """Log the number of messages that were skipped and not logged yet."""
         if self._last is not None:
-            _log.warning('undecodable messages skipped count=%d error="%s"', self._unlogged, self._last.detail)
+            _log.warning(LogEvent("undecodable messages skipped", count=self._unlogged, error=self._last.detail))
         self._unlogged = 0
         self._last = None
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from millstream.process.log_event import LogEvent
 from millstream.sdk.consuming.health import Health
 from millstream.sdk.consuming.partition_source import Change
 
@@ -17,9 +18,8 @@ async def bounded(callback: Awaitable[None], change: Change, timeout_s: float) -
             await callback
     except TimeoutError:
         partitions = ",".join(map(str, change.places))
-        log.error(
-            "callback cancelled callback=on_%s partitions=%s timeout_s=%g", change.kind.value, partitions, timeout_s
-        )
+        callback_name = f"on_{change.kind.value}"
+        log.error(LogEvent("callback cancelled", callback=callback_name, partitions=partitions, timeout_s=timeout_s))
 
 
 def report(on_health: Callable[[Health], None], health: Health) -> None:
@@ -27,4 +27,4 @@ def report(on_health: Callable[[Health], None], health: Health) -> None:
     try:
         on_health(health)
     except BaseException:  # The thread runs everything of this client, so no exception may end it.
-        log.exception('callback failed callback=on_health health="%s"', health)
+        log.exception(LogEvent("callback failed", callback="on_health", health=health))

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import TopicId
 from millstream.model.names import TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.retry_policy import FEW_ATTEMPTS, Deadline
@@ -369,12 +370,8 @@ class Fetcher:
         feed = reader.feed
         missing_offset = feed.offset
         if await self._feeds.find_range(feed) is RangeOutcome.MOVED:
-            log.warning(
-                "offset out of range, continuing at the nearest topic=%s partition=%d offset=%d next_offset=%d",
-                *feed.where,
-                missing_offset,
-                feed.offset,
-            )
+            fields = {**feed.where._asdict(), "offset": missing_offset, "next_offset": feed.offset}
+            log.warning(LogEvent("offset out of range, continuing at the nearest", **fields))
             self._forget_chunks(feed)
             reader.move(feed.offset)
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Container, Iterable, Iterator
 from millstream.model.errors import MillstreamError
 from millstream.model.ids import TopicId
 from millstream.model.names import TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.sdk import requests
 from millstream.sdk.connection.retry_policy import Deadline, chance
 from millstream.sdk.connection.retrying_caller import RetryingCaller
@@ -199,7 +200,7 @@ class FeedSet:
             return
         feed.retry()
         if feed.where.topic not in self._logged:
-            _log.warning('topic missing, reading the others topic=%s error="%s"', feed.where.topic, error.detail)
+            _log.warning(LogEvent("topic missing, reading the others", topic=feed.where.topic, error=error.detail))
         self._logged.add(feed.where.topic)
 
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.retry_policy import ATTEMPT_MIN_S, Deadline, chance
 from millstream.sdk.connection.retrying_caller import RetryingCaller
@@ -150,6 +151,6 @@ async def _back_off(
     if wait_s + ATTEMPT_MIN_S >= deadline.left_s:
         raise reasons[first.where]
     assert first.error is not None, "a feed waits after a failure"
-    _log.debug('request retried topic=%s partition=%d error="%s"', *first.where, first.error)
+    _log.debug(LogEvent("request retried", **first.where._asdict(), error=first.error))
     caller.metrics.count("retries", 1, {"error": first.error.code.name})
     await asyncio.sleep(max(0.0, wait_s))

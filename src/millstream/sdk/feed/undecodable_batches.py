@@ -8,6 +8,7 @@ and is CORRUPT_MESSAGE, after which the reader fetches again.
 import logging
 
 from millstream.model.errors import ErrorCode, MillstreamError, UnreadableError
+from millstream.process.log_event import LogEvent
 from millstream.records.batch import DECODED_BYTES_MAX, each_piece
 from millstream.records.header import HEADER_BYTES, CorruptBatch, OversizedBatch, has_right_checksum, read_header
 from millstream.records.message import Message
@@ -136,5 +137,13 @@ def open_prefix(chunk: FetchedChunk, *, skips: bool = False) -> tuple[list[Messa
 
 def log_skipped(error: UnreadableError) -> None:
     """Log a batch that a reader skips because it cannot be decoded."""
-    fields = error.topic, error.partition, error.offset, error.next_offset, error.detail
-    _log.warning('undecodable batch skipped topic=%s partition=%d offset=%d next_offset=%d error="%s"', *fields)
+    _log.warning(
+        LogEvent(
+            "undecodable batch skipped",
+            topic=error.topic,
+            partition=error.partition,
+            offset=error.offset,
+            next_offset=error.next_offset,
+            error=error.detail,
+        )
+    )

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.outage import ConnectionHealth
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
@@ -207,7 +208,7 @@ class IteratorEngine:
         except MillstreamError as error:
             if error.code not in OVER and error.code not in GONE:
                 raise
-            log.info('commit dropped, the iterator has ended topic=%s partition=%d error="%s"', *_where(batch), error)
+            log.info(LogEvent("commit dropped, the iterator has ended", **_where(batch)._asdict(), error=error))
         else:
             if done.following is not None:
                 self._next[_where(batch)] = done.following
@@ -269,7 +270,7 @@ class IteratorEngine:
             self._ready.append(reader.result())
         elif isinstance(error, MillstreamError) and error.code in GONE and self._reads_others(where.topic):
             if where.topic not in self._missing:
-                log.warning('topic missing, reading the others topic=%s error="%s"', where.topic, error.detail)
+                log.warning(LogEvent("topic missing, reading the others", topic=where.topic, error=error.detail))
             self._missing[where.topic] = asyncio.get_running_loop().time() + LOOK_FOR_MISSING_S
         elif not isinstance(error, MillstreamError) or error.code not in OVER:
             raise error
@@ -290,7 +291,7 @@ class IteratorEngine:
             try:
                 await self._beat_once(membership.session_s)
             except MillstreamError as error:
-                log.info('heartbeat failed group=%s error="%s"', self._settings.group_id, error)  # Retried.
+                log.info(LogEvent("heartbeat failed", group=self._settings.group_id, error=error))  # Retried.
             except Exception as error:
                 self._failure = client_failed(log, "a heartbeat", error)
                 self._news.set()

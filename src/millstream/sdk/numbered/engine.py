@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
@@ -71,12 +72,9 @@ class NumberedEngine:
         await self._until(lambda: all(partition.is_idle for partition in self._partitions))
         surplus = sum(partition.surplus for partition in self._partitions)
         if surplus:
-            _log.warning(
-                "numbered writer has fewer rows than stored under its name and epoch topic=%s surplus_rows=%d; "
-                "a repeated writer must get the same rows in the same order",
-                self._topic,
-                surplus,
-            )
+            event = "numbered writer has fewer rows than stored under its name and epoch"
+            advice = "a repeated writer must get the same rows in the same order"
+            _log.warning(LogEvent(event, topic=self._topic, surplus_rows=surplus, advice=advice))
         return self._rows
 
     async def close(self) -> None:

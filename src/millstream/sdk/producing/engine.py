@@ -16,6 +16,7 @@ from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition, check_topic_name
+from millstream.process.log_event import LogEvent
 from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.outage import ConnectionHealth
 from millstream.sdk.connection.retry_policy import Deadline
@@ -248,7 +249,7 @@ class ProducerEngine:
         if error is not None:
             self._failed.append(batch)
             # INFO, because receipts and flushes report the failure as well.
-            log.info('put failed topic=%s messages=%d error="%s"', chunk.topic, batch.count, error)
+            log.info(LogEvent("put failed", topic=chunk.topic, messages=batch.count, error=error))
         chunk.unsettled -= 1
         if chunk.unsettled == 0:
             del self._unsettled[chunk]

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.sdk.connection.connection import BrokerConnection, ConnectionLostError
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.sdk.producing.batch_compression import BatchCompressor
@@ -205,7 +206,7 @@ class PartitionQueue:
         try:
             await work
         except Exception as error:
-            log.exception("sending failed unexpectedly topic=%s partition=%d", *self.where)
+            log.exception(LogEvent("sending failed unexpectedly", **self.where._asdict()))
             self._retire(self._identity)
             self._settle_all(f"the producer failed ({error!r})", ErrorCode.CLIENT_FAILED)
         self._task = None

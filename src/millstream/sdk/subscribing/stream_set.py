@@ -15,6 +15,7 @@ from math import inf
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
@@ -137,7 +138,7 @@ class StreamSet:
         """Report the failure to the partitions' feeds, so that a stream is reopened when they are due."""
         feeds = [self.feeds[where] for where in places if where in self.feeds]
         if feeds:
-            log.info('stream lost, subscribing again partitions=%d error="%s"', len(feeds), error)
+            log.info(LogEvent("stream lost, subscribing again", partitions=len(feeds), error=error))
             self.feeds.failed(feeds, error)
             self.lost.set()
 
@@ -192,7 +193,7 @@ class StreamSet:
             try:
                 await stream.commit(share, deadline.left_s)
             except MillstreamError as error:
-                log.warning('last commit of a subscription failed, its messages are redelivered error="%s"', error)
+                log.warning(LogEvent("last commit of a subscription failed, its messages are redelivered", error=error))
 
     def _shares(self, offsets: Mapping[TopicPartition, int]) -> dict[SubscriptionStream, dict[TopicPartition, int]]:
         shares: dict[SubscriptionStream, dict[TopicPartition, int]] = {}

@@ -21,6 +21,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.process.log_event import LogEvent
 
 T = TypeVar("T")
 CloseClient = Callable[[], Coroutine[Any, Any, None]]
@@ -184,7 +185,7 @@ async def _close_with_timeout(close_client: CloseClient) -> None:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await close_client()
     except Exception as error:
-        _log.warning('closing an unclosed client failed error="%s"', error or type(error).__name__)
+        _log.warning(LogEvent("closing an unclosed client failed", error=str(error) or type(error).__name__))
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int) -> None:
@@ -194,7 +195,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int
     if threading.current_thread() is not thread:
         thread.join(JOIN_S)
         if thread.is_alive():
-            _log.warning("client thread did not stop; abandoned timeout_s=%g", JOIN_S)
+            _log.warning(LogEvent("client thread did not stop, abandoned", timeout_s=JOIN_S))
 
 
 def _closed() -> MillstreamError:

@@ -23,6 +23,7 @@ from functools import partial
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.model.waiters import Cancel
+from millstream.process.log_event import LogEvent
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.retry_policy import Attempts, Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
@@ -205,7 +206,7 @@ class WatchEngine:
 
     def _lost(self, watch: PartitionWatch, error: MillstreamError) -> None:
         """Look for a new broker: the old one is unreachable or not the leader any more. Waiting reads keep waiting."""
-        _log.debug('watch lost topic=%s partition=%d error="%s"', *watch.where, error)
+        _log.debug(LogEvent("watch lost", **watch.where._asdict(), error=error))
         if self._loop.time() - watch.opened_s >= _STABLE_S:
             self._feeds.answered([watch.where], ())
         if error.code is ErrorCode.UNKNOWN_TOPIC_ID and watch.feed.topic_id == NO_TOPIC_ID:
@@ -217,7 +218,7 @@ class WatchEngine:
             self._failed(watch, error)
             return
         if self._finding is None:
-            _log.info('watches lost, will be reopened error="%s"', error)
+            _log.info(LogEvent("watches lost, will be reopened", error=error))
         self._look_for(watch)
 
     def _look_for(self, watch: PartitionWatch) -> None:

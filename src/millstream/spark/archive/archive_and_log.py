@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.spark.archive.archive_pieces import ArchivePiece
 from millstream.spark.archive.index_segments import ArchivedRange
 from millstream.spark.archive.parquet_files import read_piece
@@ -202,11 +203,6 @@ def _after_missing(
     if policy is DataLoss.FAIL:
         text = f"{where}: offsets {position} to {found - 1} are neither in the archive nor in the log"
         raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
-    _log.warning(
-        "offsets lost topic=%s partition=%d first_offset=%d end_offset=%d data_loss=%s",
-        *where,
-        position,
-        found,
-        policy.value,
-    )
+    fields = {**where._asdict(), "first_offset": position, "end_offset": found, "data_loss": policy.value}
+    _log.warning(LogEvent("offsets lost", **fields))
     return found

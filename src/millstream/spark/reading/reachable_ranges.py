@@ -7,6 +7,7 @@ from uuid import UUID
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.spark.options import DataLoss
 from millstream.spark.reading.planning import Range
 from millstream.spark.reading.stream_positions import Positions, TopicPosition
@@ -59,9 +60,8 @@ def still_there(
     text = f"{where}: offsets {gone[0]} to {gone[1] - 1} no longer exist"
     if policy is DataLoss.FAIL:
         raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {ADVICE}")
-    _log.warning(
-        "offsets lost topic=%s partition=%d first_offset=%d end_offset=%d data_loss=%s", *where, *gone, policy.value
-    )
+    fields = {**where._asdict(), "first_offset": gone[0], "end_offset": gone[1], "data_loss": policy.value}
+    _log.warning(LogEvent("offsets lost", **fields))
     if policy is DataLoss.SKIP:
         return end, end
     return (gone[1], end) if gone[0] == start else (start, end)
@@ -74,7 +74,7 @@ def recreated(topic: str, before: UUID, now: UUID, policy: DataLoss) -> None:
     text = f"topic {topic!r} was deleted and recreated: its id was {before} and is now {now}"
     if policy is DataLoss.FAIL:
         raise MillstreamError(ErrorCode.UNKNOWN_TOPIC_ID, f"{text}; {ADVICE}")
-    _log.warning("topic recreated topic=%s old_id=%s new_id=%s data_loss=%s", topic, before, now, policy.value)
+    _log.warning(LogEvent("topic recreated", topic=topic, old_id=before, new_id=now, data_loss=policy.value))
 
 
 def cut_back(where: TopicPartition, read: int, *, end: int, policy: DataLoss) -> None:
@@ -86,9 +86,8 @@ def cut_back(where: TopicPartition, read: int, *, end: int, policy: DataLoss) ->
     text = f"{where}: the log was truncated: offsets {end} to {read - 1} were read and are lost, or have other messages"
     if policy is DataLoss.FAIL:
         raise MillstreamError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{text}; {ADVICE}")
-    _log.warning(
-        "log truncated topic=%s partition=%d offset=%d read_to=%d data_loss=%s", *where, end, read, policy.value
-    )
+    fields = {**where._asdict(), "offset": end, "read_to": read, "data_loss": policy.value}
+    _log.warning(LogEvent("log truncated", **fields))
 
 
 def between(

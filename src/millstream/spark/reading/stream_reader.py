@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.sdk.responses import ListedOffset
 from millstream.spark.connections import client_of
 from millstream.spark.options import DataLoss, SourceOptions
@@ -330,9 +331,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise MillstreamError(error.code, f"{text}; set the option group to another name") from None
             if not error.code.retriable:
                 raise
-            _log.warning(
-                'offset commit failed, retried after the next batch group=%s error="%s"', self._options.group, error
-            )
+            event = "offset commit failed, retried after the next batch"
+            _log.warning(LogEvent(event, group=self._options.group, error=error))
         else:
             self._committed = offsets
 

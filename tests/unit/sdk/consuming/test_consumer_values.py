@@ -9,6 +9,7 @@ import pytest
 from builders.sdk.recorded_metrics import RecordedMetrics
 from builders.sdk.simulated_consumers import TOPIC, Ground, every, play, read
 from millstream.model.errors import InvalidArgumentError, MillstreamError
+from millstream.process.logs import fields_of
 from millstream.records.message import Message
 from millstream.sdk.consuming.bad_values import LOG_INTERVAL_S
 from millstream.sdk.consuming.decoding import UndecodableError
@@ -48,8 +49,7 @@ def test_values_in_batches_are_decoded() -> None:
 
 
 def skipped_counts(caplog: pytest.LogCaptureFixture) -> list[int]:
-    found = [record.args for record in caplog.records if "messages skipped" in record.msg]
-    return [each[0] for each in found if isinstance(each, tuple) and isinstance(each[0], int)]
+    return [fields_of(record)["count"] for record in caplog.records if "messages skipped" in record.getMessage()]
 
 
 def test_skipped_values_are_logged_once_a_minute_with_their_number(caplog: pytest.LogCaptureFixture) -> None:

@@ -68,7 +68,7 @@ def test_consumer_skips_a_bad_batch_and_logs_it(kind: str, size_bytes: int, capl
 
     with caplog.at_level(logging.WARNING, "millstream.sdk.reader"):
         play(story)
-    found = [record.getMessage() for record in caplog.records if "undecodable batch skipped" in record.msg]
+    found = [record.getMessage() for record in caplog.records if "undecodable batch skipped" in record.getMessage()]
     assert len(found) == 1
     assert f"topic={TOPIC} partition=0 offset={BAD} next_offset={FOLLOWING}" in found[0]
 

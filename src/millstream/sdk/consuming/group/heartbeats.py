@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import inf
 
 from millstream.model.errors import MillstreamError
+from millstream.process.log_event import LogEvent
 from millstream.sdk.admin import group_requests
 from millstream.sdk.admin.group_results import HeartbeatResponse
 from millstream.sdk.admin.groups import Coordinators
@@ -193,12 +194,8 @@ class Heartbeats:
 
     async def _wait_for_reader(self) -> None:
         """Leave the group until the reader shows progress again."""
-        log.warning(
-            "member left its group, no progress of the caller member=%s group=%s timeout_s=%g",
-            self._core.member_id,
-            self._core.group_id,
-            self._idle_s,
-        )
+        core, event = self._core, "member left its group, no progress of the caller"
+        log.warning(LogEvent(event, member=core.member_id, group=core.group_id, timeout_s=self._idle_s))
         if self._core.epoch > 0:
             await self._send_leave(BEAT_TIMEOUT_S)
             self._changed()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from millstream.model.errors import MillstreamError
+from millstream.process.log_event import LogEvent
 from millstream.sdk.admin import group_requests
 from millstream.sdk.admin.groups import Coordinators
 from millstream.sdk.connection.connection import BrokerConnection
@@ -72,12 +73,8 @@ class MemberWatch:
             if watch.is_over:
                 watch.end()  # The further frame came with the response.
         except MillstreamError as error:
-            log.debug(
-                'member watch not opened member=%s group=%s error="%s"',
-                self._core.member_id,
-                self._core.group_id,
-                error,
-            )
+            core = self._core
+            log.debug(LogEvent("member watch not opened", member=core.member_id, group=core.group_id, error=error))
 
     def _further_frame(self, watch: _Watch, outcome: MillstreamError | None) -> None:
         is_news = not watch.is_over and watch is self._watch and outcome is None

@@ -14,6 +14,7 @@ from math import inf
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import TopicId
 from millstream.model.names import TopicPartition
+from millstream.process.log_event import LogEvent
 from millstream.sdk.admin import group_requests
 from millstream.sdk.admin.groups import Coordinators
 from millstream.sdk.connection.retry_policy import Deadline
@@ -127,7 +128,7 @@ class ConsumerMembership:
             await self._names()
         if self.missing:
             names = ",".join(self.missing)
-            log.warning("subscribed topics do not exist yet group=%s topics=%s", self.core.group_id, names)
+            log.warning(LogEvent("subscribed topics do not exist yet", group=self.core.group_id, topics=names))
 
     @property
     def wants_attention(self) -> bool:
@@ -267,11 +268,9 @@ class ConsumerMembership:
             return None
         if self._is_too_slow:
             self._is_too_slow = False
-            log.error(
-                "callback skipped once, it timed out before callback=on_assigned partitions=%s timeout_s=%g",
-                ",".join(map(str, places)),
-                self._rules.callback_timeout_s,
-            )
+            partitions, timeout_s = ",".join(map(str, places)), self._rules.callback_timeout_s
+            event = "callback skipped once, it timed out before"
+            log.error(LogEvent(event, callback="on_assigned", partitions=partitions, timeout_s=timeout_s))
             return None
         return Change(ChangeKind.ASSIGNED, places)
 
