@@ -85,7 +85,8 @@ class GroupMachine:
         """The context belongs to this machine only."""
         self._context = context
         self._groups = self._context.groups
-        self._offsets = self._context.offsets
+        self.offsets = self._offsets = self._context.offsets
+        """The committed offsets, for reading only."""
         self._deadlines = self._context.deadlines
         self._deleted_topics = self._context.gone
         self._orphaned_offsets = OrphanedOffsets(context.topics)
@@ -151,6 +152,9 @@ class GroupMachine:
 
     def group_ids(self) -> Collection[str]:
         return self._groups.keys()
+
+    def has_members(self, group_id: str) -> bool:
+        return (group := self._groups.get(group_id)) is not None and group.member_count > 0
 
     @property
     def member_count(self) -> int:

@@ -60,6 +60,10 @@ class OffsetStore:
             for partition, committed in partitions.items():
                 yield OffsetKey(group_id, topic, partition), committed
 
+    def by_topic(self, group_id: str) -> list[tuple[str, list[tuple[int, CommittedOffset]]]]:
+        """Returns a copy of the offsets of a group by topic and partition. Cheap, because it creates no keys."""
+        return [(topic, list(offsets.items())) for topic, offsets in self._groups.get(group_id, {}).items()]
+
     def groups_of(self, topic: str) -> Iterable[str]:
         """Returns the groups that have an offset in the topic. The store must not change during the iteration."""
         return self._by_topic.get(topic, ())

@@ -5,10 +5,12 @@ Each metric with many label sets is a generator over a snapshot, so that a scrap
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from millstream.groups.runtime.coordinator import GroupCoordinator
+from millstream.groups.runtime.group_lag import ReportedLag
 from millstream.partition.leadership import TopicTraffic
 from millstream.partition.served.busy_partitions import BusyPartitions
 from millstream.partition.served.topic_figures import TopicFigures
-from millstream.process.metrics import Metric, Sample, histogram
+from millstream.process.metrics import NO_SAMPLE, Metric, Sample, histogram
 from millstream.storage.disk_reserve import DiskReserve
 from millstream.storage.store import LogStore
 
@@ -48,6 +50,27 @@ def hot_partition_metrics(busy: BusyPartitions) -> Iterable[Metric]:
     samples = [({"topic": hot.topic, "partition": str(hot.number)}, hot.share) for hot in busy.hot[:HOT_MAX]]
     text = "Share of the bytes of its topic that a hot partition got during the last sample."
     yield Metric("millstream_hot_partition_share", "gauge", text, samples)
+
+
+def lag_metrics(groups: GroupCoordinator) -> Iterable[Metric]:
+    """Yields the lag of the consumer groups, and the times since their last commits."""
+    report = groups.lag_report()
+    yield Metric(
+        "millstream_group_lag",
+        "gauge",
+        "Messages after the committed offset of a group. Topic and partition are empty for the sum of further ones.",
+        (NO_SAMPLE if each is None else _lag_sample(each) for each in report.lags()),
+    )
+    yield Metric(
+        "millstream_group_commit_age_seconds",
+        "gauge",
+        "Time since the last commit of a group that has members or lag.",
+        (({"group": each.group_id}, each.age_ms / 1000) for each in report.ages),
+    )
+
+
+def _lag_sample(each: ReportedLag) -> Sample:
+    return {"group": each.group_id, "topic": each.topic, "partition": each.partition}, each.lag
 
 
 def directory_metrics(reserves: Sequence[DiskReserve]) -> Iterable[Metric]:

@@ -15,6 +15,7 @@ from millstream.node.data_metrics import (
     directory_metrics,
     disk_metrics,
     hot_partition_metrics,
+    lag_metrics,
     topic_metrics,
 )
 from millstream.node.partition_census import PartitionCensus
@@ -32,6 +33,7 @@ def metric_sources(partitions: Partitions, groups: GroupCoordinator, listener: L
         partial(topic_metrics, partitions.figures),
         partial(busy_partition_metrics, partitions.busy),
         partial(hot_partition_metrics, partitions.busy),
+        partial(lag_metrics, groups),
         partial(disk_metrics, partitions.store),
         partial(directory_metrics, partitions.store.reserves),
     ]

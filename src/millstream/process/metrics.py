@@ -51,12 +51,15 @@ class Histogram:
 
 
 Sample = tuple[Labels, "float | Histogram"]
+NO_SAMPLE: Sample = (NO_LABELS, 0)
+"""Renders nothing, and counts as a line of its slice."""
 
 
 class Metric(NamedTuple):
     """One metric, with a value for each set of labels. The values of a histogram are `Histogram` objects.
 
     Many samples should be a generator: it runs in slices too. It must not iterate over anything that changes meanwhile.
+    It yields NO_SAMPLE after work that found no value.
     """
 
     name: str
@@ -108,14 +111,18 @@ def _slices(metrics: Iterable[Metric]) -> Iterator[bytes]:
 
 
 def _joined(lines: Sequence[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()
+    return "".join(f"{line}\n" for line in lines if line).encode()
 
 
 def _lines(metrics: Iterable[Metric]) -> Iterator[str]:
     for metric in metrics:
         yield f"# HELP {metric.name} {_escaped(metric.help, quotes=False)}"
         yield f"# TYPE {metric.name} {metric.kind}"
-        for labels, value in metric.samples:
+        for sample in metric.samples:
+            if sample is NO_SAMPLE:
+                yield ""
+                continue
+            labels, value = sample
             if isinstance(value, Histogram):
                 yield from _histogram_lines(metric.name, labels, value)
             else:

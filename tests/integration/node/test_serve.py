@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from builders.sdk.writing_client import WritingClient
+from millstream.model.errors import MillstreamError
 from millstream.process.exit_codes import (
     EXIT_ADDRESS,
     EXIT_BY_SECOND_SIGNAL,
@@ -82,6 +83,33 @@ def test_the_operator_pages_report_health_and_metrics(tmp_path: Path) -> None:
     assert value["millstream_connections_accepted"] >= 1
     assert value["millstream_requests"] >= 2
     assert value["process_resident_memory_bytes"] > 0
+
+
+def test_metrics_show_requests_errors_and_closed_connections(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker:
+        asyncio.run(put(broker, "orders", b"one", b"two"))
+        with socket.create_connection(("127.0.0.1", broker.port), timeout=WAIT_S) as client:
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert client.recv(1) == b"", "the broker closes the connection"
+        asyncio.run(first_value(broker, "orders"))
+        with pytest.raises(MillstreamError):
+            asyncio.run(first_value(broker, "nothing"))
+        until_connections(broker, 0)
+        families = text_string_to_metric_families(page(broker, "/metrics")[1])
+    samples = {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
+    assert samples["millstream_api_requests_total", "Puts"] >= 1
+    assert samples["millstream_api_requests_total", "Fetch"] >= 1
+    for api in ("Puts", "Fetch", "ApiVersions"):
+        requests = samples["millstream_api_requests_total", api]
+        assert samples["millstream_api_duration_seconds_bucket", api, "+Inf"] == requests
+        assert samples["millstream_api_duration_seconds_count", api] == requests
+        assert 0 < samples["millstream_api_duration_seconds_sum", api] < WAIT_S * requests
+    errors = {key: value for key, value in samples.items() if key[0] == "millstream_api_errors_total"}
+    assert {name for _, _, name in errors} == {"UNKNOWN_TOPIC_OR_PARTITION"}, errors
+    assert samples["millstream_connections_closed_total", "malformed"] == 1
+    assert samples["millstream_connections_closed_total", "client"] >= 3
+    assert samples["millstream_connections_closed_total", "error"] == 0
+    assert ("millstream_event_loop_lag_seconds_count",) in samples
 
 
 def test_the_operator_port_can_be_switched_off(tmp_path: Path) -> None:

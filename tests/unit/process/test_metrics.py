@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.process import metrics
-from millstream.process.metrics import Histogram, Metric, counter, gauge, histogram, render, render_in_slices
+from millstream.process.metrics import NO_SAMPLE, Histogram, Metric, counter, gauge, histogram, render, render_in_slices
 
 
 def test_prometheus_parses_the_rendered_metrics() -> None:
@@ -60,6 +60,27 @@ def test_a_histogram_keeps_its_labels_beside_the_bucket() -> None:
     text = render([Metric("x_seconds", "histogram", "X.", (({"api": "Fetch"}, Histogram((1,))),))])
     assert b'x_seconds_bucket{api="Fetch",le="+Inf"} 0\n' in text
     assert b'x_seconds_count{api="Fetch"} 0\n' in text
+
+
+def test_work_without_a_sample_renders_nothing_and_counts_as_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "SLICE_LINES", 10)
+    samples = [({"partition": "1"}, 1), *[NO_SAMPLE] * 50, ({"partition": "2"}, 2)]
+    turns = 0
+
+    async def story() -> bytes:
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        text = await render_in_slices([Metric("x", "gauge", "X.", samples)])
+        counting.cancel()
+        return text
+
+    assert asyncio.run(story()).decode().splitlines()[2:] == ['x{partition="1"} 1', 'x{partition="2"} 2']
+    assert turns >= 5
 
 
 def test_other_work_runs_between_the_slices_of_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from millstream.groups.machine import GroupMachine
 from millstream.groups.machine_context import MachineContext
 from millstream.groups.member_memory import MemberBudget
 from millstream.groups.responses import Answer, GroupList, ListedGroup
+from millstream.groups.runtime.group_lag import LagReport
 from millstream.groups.runtime.group_shard import GroupHooks, GroupShard, HandDown
 from millstream.groups.runtime.projector import Projector
 from millstream.groups.size_limits import RECORD_BYTES_MAX
@@ -96,6 +97,7 @@ class GroupCoordinator(Coordinator[Command, Answer, GroupNotice]):
         topic = InternalTopic(TOPIC, configs.broker.offsets_partitions, TOPIC_SETTINGS)
         super().__init__(topic, partitions, self._make_shard, failed)
         self._cluster = partitions.cluster
+        self._find = partitions.get
         self._configs = configs
         self._clock = clock
         self._workers = workers
@@ -136,6 +138,11 @@ class GroupCoordinator(Coordinator[Command, Answer, GroupNotice]):
             offsets_committed=sum(shard.hooks.offsets_committed for shard in shards),
             member_bytes=self._member_bytes(),
         )
+
+    def lag_report(self) -> LagReport:
+        """Begins a report on the lag of all loaded groups."""
+        machines = [machine for shard in self._group_shards() if (machine := shard.machine) is not None]
+        return LagReport(machines, self._find, self._clock.wall_ms())
 
     async def project(self) -> None:
         """Writes all changes to the catalog's tables now. Raises KAFKA_STORAGE_ERROR."""
