@@ -100,6 +100,38 @@ def test_a_slow_disk_shows_in_the_histograms_of_its_directory_and_in_health(tmp_
         assert view.page("/ready").status == 200
 
 
+def test_a_stuck_group_shows_as_growing_lag_with_an_old_commit_and_members(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker, millstream.connect(broker.bootstrap) as client:
+        view = OperatorView(broker)
+        write(broker, "orders", b"one", b"two")
+        with client.consumer("orders", group="billing", start="beginning", auto_commit=None) as member:
+            while not member.poll(timeout=1):
+                pass
+            member.commit()
+            # From here on, the member stays in its group and handles nothing.
+            write(broker, "orders", b"three")
+            first = view.scrape()
+            rebalances = view.log_lines("group rebalanced")
+            write(broker, "orders", b"four")
+            wait_until(lambda: lag(view) == 2)
+            second = view.scrape()
+            assert view.log_lines("group rebalanced") == rebalances, "the member does not fail and join again"
+        assert first.value("millstream_group_lag", group="billing", topic="orders", partition="0") == 1
+        assert second.value("millstream_group_offsets_committed_total") == first.value(
+            "millstream_group_offsets_committed_total"
+        )
+        ages = [scrape.value("millstream_group_commit_age_seconds", group="billing") for scrape in (first, second)]
+        assert 0 < ages[0] < ages[1]
+        assert second.value("millstream_group_members") == 1
+        (joined,) = view.log_lines("member joined")
+        assert "group=billing" in joined
+        assert "members=1" in rebalances[-1]
+
+
+def lag(view: OperatorView) -> float:
+    return view.scrape().value("millstream_group_lag", group="billing")
+
+
 class BrokerWithoutWaiting(RealBroker):
     """A broker whose gateway never gets ready."""
 
