@@ -56,6 +56,8 @@ READ_WIDE = "a gateway reads a topic of 5,000 partitions"
 
 REQUEST_METRICS = "the metrics of one request"
 SCRAPE_WIDE = "a scrape of the metrics of 10,000 partitions"
+SCRAPE_DATA = "a scrape of the metrics of 1,100 topics and 1,000 groups"
+SAMPLE_WIDE = "a sample of the load of 10,000 partitions"
 HEALTH_WIDE = "the health of 10,000 partitions"
 READY_WIDE = "the readiness of 10,000 partitions"
 
@@ -79,6 +81,14 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
     # A slice has 250 partitions or 500 lines, and takes about a millisecond.
     SCRAPE_WIDE: {
         CALLS_AT_ONCE: 5_500,
+    },
+    # A slice has 500 lines or committed offsets. Each takes about 48 calls to find its partition and to be rendered, which
+    # is 1.1 ms for the slice.
+    SCRAPE_DATA: {
+        CALLS_AT_ONCE: 26_000,
+    },
+    SAMPLE_WIDE: {
+        CALLS_AT_ONCE: 1_300,
     },
     HEALTH_WIDE: {
         CALLS_AT_ONCE: 1_200,
