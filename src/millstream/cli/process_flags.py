@@ -97,7 +97,7 @@ def _parameter(name: str, kind: Any, flag: str, metavar: str, text: str, default
 def _check_parameter() -> inspect.Parameter:
     import typer
 
-    text = "Check settings, directories and ports without starting, print the result, and exit."
+    text = "Check settings, directories and ports, print the result, and exit without starting."
     kind = Annotated[bool, typer.Option("--check", help=text)]
     return inspect.Parameter("only_check", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
 

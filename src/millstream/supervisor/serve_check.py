@@ -1,10 +1,11 @@
 """Checks the settings, directories and ports of `millstream serve` without starting it. Changes nothing."""
 
 import os
-import sys
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from millstream.model.errors import MillstreamError
 from millstream.model.units import format_size_bytes
@@ -12,33 +13,21 @@ from millstream.node.settings import BrokerSettings
 from millstream.process.addresses import is_loopback
 from millstream.process.exit_codes import EXIT_CLEAN, EXIT_DATA_IN_USE, EXIT_FAILED, exit_code
 from millstream.process.gateway_packages import missing_gateway_packages
+from millstream.process.settings import PORT_OFF
+from millstream.process.start_checks.report import PROBLEM, CheckedItem, checked_ports, report
 from millstream.seams.local_disk import lock_holder
 from millstream.storage.store import LOCK_NAME
-from millstream.supervisor.port_checks import GATEWAY_FIELDS, check_ports, configured_ports
+from millstream.supervisor.gateway_start import gateway_command, runs_gateway
+from millstream.supervisor.port_checks import GATEWAY_FIELDS, configured_ports
 from millstream.supervisor.resolved_settings import resolved
 
+GATEWAY_CHECK_S = 60.0
 _MIB = 2**20
-
-
-class CheckedItem(NamedTuple):
-    """One checked setting, directory or port. `code` is the exit code of a start, which fails unless it is 0."""
-
-    text: str
-    code: int = EXIT_CLEAN
 
 
 def run_check(settings: BrokerSettings) -> int:
     """Prints each check on standard output. Returns the exit code that a start would have."""
-    items = [*check_start(settings)]
-    problems = [item for item in items if item.code != EXIT_CLEAN]
-    for item in items:
-        sys.stdout.write(f"{'problem' if item.code else 'ok':8} {item.text}\n")
-    sys.stdout.write(
-        f"The start would fail: {len(problems)} of {len(items)} checks found a problem.\n"
-        if problems
-        else f"All {len(items)} checks passed; nothing was started.\n"
-    )
-    return problems[0].code if problems else EXIT_CLEAN
+    return report(check_start(settings))
 
 
 def check_start(settings: BrokerSettings) -> Iterator[CheckedItem]:
@@ -52,6 +41,8 @@ def check_start(settings: BrokerSettings) -> Iterator[CheckedItem]:
     for directory in settings.data:
         yield _check_directory(Path(directory))
     yield from _check_ports(settings)
+    if runs_gateway(settings) and not missing_gateway_packages():
+        yield from _check_gateway(settings)
     if not is_loopback(settings.host):
         yield CheckedItem(
             f"exposure: {settings.host} admits other hosts without authentication; admit only trusted hosts"
@@ -80,12 +71,30 @@ def _check_directory(directory: Path) -> CheckedItem:
 
 def _check_ports(settings: BrokerSettings) -> Iterator[CheckedItem]:
     missing = missing_gateway_packages()
-    for name, port in configured_ports(settings).items():
-        if name in GATEWAY_FIELDS and missing:
-            yield CheckedItem(f"{name} {port}: not used, because the gateway's packages are not installed")
-            continue
-        try:
-            check_ports(settings.host, {name: port}, patience_s=0.0)
-            yield CheckedItem(f"{name} {port}: free")
-        except MillstreamError as problem:
-            yield CheckedItem(f"{name} {port}: {problem.detail}", exit_code(problem))
+    ports = configured_ports(settings)
+    for name in GATEWAY_FIELDS:
+        if name in ports and missing:
+            yield CheckedItem(f"{name} {ports[name]}: not used, because the gateway's packages are not installed")
+    yield from checked_ports(
+        settings.host, {name: port for name, port in ports.items() if not (missing and name in GATEWAY_FIELDS)}
+    )
+
+
+def _check_gateway(settings: BrokerSettings) -> Iterator[CheckedItem]:
+    """Runs the check of the gateway, which also reads its own variables and its own settings file.
+
+    Its ports are those of the broker's settings, so they are not checked again.
+    """
+    any_ports = {name: 0 for name in GATEWAY_FIELDS if getattr(settings, name) != PORT_OFF}
+    command = gateway_command(msgspec.structs.replace(settings, **any_ports), settings.kafka_port or 1)
+    try:
+        ended = subprocess.run([*command, "--check"], capture_output=True, text=True, timeout=GATEWAY_CHECK_S)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        yield CheckedItem(f"gateway: cannot be checked: {problem}", EXIT_FAILED)
+        return
+    if ended.returncode == EXIT_CLEAN:
+        yield CheckedItem("gateway: its settings are valid")
+        return
+    found = [line.removeprefix(PROBLEM) for line in ended.stdout.splitlines() if line.startswith(PROBLEM)]
+    for text in found or [ended.stderr.strip().removeprefix("millstream: ")]:
+        yield CheckedItem(f"gateway: {' '.join(text.split())}", ended.returncode)

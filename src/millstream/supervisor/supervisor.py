@@ -12,16 +12,14 @@ from pathlib import Path
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.node import Node
 from millstream.node.settings import BrokerSettings
-from millstream.process.addresses import reachable_host
 from millstream.process.control_protocol import SOCKET_NAME, ClusterFacts, ControlRequest
 from millstream.process.findings import Finding, OpenPort, exposure_warnings
 from millstream.process.settings import PORT_OFF
 from millstream.seams.workers import Workers
 from millstream.supervisor.child_pings import ChildPings
-from millstream.supervisor.children import millstream_command
 from millstream.supervisor.clusters.local_clusters import LocalClusters
 from millstream.supervisor.control_socket import ControlSocket
-from millstream.supervisor.gateway_start import runs_gateway
+from millstream.supervisor.gateway_start import gateway_command, runs_gateway
 from millstream.supervisor.managed_gateway import ManagedGateway
 
 log = logging.getLogger(__name__)
@@ -119,17 +117,7 @@ class Supervisor:
         await self._clusters.close()
 
     def _gateway_command(self) -> Sequence[str]:
-        settings = self._settings
-        return millstream_command(
-            "gateway",
-            *("--bootstrap", f"{reachable_host(settings.host)}:{self._node.kafka_port}"),
-            *("--host", settings.host),
-            *("--http-port", str(settings.http_port)),
-            *("--grpc-port", str(settings.grpc_port)),
-            *("--control", str(self._socket_path)),
-            *("--log-level", settings.log_level),
-            *("--log-format", settings.log_format),
-        )
+        return [*gateway_command(self._settings, self._node.kafka_port), "--control", str(self._socket_path)]
 
     async def _serve(self, request: ControlRequest) -> tuple[ClusterFacts, ...]:
         if request.verb == "list":

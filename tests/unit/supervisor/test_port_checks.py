@@ -6,7 +6,8 @@ import pytest
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.settings import BrokerSettings
-from millstream.supervisor.port_checks import check_distinct_ports, check_ports, configured_ports, gateway_ports
+from millstream.process.start_checks.ports import check_ports
+from millstream.supervisor.port_checks import check_distinct_ports, configured_ports, gateway_ports
 
 
 def test_a_port_in_use_is_refused_with_its_setting() -> None:

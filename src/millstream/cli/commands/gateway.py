@@ -8,6 +8,7 @@ from millstream.gateway.settings import TABLE, GatewaySettings
 from millstream.process import logs
 from millstream.process.exit_codes import EXIT_NOT_INSTALLED
 from millstream.process.gateway_packages import missing_gateway_packages
+from millstream.process.start_checks.report import CheckedItem, report
 
 if TYPE_CHECKING:
     import typer
@@ -23,17 +24,32 @@ _FLAGS = ProcessFlags(TABLE)
 
 def run(settings: GatewaySettings) -> int:
     """Runs a gateway until a signal ends it. Returns the exit code."""
-    missing = missing_gateway_packages()
-    if missing:
+    if not_installed := _not_installed():
         logs.configure(settings.log_level, settings.log_format)
-        logs.report_failure(
-            f"packages of the gateway are not installed ({', '.join(missing)});"
-            " install them with: pip install 'millstream[gateway]'"
-        )
+        logs.report_failure(not_installed)
         return EXIT_NOT_INSTALLED
     from millstream.gateway.process import run
 
     return run(settings)
+
+
+def check(settings: GatewaySettings) -> int:
+    """Checks whether a gateway can start with these settings. Returns the exit code of the start."""
+    if not_installed := _not_installed():
+        return report([CheckedItem(not_installed, EXIT_NOT_INSTALLED)])
+    from millstream.gateway.check import check_start
+
+    return report(check_start(settings))
+
+
+def _not_installed() -> str:
+    missing = missing_gateway_packages()
+    if not missing:
+        return ""
+    return (
+        f"packages of the gateway are not installed ({', '.join(missing)});"
+        " install them with: pip install 'millstream[gateway]'"
+    )
 
 
 def plain_settings(arguments: Sequence[str]) -> GatewaySettings | None:
@@ -43,4 +59,4 @@ def plain_settings(arguments: Sequence[str]) -> GatewaySettings | None:
 
 def register(app: "typer.Typer") -> None:
     """Adds the command to `app`, with one flag per setting."""
-    _FLAGS.register(app, "gateway", _HELP, "Broker", lambda settings: run(settings))
+    _FLAGS.register(app, "gateway", _HELP, "Broker", lambda settings: run(settings), check)

@@ -1,0 +1,1 @@
+"""Checks whether a process can start, and prints the results of `--check`."""
