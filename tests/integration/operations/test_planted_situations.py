@@ -3,6 +3,7 @@
 Each test looks where the section of docs/operations.md tells the operator to look.
 """
 
+import itertools
 import os
 import socket
 import time
@@ -14,6 +15,7 @@ import millstream
 from builders.local_files import wait_until
 from builders.operations.operator_view import OperatorView
 from builders.requests import request_frame
+from faults.small_volume import BrokerOnVolume, small_volume
 from integration.broker.test_hostile_peers import read_frame
 from millstream.testing.real_broker import RealBroker
 
@@ -26,6 +28,45 @@ def write(broker: RealBroker, topic: str, *values: bytes) -> None:
     """Write messages, and wait until they are stored."""
     with millstream.connect(broker.bootstrap) as client, client.producer() as producer:
         producer.put_many(topic, list(values)).result()
+
+
+def fill(broker: RealBroker, topic: str) -> None:
+    """Write until the broker refuses messages of every size."""
+    with millstream.connect(broker.bootstrap) as client, client.producer(timeout=0.5) as producer:
+        for size in (500_000, 50_000, 5_000, 500):
+            try:
+                for _ in itertools.count():
+                    producer.put(topic, bytes(size)).result()
+            except millstream.MillstreamError:
+                continue
+
+
+def test_a_full_disk_shows_in_metrics_health_and_log_and_ends_with_free_space(tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    with small_volume(volume, "24m") as holder:
+        if holder is None:  # The simulated disk of tests/unit/storage/test_disk_reserve.py covers it.
+            return
+        data = str(volume / "data")
+        with BrokerOnVolume(volume / "data", holder, "--segment-bytes", "1MiB") as broker:
+            view = OperatorView(broker)
+            write(broker, "kept", b"one")
+            before = view.scrape()
+            assert before.value("millstream_directory_writes_refused", directory=data) == 0
+            assert view.health["status"] == "ok"
+            # A refusal counts for 30 seconds. A stalled machine may take longer, so the test fills the disk again.
+            load_until(lambda: fill(broker, "large"), lambda: view.has_problem("partition large-0 refuses writes"))
+            total = view.scrape().value("millstream_directory_total_bytes", directory=data)
+            assert view.scrape().value("millstream_api_errors_total", error="KAFKA_STORAGE_ERROR") > 0
+            wait_until(lambda: view.scrape().value("millstream_directory_free_bytes", directory=data) < 0.05 * total)
+            wait_until(lambda: view.scrape().value("millstream_directory_writes_refused", directory=data) == 1)
+            assert view.has_problem(f"data directory {data} is full", "delete topics")
+            assert view.page("/ready").status == 200, "reads are served"
+            assert "No space left on device" in view.log_lines("write failed")[0]
+            with millstream.connect(broker.bootstrap) as client:
+                client.delete_topic("large")
+            wait_until(lambda: view.health["status"] == "ok")
+            assert view.scrape().value("millstream_directory_writes_refused", directory=data) == 0
+            write(broker, "kept", b"two")
 
 
 @contextmanager
@@ -57,6 +98,38 @@ def test_a_slow_disk_shows_in_the_histograms_of_its_directory_and_in_health(tmp_
         assert slow("millstream_append_seconds", directory=directory) == 0, "the writes are not the cause"
         wait_until(lambda: view.has_warning("slow", directory))
         assert view.page("/ready").status == 200
+
+
+def test_a_stuck_group_shows_as_growing_lag_with_an_old_commit_and_members(tmp_path: Path) -> None:
+    with RealBroker(tmp_path / "data") as broker, millstream.connect(broker.bootstrap) as client:
+        view = OperatorView(broker)
+        write(broker, "orders", b"one", b"two")
+        with client.consumer("orders", group="billing", start="beginning", auto_commit=None) as member:
+            while not member.poll(timeout=1):
+                pass
+            member.commit()
+            # From here on, the member stays in its group and handles nothing.
+            write(broker, "orders", b"three")
+            first = view.scrape()
+            rebalances = view.log_lines("group rebalanced")
+            write(broker, "orders", b"four")
+            wait_until(lambda: lag(view) == 2)
+            second = view.scrape()
+            assert view.log_lines("group rebalanced") == rebalances, "the member does not fail and join again"
+        assert first.value("millstream_group_lag", group="billing", topic="orders", partition="0") == 1
+        assert second.value("millstream_group_offsets_committed_total") == first.value(
+            "millstream_group_offsets_committed_total"
+        )
+        ages = [scrape.value("millstream_group_commit_age_seconds", group="billing") for scrape in (first, second)]
+        assert 0 < ages[0] < ages[1]
+        assert second.value("millstream_group_members") == 1
+        (joined,) = view.log_lines("member joined")
+        assert "group=billing" in joined
+        assert "members=1" in rebalances[-1]
+
+
+def lag(view: OperatorView) -> float:
+    return view.scrape().value("millstream_group_lag", group="billing")
 
 
 class BrokerWithoutWaiting(RealBroker):
