@@ -200,7 +200,7 @@ def fetch(
             return fetch_refusal(row, f"reading {where} at offset {offset}")
         return FetchedBatches(row.high_watermark, row.log_start_offset, memoryview(cast(Buffer, row.records)))
 
-    return ApiRequest(FETCH, encode, decode)
+    return ApiRequest(FETCH, encode, decode, wait_s=max_wait_ms / 1000)
 
 
 def fetch_refusal(row: FetchedPartition, concerns: str) -> MillstreamError:
@@ -274,7 +274,8 @@ def create_topic(
         topic_id: TopicId = row.get("topic_id", NO_TOPIC_ID)
         return topic_id
 
-    return ApiRequest(CREATE_TOPICS, lambda version: _encode(CREATE_TOPICS, version, fields), decode)
+    wait_s = timeout_ms / 1000
+    return ApiRequest(CREATE_TOPICS, lambda version: _encode(CREATE_TOPICS, version, fields), decode, wait_s=wait_s)
 
 
 def delete_topic(name: str, timeout_ms: int) -> ApiRequest[None]:
@@ -286,7 +287,8 @@ def delete_topic(name: str, timeout_ms: int) -> ApiRequest[None]:
             return refusal(row["error_code"], f"deleting topic {name!r}", row.get("error_message"))
         return None
 
-    return ApiRequest(DELETE_TOPICS, lambda version: _encode(DELETE_TOPICS, version, fields), decode)
+    wait_s = timeout_ms / 1000
+    return ApiRequest(DELETE_TOPICS, lambda version: _encode(DELETE_TOPICS, version, fields), decode, wait_s=wait_s)
 
 
 def init_producer_id() -> ApiRequest[ProducerIdentity]:

@@ -2,7 +2,7 @@
 
 - Duration: a number of seconds, a text such as "30s" or "7d", a `timedelta`, or the `datetime` at which the duration
   ends.
-- Point in time: an aware `datetime`, a `timedelta` from now (negative: ago), or seconds since 1970, as `time.time()`
+- Point in time: an aware `datetime`, a `timedelta` ago with either sign, or seconds since 1970, as `time.time()`
   returns them. A number so large that it must be milliseconds is refused.
 - Start position: a start word ("beginning", "latest" and their synonyms), an age such as "10m", or a point in time.
 
@@ -59,8 +59,11 @@ class Times:
         if isinstance(value, int | float) and _MOMENT_S_MAX < value <= _MS_MAX:
             text = "looks like milliseconds; give seconds (value / 1000), a datetime or a timedelta"
             raise MillstreamError(ErrorCode.INVALID_SETTING, f"{name}: {value!r} {text}")
-        base_ms = self._clock.wall_ms() if isinstance(value, timedelta) else 0
-        moment_ms = base_ms + round(_seconds(value, name, "expected seconds, a timedelta or a datetime") * 1000)
+        if isinstance(value, timedelta):
+            # `-timedelta.max` overflows, so the span is positive before it is subtracted.
+            moment_ms = self._clock.wall_ms() - round(abs(value).total_seconds() * 1000)
+        else:
+            moment_ms = round(_seconds(value, name, "expected seconds, a timedelta or a datetime") * 1000)
         if moment_ms < 0:
             raise wrong(name, value, "it lies before 1970")
         return moment_ms

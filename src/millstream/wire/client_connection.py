@@ -61,6 +61,8 @@ class ApiRequest(Generic[T]):
     """False for a request that has no response (Produce with acks=0)."""
     stands: bool = False
     """True for a streaming request: further frames with its correlation id, in the same layout, follow its response."""
+    wait_s: float = 0.0
+    """How long the broker may wait before it responds, as a long poll does."""
 
 
 class VersionRange(NamedTuple):

@@ -51,10 +51,10 @@ def test_topics_are_created_described_and_deleted(world: Any, millstream_bootstr
         assert (view.topic_id, len(view.partitions)) == (topic_id, 3)
         assert name in [topic.name for topic in done(client.list_topics())]
         assert name in done(client.metadata([name])).topics
-        places = {millstream.TopicPartition(name, 0): "latest", millstream.TopicPartition(name, 1): timedelta(hours=-1)}
+        places = {millstream.TopicPartition(name, 0): "latest", millstream.TopicPartition(name, 1): timedelta(hours=1)}
         found = done(client.offsets(places))
         assert [each.offset for each in found.values()] == [0, -1]
-        assert done(client.offsets({(name, 0): "latest", (name, 1): timedelta(hours=-1)})) == found
+        assert done(client.offsets({(name, 0): "latest", (name, 1): timedelta(hours=1)})) == found
         done(client.delete_topic(name))
         with pytest.raises(millstream.MillstreamError) as refused:
             done(client.describe_topic(name))

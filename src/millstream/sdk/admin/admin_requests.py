@@ -47,6 +47,7 @@ def _request(api: Api, fields: dict[str, Any], decode: Any) -> ApiRequest[Any]:
         api,
         lambda version: [write_request(api.name, version, fields)],
         lambda version, frame, start: decode(read_response(api.name, version, frame, start)),
+        wait_s=fields.get("timeout_ms", 0) / 1000,
     )
 
 

@@ -17,11 +17,12 @@ from millstream.model.names import TopicPartition, check_new_topic_name, check_t
 from millstream.process.log_event import LogEvent
 from millstream.sdk import requests
 from millstream.sdk.connection.address import Address, PartitionLeader
-from millstream.sdk.connection.connection import BrokerConnection, not_answered
+from millstream.sdk.connection.connection import BrokerConnection, connect, not_answered
 from millstream.sdk.connection.metadata_cache import MetadataCache
-from millstream.sdk.connection.outage import OutageWatch
+from millstream.sdk.connection.outage import ConnectionHealth, OutageWatch
 from millstream.sdk.connection.reconnecting import Reconnecting
 from millstream.sdk.connection.retry_policy import Deadline
+from millstream.sdk.connection.silence import SilenceWatch, probe
 from millstream.sdk.metrics import NO_METRICS, Metrics
 from millstream.sdk.responses import ClusterView, TopicView, refusal
 from millstream.seams.entropy import Entropy
@@ -239,8 +240,7 @@ class Cluster:
 
     async def leader(self, topic: str, partition: int, deadline: Deadline, *, auto_create: bool = False) -> Address:
         """Return the address of the partition's leader."""
-        view = await self.topic(topic, deadline, auto_create=auto_create)
-        return self.leader_in(view, partition).address
+        return self.leader_in(await self.topic(topic, deadline, auto_create=auto_create), partition).address
 
     def leader_in(self, view: TopicView, partition: int) -> PartitionLeader:
         """Return the partition's leader in the topic's metadata; without a leader, the metadata is dropped."""
@@ -267,6 +267,11 @@ class Cluster:
                 request = requests.metadata([], auto_create=False)
                 await connection.request(request, self._settings.request_timeout_s)
 
+    def health(self, held_bytes: int = 0) -> ConnectionHealth:
+        """Return whether the brokers are reachable. Probes idle connections, so that a later call reports silence."""
+        probe(self._connections.values(), self._settings.request_timeout_s)
+        return self.outages.health(held_bytes)
+
     def connecting(self) -> Deadline:
         """Return a deadline that is long enough to try each seed once."""
         return Deadline(self._settings.connect_timeout_s * len(self.seeds))
@@ -288,7 +293,7 @@ class Cluster:
             _log.debug(LogEvent("connection failed", broker=str(address), error=error))
             self.metrics.count("connections_failed", 1, labels)
             raise
-        self.outages.reached(address, self._known())
+        self._reached(address)
         _log.debug(LogEvent("connection opened", broker=str(address)))
         self.metrics.count("connections_opened", 1, labels)
         return connection
@@ -299,7 +304,7 @@ class Cluster:
         def make_core() -> ConnectionCore:
             return ConnectionCore(self._settings.client_id, api_versions("millstream", __version__))
 
-        connection = await BrokerConnection.open(
+        connection = await connect(
             self._network,
             address,
             make_core,
@@ -307,6 +312,7 @@ class Cluster:
             overdue_s=self._settings.request_timeout_s,
             metrics=self.metrics,
             on_lost=partial(self._lost, address),
+            silence=SilenceWatch(address, self.outages, partial(self._reached, address)),
         )
         try:
             if self._handshake is not None:
@@ -320,6 +326,9 @@ class Cluster:
     def _known(self) -> list[Address]:
         """Return the addresses of the brokers in the metadata."""
         return [Address(broker.host, broker.port) for broker in self._metadata.brokers.values()]
+
+    def _reached(self, address: Address) -> None:
+        self.outages.reached(address, self._known())
 
     def _lost(self, address: Address) -> None:
         if self._reconnecting is not None and not self._closed:

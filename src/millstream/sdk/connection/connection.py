@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from millstream.model.errors import ErrorCode, MillstreamError, UnreachableError
 from millstream.process.log_event import LogEvent
 from millstream.sdk.connection.address import Address
+from millstream.sdk.connection.silence import SilenceWatch
 from millstream.sdk.metrics import NO_METRICS, Metrics
 from millstream.seams.network import Network
 from millstream.seams.receive_pace import Pace
@@ -24,10 +25,10 @@ class ConnectionLostError(UnreachableError):
     """The connection ended before the response arrived, so the outcome of the request is unknown."""
 
 
-class _Waiting(NamedTuple):
+class PendingRequest(NamedTuple):
     future: asyncio.Future[Any]
     sent_s: float
-    api: str
+    request: ApiRequest[Any]
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
@@ -44,9 +45,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         overdue_s: float,
         metrics: Metrics = NO_METRICS,
         on_lost: Callable[[], None] | None = None,
+        silence: SilenceWatch | None = None,
     ) -> None:
         """`on_lost` is called when the connection ends after it was ready, unless this side closed it."""
         self.address = address
+        self.receives = 0
+        """Number of times that bytes arrived."""
+        self._silence = silence
         self._metrics = metrics
         self._overdue_s = overdue_s
         self._on_lost = on_lost
@@ -55,46 +60,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._pace: Pace | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, PendingRequest] = {}
         self._standing: dict[int, Callable[[Any], None]] = {}
         self._room: asyncio.Future[None] | None = None
         self._end: MillstreamError | None = None
-
-    @classmethod
-    async def open(
-        cls,
-        network: Network,
-        address: Address,
-        make_core: Callable[[], ConnectionCore],
-        *,
-        timeout_s: float,
-        overdue_s: float,
-        metrics: Metrics = NO_METRICS,
-        on_lost: Callable[[], None] | None = None,
-    ) -> "BrokerConnection":
-        """Connect and request the broker's API versions; raises NETWORK_EXCEPTION with the reason."""
-        connection: BrokerConnection | None = None
-        try:
-            async with asyncio.timeout(timeout_s):
-                protocol = await network.connect(
-                    lambda: cls(make_core(), str(address), overdue_s, metrics, on_lost), *address
-                )
-                connection = cast("BrokerConnection", protocol)
-                await connection._ready
-        except TimeoutError:
-            _close(connection)
-            raise not_answered(address, timeout_s) from None
-        except (OSError, UnicodeError) as error:  # UnicodeError: the resolver refuses some host names.
-            _close(connection)
-            raise MillstreamError(
-                ErrorCode.NETWORK_EXCEPTION, f"{address} cannot be reached: {_reason(error)}"
-            ) from error
-        except ConnectionLostError as error:
-            raise MillstreamError(error.code, error.detail) from error  # No request was sent, so no outcome is unknown.
-        except BaseException:
-            _close(connection)
-            raise
-        return connection
 
     @property
     def closed(self) -> bool:
@@ -108,6 +77,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def waiting(self) -> int:
         """Number of requests without a response."""
         return len(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no request was sent in the last second, so that nothing shows whether the broker responds."""
+        return self._end is None and self._silence is not None and not self._silence.is_watching
+
+    @property
+    def oldest(self) -> PendingRequest | None:
+        """The oldest request without a response; its response arrives first."""
+        return next(iter(self._waiting.values()), None)
 
     async def request(self, request: ApiRequest[T], timeout_s: float) -> T:
         """Send a request and return the response; raises the broker's error, a lost connection or a timeout."""
@@ -152,9 +131,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         future: asyncio.Future[T | MillstreamError] = self._loop.create_future()
         correlation_id = self._core.send(request)
         if request.answered:
-            self._waiting[correlation_id] = _Waiting(future, self._loop.time(), request.api.name)
+            self._waiting[correlation_id] = PendingRequest(future, self._loop.time(), request)
             timer = self._loop.call_later(timeout_s, self._give_up, future, request.api.name, timeout_s)
             future.add_done_callback(lambda _: timer.cancel())
+            if self._silence is not None and not self._silence.is_watching:
+                self._silence.watch(self)
         else:
             future.set_result(cast("T", None))
         self._flush()
@@ -184,6 +165,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._core.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.receives += 1
+        if self._silence is not None and self._silence.is_silent:
+            self._silence.end()
         try:
             events = self._core.received(nbytes)
         except MillstreamError as error:
@@ -237,8 +221,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if not future.done():  # The caller may have timed out or been cancelled.
             future.set_result(event.value)
 
-    def _report(self, waiting: _Waiting, answer: object) -> None:
-        labels = {"broker": self.address, "api": waiting.api}
+    def _report(self, waiting: PendingRequest, answer: object) -> None:
+        labels = {"broker": self.address, "api": waiting.request.api.name}
         self._metrics.observe("request_seconds", self._loop.time() - waiting.sent_s, labels)
         if isinstance(answer, MillstreamError):
             self._metrics.count("requests_refused", 1, {**labels, "error": answer.code.name})
@@ -255,7 +239,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._end_if_overdue()
 
     def _end_if_overdue(self) -> None:
-        oldest = next(iter(self._waiting.values()), None)
+        oldest = self.oldest
         if oldest is not None and self._loop.time() - oldest.sent_s >= self._overdue_s:
             text = f"the connection to {self.address} was closed: no response for {self._overdue_s:g} s"
             self._finish(ErrorCode.NETWORK_EXCEPTION, text)
@@ -266,6 +250,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return
         self._end = MillstreamError(code, detail)
         self._core.close()
+        if self._silence is not None:
+            self._silence.close()
         self.resume_writing()
         waiting, self._waiting = self._waiting, {}
         if self._ready.done():
@@ -292,6 +278,40 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._on_lost()
         if unanswered:
             self._metrics.count("requests_lost", unanswered, labels)
+
+
+async def connect(
+    network: Network,
+    address: Address,
+    make_core: Callable[[], ConnectionCore],
+    *,
+    timeout_s: float,
+    overdue_s: float,
+    metrics: Metrics = NO_METRICS,
+    on_lost: Callable[[], None] | None = None,
+    silence: SilenceWatch | None = None,
+) -> BrokerConnection:
+    """Connect and request the broker's API versions; raises NETWORK_EXCEPTION with the reason."""
+    connection: BrokerConnection | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            protocol = await network.connect(
+                lambda: BrokerConnection(make_core(), str(address), overdue_s, metrics, on_lost, silence), *address
+            )
+            connection = cast("BrokerConnection", protocol)
+            await connection._ready
+    except TimeoutError:
+        _close(connection)
+        raise not_answered(address, timeout_s) from None
+    except (OSError, UnicodeError) as error:  # UnicodeError: the resolver refuses some host names.
+        _close(connection)
+        raise MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"{address} cannot be reached: {_reason(error)}") from error
+    except ConnectionLostError as error:
+        raise MillstreamError(error.code, error.detail) from error  # No request was sent, so no outcome is unknown.
+    except BaseException:
+        _close(connection)
+        raise
+    return connection
 
 
 def not_answered(address: Address, timeout_s: float) -> MillstreamError:

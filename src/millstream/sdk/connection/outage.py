@@ -1,8 +1,9 @@
 """Tracks the brokers that cannot be reached, logs outages that last, and reports them in `health()`.
 
 Every producer, consumer, subscription and iterator client has connections of its own, and one `OutageWatch` for them.
-An outage begins with the first failed attempt to connect to a broker. It ends when all brokers that are still needed
-have been reached. An attempt that gets no answer counts as failing from its beginning.
+An outage begins with the first failed attempt to connect to a broker, or with a request that the broker does not
+answer. It ends when all brokers that are still needed have been reached. An attempt that gets no answer counts as
+failing from its beginning.
 
 ======= =================================== ====================================================================
 level   event                               logged
@@ -57,7 +58,7 @@ class ConnectionHealth:
 
 @dataclass(slots=True)
 class _Trial:
-    """The attempts to connect to one address since it was last reached."""
+    """The attempts to connect to one address, or the requests that it does not answer, since it was last reached."""
 
     since_s: float
     tried_s: float
@@ -98,6 +99,15 @@ class OutageWatch:
         finally:
             trial.running -= 1
             trial.tried_s = asyncio.get_running_loop().time()
+
+    def silent(self, address: Address, since_s: float, error: MillstreamError) -> None:
+        """Record that a request to this address has no answer since then; its connection repeats the call meanwhile."""
+        now_s = asyncio.get_running_loop().time()
+        trial = self._trials.setdefault(address, _Trial(since_s, now_s))
+        trial.tried_s, trial.error = now_s, error
+        if self._timer is None:
+            self._begun_s = since_s
+            self._check()
 
     def reached(self, address: Address, needed: Collection[Address]) -> None:
         """Record that this address was reached, and stop tracking addresses that belong to no broker in `needed`."""

@@ -367,7 +367,7 @@ class ConsumerEngine:
         if trouble is not None and self.doing is ConsumerActivity.UNREACHABLE:
             since_s = trouble.failing_since_s
         doing, for_s = self.doing, self._loop.time() - since_s
-        connections = self._asking.cluster.outages.health()
+        connections = self._asking.cluster.health()
         if doing not in _NEEDS_NO_BROKER and not connections.is_reachable:
             doing, for_s, reason = ConsumerActivity.UNREACHABLE, connections.since_s, reason or connections.reason
         return Health(

@@ -140,7 +140,7 @@ def without_session(poll: Poll) -> ApiRequest[Found]:
         answer = request.decode(version, frame, start)
         return answer if isinstance(answer, MillstreamError) else answer[1]
 
-    return ApiRequest(request.api, request.encode, decode)
+    return ApiRequest(request.api, request.encode, decode, wait_s=request.wait_s)
 
 
 def _request(poll: Poll, step: _Step) -> ApiRequest[tuple[int, Found]]:
@@ -171,7 +171,7 @@ def _request(poll: Poll, step: _Step) -> ApiRequest[tuple[int, Found]]:
             return refusal(answer.error, "reading")
         return answer.session_id, _found(answer, names, poll.positions)
 
-    return ApiRequest(FETCH_BY_ID if has_ids else FETCH, encode, decode)
+    return ApiRequest(FETCH_BY_ID if has_ids else FETCH, encode, decode, wait_s=poll.max_wait_ms / 1000)
 
 
 def _wants(

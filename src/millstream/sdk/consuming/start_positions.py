@@ -64,10 +64,7 @@ class StartPositions:
             self._offsets = {key: checked_offset(offset, name) for key, offset in hint.items()}  # type: ignore[assignment]
         elif isinstance(hint, int):
             self._offset = check_single_offset(hint, name)
-        elif isinstance(hint, timedelta):
-            # `-timedelta.max` overflows, so the span is limited to that of `timedelta.min`.
-            self._time_ms = times.moment_ms(-min(abs(hint), abs(timedelta.min)), name)
-        elif isinstance(hint, float | datetime):
+        elif isinstance(hint, float | datetime | timedelta):
             self._time_ms = times.moment_ms(hint, name)
         else:
             raise not_a_position(hint, name)

@@ -90,7 +90,7 @@ class IteratorEngine:
 
     def health(self) -> ConnectionHealth:
         """Return the state of the client's connections, and missing topics."""
-        return self._asking.cluster.outages.health().with_missing(sorted(self._feeds.missing_topics))
+        return self._asking.cluster.health().with_missing(sorted(self._feeds.missing_topics))
 
     @property
     def _names(self) -> tuple[str, str]:

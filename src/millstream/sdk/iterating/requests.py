@@ -114,14 +114,16 @@ class ListedIterator(NamedTuple):
     iterator: GroupIterator | None = None
 
 
-def _request(api: Api, fields: dict[str, Any], what: str, decode: Callable[[dict[str, Any]], Any]) -> ApiRequest[Any]:
+def _request(
+    api: Api, fields: dict[str, Any], what: str, decode: Callable[[dict[str, Any]], Any], *, wait_s: float = 0.0
+) -> ApiRequest[Any]:
     def read(version: int, frame: memoryview, start: int) -> Any:
         answer = read_response(api.name, version, frame, start)
         if answer["error_code"]:
             return naming_leader(refusal(answer["error_code"], what, answer["error_message"]), _leader_in(answer))
         return decode(answer)
 
-    return ApiRequest(api, lambda version: [write_request(api.name, version, fields)], read)
+    return ApiRequest(api, lambda version: [write_request(api.name, version, fields)], read, wait_s=wait_s)
 
 
 def _leader_in(answer: Mapping[str, Any]) -> CurrentLeader | None:
@@ -206,7 +208,7 @@ def read(iterator: GroupIterator, *, max_bytes: int, max_wait_ms: int) -> ApiReq
             None if answer["next"] is None else iterator._replace(offset=end, token=bytes(answer["next"])),
         )
 
-    return _request(READ, fields, f"reading {iterator.topic}-{iterator.partition}", decode)
+    return _request(READ, fields, f"reading {iterator.topic}-{iterator.partition}", decode, wait_s=max_wait_ms / 1000)
 
 
 def commit(group_id: str, client_id: str, iterator: GroupIterator, count: int) -> ApiRequest[IteratorCommit]:

@@ -350,7 +350,7 @@ class ProducerEngine:
 
     def health(self) -> ConnectionHealth:
         """Return the state of the producer's connections, and the bytes that are not acknowledged."""
-        return self._cluster.outages.health(self.intake.held_bytes)
+        return self._cluster.health(self.intake.held_bytes)
 
     def _has_room(self, size_bytes: int) -> bool:
         held_bytes: int = self.intake.held_bytes

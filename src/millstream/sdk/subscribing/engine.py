@@ -109,7 +109,7 @@ class SubscriptionEngine:
 
     def health(self) -> ConnectionHealth:
         """Return the state of the subscription's connections, missing topics, and the bytes not delivered."""
-        health = self._asking.cluster.outages.health(self.buffered_bytes)
+        health = self._asking.cluster.health(self.buffered_bytes)
         return health.with_missing(self._streams.feeds.missing_topics)
 
     # Lifecycle.
@@ -353,8 +353,7 @@ class SubscriptionEngine:
         await self._asking.retrying(partial(self._asking.cluster.topics, topics, deadline), deadline)
         places = []
         for topic in topics:
-            find = partial(self._asking.cluster.topic, topic, deadline)
-            view = await self._asking.retrying(find, deadline, topic)
+            view = await self._asking.retrying(partial(self._asking.cluster.topic, topic, deadline), deadline, topic)
             self._topic_ids.setdefault(topic, TopicId(view.topic_id))
             numbers = [row.number for row in view.partitions] if chosen is None else chosen
             places += [TopicPartition(topic, number) for number in numbers]

@@ -190,7 +190,7 @@ class Client(ReaderFactory):
     ) -> dict[TopicPartition, ListedOffset]:
         """Return for each partition the offset of "beginning", of "latest", or of the first message at or after a time.
 
-        A time is a datetime, a timedelta from now (negative: ago), a text such as "10m" (ago), or seconds since 1970.
+        A time is a datetime, a timedelta or a text such as "10m" (both: this long ago), or seconds since 1970.
         The offset is -1 if the partition has no message at or after that time.
         """
         return self._do(self._engine.offsets(by_place("places", places), timeout_s=self._span_s(timeout)))
