@@ -283,7 +283,11 @@ class DataDirectory:
                 if log.health.broken is None and log.health.quarantined is None and not log.is_deleted:
                     marks.advance(log.key, log.acknowledged_offset)
             marks.save()
+        held_acknowledgements = marks.is_stale
         await marks.flush(self._flush_workers)
+        if held_acknowledgements:
+            for log in list(self.logs.values()):
+                log.report_flush(None)
 
     async def retract_written(self) -> None:
         """Invalidate the written marks before a log is truncated. Raise OSError."""

@@ -14,6 +14,9 @@ File `end-marks`, little-endian, slots of 32 bytes:
   mark  1 slot: 16 topic id, 4 partition, 8 offset, 4 CRC-32C of these; zeros if the slot is free. A partition below
         zero (-1 minus its number) marks the log start that a deletion of records has moved.
 A slot never crosses a sector, so a crash leaves the old or the new mark. A start replaces the file durably.
+
+If marks cannot be written, the boot id in the head becomes zeros, or the file is removed if that fails too. The marks
+of the file then count as lower bounds that may miss acknowledgements. If both fail, nothing is acknowledged.
 """
 
 import logging
@@ -90,6 +93,8 @@ class EndMarks:
         self._free: list[int] = []
         self._changed: set[int] = set()
         self._needs_flush = False
+        self.is_stale = False
+        """True while the file looks complete although marks are missing in it. Then nothing may be acknowledged."""
 
     # Start.
 
@@ -101,7 +106,7 @@ class EndMarks:
             return NO_MARKS._replace(damage="the file is missing")
         data = file.read(file.size(), position=0)
         file.close()
-        if len(data) < _HEAD_BYTES or _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
+        if not _is_intact_head(data):
             return NO_MARKS._replace(damage="the head is damaged")
         kind, owner, boot, flags = _HEAD.unpack_from(data)
         if kind != KIND or owner != self._id.bytes:
@@ -125,22 +130,36 @@ class EndMarks:
         )
 
     def begin(self, ends: Mapping[PartitionKey, Offset], starts: Mapping[PartitionKey, Offset]) -> None:
-        """Replace the file by these marks, durably once the directory is flushed (blocking). Raise OSError."""
+        """Replace the file by these marks, durably once the directory is flushed (blocking).
+
+        A failure, such as a full disk, is logged: the previous marks stay as lower bounds, and `flush` tries again.
+        Raise OSError if even that is impossible.
+        """
         head = _HEAD.pack(KIND, self._id.bytes, self._disk.boot_id().encode(), int(self.are_flushed_offsets))
-        self._image = bytearray(head + _CRC.pack(crc32c(head))).ljust(_HEAD_BYTES, b"\0")
+        self._image = _sealed_head(head)
         for key, end in ends.items():
             self.advance(key, end)
         for key, start in starts.items():
             self.advance(_start_key(key), start)
-        self._replace(bytes(self._image))
+        try:
+            self._rename(self._create(bytes(self._image)))
+        except OSError as error:
+            _logger.error("end marks not saved", extra={"path": self.path, "error": str(error)})
+            failure = self._declare_incomplete()
+            if failure is not None:
+                raise failure from error
 
-    def _replace(self, image: bytes) -> None:
+    def _create(self, image: bytes) -> DiskFile:
         file = self._disk.open(self.path + UNFINISHED, create=True)
         file.truncate(0)
         file.write(image, 0)
         file.flush()
+        return file
+
+    def _rename(self, file: DiskFile) -> None:
         self._disk.rename(self.path + UNFINISHED, self.path)
         self._file = file
+        self.is_stale = False
 
     # Changes.
 
@@ -179,19 +198,55 @@ class EndMarks:
 
     # Saving.
 
-    def save(self) -> None:
-        """Write the changed marks, without a flush. A failure is logged; the marks on disk then stay lower."""
-        if not self._changed or self._file is None:
-            return
+    def save(self) -> OSError | None:
+        """Write the changed marks, without a flush.
+
+        A failure is logged. The marks on disk then count as incomplete until `flush` replaces the file. Return the
+        error if even that is impossible: then nothing may be acknowledged.
+        """
+        if self._file is None:
+            return self._declare_incomplete() if self.is_stale else None
+        if not self._changed:
+            return None
         try:
-            for first, last in self._runs():
-                begin = first * _PAGE_BYTES
-                self._file.write(self._image[begin : (last + 1) * _PAGE_BYTES], begin)
+            self._write_changes(self._file)
         except OSError as error:
             self._trouble.unmarked(self.path, error)
-            return
+            self._file = None
+            return self._declare_incomplete()
+        return None
+
+    def _write_changes(self, file: DiskFile) -> None:
+        for first, last in self._runs():
+            begin = first * _PAGE_BYTES
+            file.write(self._image[begin : (last + 1) * _PAGE_BYTES], begin)
         self._changed.clear()
         self._needs_flush = True
+
+    def _declare_incomplete(self) -> OSError | None:
+        """Make the file on disk count as incomplete. It needs no space. Return the error if that is impossible."""
+        self.is_stale = True
+        try:
+            self._clear_boot_id()
+        except OSError:
+            try:
+                self._disk.remove(self.path)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                return error
+        self.is_stale = False
+        return None
+
+    def _clear_boot_id(self) -> None:
+        file = self._disk.open(self.path)
+        try:
+            head = file.read(_HEAD_BYTES, position=0)
+            if _is_intact_head(head):
+                kind, owner, _, flags = _HEAD.unpack_from(head)
+                file.write(_sealed_head(_HEAD.pack(kind, owner, b"", flags)), 0)
+        finally:
+            file.close()
 
     def _runs(self) -> Iterator[tuple[int, int]]:
         """Yield the first and last page of each write."""
@@ -204,12 +259,14 @@ class EndMarks:
     async def flush(self, workers: Workers) -> None:
         """Flush what was saved, if the marks are flushed offsets. Raise OSError; the next call then repeats it.
 
-        If the disk was full at the start, this creates the file.
+        If marks could not be written, such as on a full disk, this replaces the file.
         """
         if self._file is None:
-            await workers.run(partial(self._replace, bytes(self._image)))
-            self._changed.update(range(len(self._image) // _PAGE_BYTES + 1))
-            self.save()
+            self._changed.clear()
+            file = await workers.run(partial(self._create, bytes(self._image)))
+            if self._changed:  # Marks that changed meanwhile, before the file counts as complete.
+                self._write_changes(file)
+            self._rename(file)
         if self._needs_flush and self.are_flushed_offsets and self._file is not None:
             self._needs_flush = False
             try:
@@ -217,6 +274,14 @@ class EndMarks:
             except OSError:
                 self._needs_flush = True
                 raise
+
+
+def _sealed_head(head: bytes) -> bytearray:
+    return bytearray(head + _CRC.pack(crc32c(head))).ljust(_HEAD_BYTES, b"\0")
+
+
+def _is_intact_head(data: bytes) -> bool:
+    return len(data) >= _HEAD_BYTES and data[_HEAD.size :].startswith(_CRC.pack(crc32c(data[: _HEAD.size])))
 
 
 def _start_key(key: PartitionKey) -> PartitionKey:

@@ -280,11 +280,14 @@ class Log:
 
     def report_flush(self, error: BaseException | None) -> None:
         """Notify the listener that a flush has ended; `error` is None if it succeeded."""
-        if error is None:
-            self._marks.save()  # Before the acknowledgement, for the marks of all logs in this round.
+        if error is not None:
+            self._listener.failed(self.flushed_offset, error)
+            return
+        unmarked = self._marks.save()  # Before the acknowledgement, for the marks of all logs in this round.
+        if unmarked is None:
             self._listener.flushed()
         else:
-            self._listener.failed(self.flushed_offset, error)
+            self._listener.failed(Offset(0), self.health.refused(unmarked))
 
     # Failure and repair.
 

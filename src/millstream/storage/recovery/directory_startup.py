@@ -250,9 +250,6 @@ def _tidy(
             except OSError:
                 directory.keeps_journals = True
     remove_all(disk, [f"{directory.path}/{WRITTEN_NAME}"])  # Also if it was saved under another flush policy.
-    try:
-        directory.end_marks.begin(marks.ends, marks.starts)
-    except OSError as error:  # Such as a full disk: reads must work, and the marks are created later.
-        _logger.error("end marks not saved", extra={"path": directory.end_marks.path, "error": str(error)})
+    directory.end_marks.begin(marks.ends, marks.starts)
     checkpoint.begin(disk, directory.path)
     disk.flush_directory(directory.path)  # The names of log directories may be newer than the last flush.

@@ -301,6 +301,7 @@ def test_a_write_of_the_marks_that_fails_does_not_fail_the_acknowledgement(caplo
         await append_durably(store, log, [b"one"])
         assert [record.getMessage() for record in caplog.records] == ["end marks not saved"]
         disk.before = None
+        await asyncio.sleep(2)
         await append_durably(store, log, [b"two"])
         kill(disk)
         flip(disk, log.segments[0].path, 70)

@@ -1,12 +1,17 @@
 """Checks that a start reports possible losses when end marks themselves are damaged, stale or missing."""
 
+import asyncio
+import errno
 import logging
 from collections.abc import Callable
 
 import pytest
 
-from builders.logs import append, append_durably, key, logs_of, open_store, run
-from millstream.testing.simulated.disk import SimulatedDisk
+from builders.logs import FlushListener, append, append_durably, key, logs_of, open_store, run
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.storage.log.log import Log
+from millstream.storage.sealed_file import UNFINISHED
+from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 from unit.storage.flush.test_end_marks import (
     COUNT,
     MARKS,
@@ -113,5 +118,125 @@ def test_an_unacknowledged_first_write_of_a_killed_process_loses_nothing() -> No
         disk.cut(log.segments[0].path, 30)
         log = await reopened(disk)
         assert (log.end_offset, log.health.may_have_lost) == (0, False)
+
+    run(check())
+
+
+def failing(*kinds: str) -> Callable[[DiskOperation], None]:
+    def fail(operation: DiskOperation) -> None:
+        if operation.path.startswith(MARKS) and operation.kind in kinds:
+            raise OSError(errno.ENOSPC, "simulated", operation.path)
+
+    return fail
+
+
+def failing_growth(operation: DiskOperation) -> None:
+    """Fail what needs space: the creation of the new file."""
+    if operation.path == MARKS + UNFINISHED:
+        raise OSError(errno.ENOSPC, "simulated", operation.path)
+
+
+async def appended_with_failing_marks(disk: SimulatedDisk, *kinds: str) -> Log:
+    store = await open_store(disk)
+    log = await store.create(key(0), ROOMY)
+    await append_durably(store, log, [b"one"])
+    disk.before = failing(*kinds)
+    for value in (b"two", b"three"):
+        await append_durably(store, log, [value])
+    disk.before = None
+    return log
+
+
+def flip_second_batch(disk: SimulatedDisk, log: Log) -> None:
+    path = log.segments[0].path
+    flip(disk, path, len(disk.contents(path)) // 2)
+
+
+def test_marks_that_were_not_written_count_as_incomplete() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await appended_with_failing_marks(disk, "write")
+        kill(disk)
+        flip_second_batch(disk, log)
+        log = await reopened(disk)
+        assert (log.health.quarantined is not None) or log.health.may_have_lost
+
+    run(check())
+
+
+def test_marks_are_complete_again_after_the_disk_has_space() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await appended_with_failing_marks(disk, "write", "create")
+        await asyncio.sleep(3)
+        kill(disk)
+        flip_second_batch(disk, log)
+        assert (await reopened(disk)).health.quarantined is not None
+
+    run(check())
+
+
+def test_nothing_is_acknowledged_while_stale_marks_look_complete() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        log = await store.create(key(0), ROOMY)
+        watermark = FlushListener(log).watermark
+        disk.before = failing("write", "create", "remove")
+        with pytest.raises(MillstreamError) as error:
+            await append_durably(store, log, [b"one"])
+        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert watermark.offset == 0
+        disk.before = None
+        await asyncio.sleep(3)
+        assert watermark.offset == 1
+        kill(disk)
+        flip(disk, log.segments[0].path, 70)
+        assert (await reopened(disk)).health.quarantined is not None
+
+    run(check())
+
+
+def test_marks_of_an_earlier_start_count_as_incomplete_after_a_start_on_a_full_disk() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        await filled(disk)
+        kill(disk)
+        disk.before = failing_growth
+        store = await open_store(disk)
+        log = logs_of(store)[0]
+        await append_durably(store, log, [b"more"])
+        disk.before = None
+        kill(disk)
+        path = log.segments[-1].path
+        flip(disk, path, len(disk.contents(path)) - 3)
+        assert (await reopened(disk)).health.may_have_lost
+
+    run(check())
+
+
+def test_a_quarantine_outlasts_a_start_that_cannot_save_marks() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await filled(disk)
+        kill(disk)
+        flip_second_batch(disk, log)
+        disk.before = failing_growth
+        assert (await reopened(disk)).health.quarantined is not None
+        disk.before = None
+        kill(disk)
+        assert (await reopened(disk)).health.quarantined is not None
+
+    run(check())
+
+
+def test_a_start_fails_if_stale_marks_cannot_be_declared_incomplete() -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        await filled(disk)
+        kill(disk)
+        disk.before = failing("write", "create", "remove")
+        with pytest.raises(OSError, match="simulated"):
+            await open_store(disk)
 
     run(check())
