@@ -211,7 +211,7 @@ class EndMarks:
         try:
             self._write_changes(self._file)
         except OSError as error:
-            self._trouble.unmarked(self.path, error)
+            self._trouble.unmarked({"path": self.path}, error)
             self._file = None
             return self._declare_incomplete()
         return None

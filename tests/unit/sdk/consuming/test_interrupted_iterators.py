@@ -22,6 +22,7 @@ from millstream.sdk.aio.facade import AsyncPortal
 from millstream.sdk.aio.iterators import AsyncIterators
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.read_memory import UnlimitedMemory
+from millstream.sdk.feed.partition_feed import PartitionFeed
 from millstream.sdk.iterating.call_engine import IteratorRequest
 from millstream.sdk.iterating.requests import GroupIterator, IteratorBatch, IteratorCommit, IteratorMembership
 from millstream.sdk.sync import facade, iterators, portal
@@ -68,7 +69,14 @@ class GroupInMemory:
         return GroupIterator(*where, self.committed[where], BATCH, 1, Address("localhost", 1), b"")
 
     async def read(
-        self, iterator: GroupIterator, max_bytes: int, timeout_s: float, wait_s: float, *, skips_bad_batches: bool
+        self,
+        iterator: GroupIterator,
+        max_bytes: int,
+        timeout_s: float,
+        wait_s: float,
+        *,
+        skips_bad_batches: bool,
+        feed: PartitionFeed,
     ) -> IteratorBatch:
         await asyncio.sleep(0)
         end = min(iterator.offset + BATCH, END)
