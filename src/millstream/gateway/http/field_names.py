@@ -8,7 +8,18 @@ from msgspec import inspect
 
 _STEP = re.compile(r"\.(?P<field>[^.\[\]]+)|(?P<item>\[[^\]]*\])")
 _CUTOFF = 0.6
-_SYNONYMS = {"partitions": "total", "num_partitions": "total", "settings": "set", "config": "settings"}
+_SYNONYMS = {
+    "partitions": "total",
+    "num_partitions": "total",
+    "settings": "set",
+    "config": "settings",
+    "start": "offset",
+    "position": "offset",
+    "from": "offset",
+    "at": "offset",
+    "since": "time",
+    "when": "time",
+}
 """Names of other requests, or of other tools, that are not similar to the name here."""
 
 

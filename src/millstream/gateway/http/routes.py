@@ -158,7 +158,7 @@ _TOPICS = (
         concerns="topic",
         group="Topics",
         errors=_TOPIC_ERRORS,
-        examples=(Example("An hour ago", "/v1/topics/orders/offsets?at=1h"),),
+        examples=(Example("An hour ago", "/v1/topics/orders/offsets?time=1h"),),
     ),
     replace(
         GET_EVENTS,

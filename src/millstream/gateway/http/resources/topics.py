@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from millstream.gateway.failures import invalid
+from millstream.gateway.failures import contradictory, invalid, invalid_position
 from millstream.gateway.http.resources.common_parameters import (
     START_WORDS_TEXT,
     ClusterName,
@@ -18,7 +18,7 @@ from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import topics
 from millstream.gateway.operations.clusters import DEFAULT
 from millstream.gateway.operations.reads import TopicReader, format_positions, parse_time_ms
-from millstream.model.start_words import LATEST, start_word
+from millstream.model.start_words import ACCEPTED_WORDS, LATEST, start_word
 from millstream.sdk.admin.topic_sizes import PartitionSize
 
 Settings = Annotated[
@@ -94,10 +94,26 @@ class OffsetQuery(TopicParameters, kw_only=True):
     """Selects the offsets to find."""
 
     at: Annotated[
-        str | int,
-        Meta(description=f"{START_WORDS_TEXT}, `2025-01-31T12:00:00Z`, milliseconds since 1970, or `10m` ago."),
-    ] = LATEST
+        str | int | None,
+        Meta(description=f"{START_WORDS_TEXT}, or a time as in `time`. By default the end."),
+    ] = None
+    offset: Annotated[str | None, Meta(description=f"{START_WORDS_TEXT}. An alternative to `at`.")] = None
+    time: Annotated[
+        str | int | None,
+        Meta(description="`2025-01-31T12:00:00Z`, milliseconds since 1970, or `10m` ago. An alternative to `at`."),
+    ] = None
     partition: Partition | None = None
+
+    def given(self) -> tuple[str, str]:
+        """Return the name and value of the given parameter: `at`, `offset` or `time`; the default is `at=latest`.
+
+        Raises INVALID_REQUEST for several of them.
+        """
+        values = {"at": self.at, "offset": self.offset, "time": self.time}
+        given = [(name, str(value)) for name, value in values.items() if value is not None]
+        if len(given) > 1:
+            raise contradictory(given[1][0], f"set either {given[0][0]} or {given[1][0]}, not both")
+        return given[0] if given else ("at", LATEST)
 
 
 class TopicOffsets(msgspec.Struct, kw_only=True):
@@ -204,12 +220,16 @@ async def add_partitions(request: WebRequest) -> TopicBody:
 async def get_offsets(request: WebRequest) -> TopicOffsets:
     """Return the first or last offset of each partition, or the offset of the first message at or after a time."""
     parameters: OffsetQuery = request.parameters
+    name, text = parameters.given()
     reader = await TopicReader.open(request.site.clusters.get(parameters.cluster), parameters.topic)
-    word = start_word(str(parameters.at))
+    word = start_word(text) if name != "time" else None
     if word is not None:
         positions = await reader.begin(word, parameters.partition)
+    elif name == "offset":
+        why = f"{text[:60]!r} is not an end of the log (use {ACCEPTED_WORDS}; for a time use `time`)"
+        raise invalid_position(name, why)
     else:
-        time_ms = parse_time_ms(str(parameters.at), request.site.clock.wall_ms(), "at")
+        time_ms = parse_time_ms(text, request.site.clock.wall_ms(), name)
         positions = await reader.begin_at(time_ms, partition=parameters.partition)
     return TopicOffsets(
         topic=parameters.topic,
