@@ -119,7 +119,8 @@ class LogStore:
             await workers.run(partial(store._lock, directories, locks))
             ids = await workers.run(partial(identify, disk, directories, entropy))
             for path, directory_id, lock in zip(directories, ids, locks, strict=True):
-                trouble = DiskErrorLog(clock)
+                reserve = DiskReserve(disk, path, disk_limits)
+                trouble = DiskErrorLog(clock, on_full=reserve.measure_full_disk)
                 directory = DataDirectory(
                     path,
                     directory_id,
@@ -130,7 +131,7 @@ class LogStore:
                     journaled=store._always,
                     written=WrittenMarks(disk, path, directory_id, workers, is_kept=policy is FlushPolicy.OS),
                     end_marks=EndMarks(disk, path, directory_id, trouble, flushed=store._always),
-                    reserve=DiskReserve(disk, path, disk_limits),
+                    reserve=reserve,
                     trouble=trouble,
                 )
                 await workers.run(directory.reserve.open)

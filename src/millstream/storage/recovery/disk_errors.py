@@ -5,10 +5,11 @@ most once per interval, with the number of suppressed lines.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from millstream.process.log_limiter import LogLimiter
 from millstream.seams.clock import Clock
+from millstream.storage.disk_reserve import is_full
 
 EVERY_S = 30.0
 """The interval in which one kind of error of a data directory is logged once."""
@@ -22,15 +23,19 @@ _logger = logging.getLogger(__name__)
 class DiskErrorLog:
     """The disk errors of one data directory. Called from the event loop and from workers."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, on_full: Callable[[], None] = lambda: None) -> None:
+        """`on_full` is called when a failed write is logged whose cause is a full disk."""
         self._clock = clock
         self._limiter = LogLimiter(EVERY_S)
         self._is_refusing = False
+        self._on_full = on_full
 
     def refused(self, where: Where, cause: OSError | str) -> None:
         """Log a failed write, or a failed flush of one."""
         if self._log("write failed", where, cause):
             self._is_refusing = True
+            if isinstance(cause, OSError) and is_full(cause):
+                self._on_full()
 
     def works(self, where: Where) -> None:
         """Log that writes succeed again, once after each logged failure."""
