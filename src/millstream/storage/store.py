@@ -293,10 +293,12 @@ class LogStore:
                     )
                 if log.start_offset < offset <= log.end_offset:
                     await self._with_room(log, partial(snapshot.save_state, log, snapshot.START, offset, b""))
-                    self._logs[log.key][1].end_marks.start_moved(log.key, offset)
         except OSError as error:
             raise log.refused(error) from error
         log.trim(max(offset, log.start_offset))
+        found = self._logs.get(log.key)
+        if found is not None:
+            found[1].end_marks.save()
 
     async def _with_room(self, log: Log, work: Callable[[], None]) -> None:
         """Run blocking work of a log that frees space."""

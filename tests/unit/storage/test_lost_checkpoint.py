@@ -1,17 +1,23 @@
 """Checks that without a checkpoint and end marks a torn tail is truncated unless there is evidence of later data."""
 
+import asyncio
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
 
 import pytest
 
 from builders.logs import SMALL, append_durably, key, logs_of, open_store, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.ids import Offset
 from millstream.storage import snapshot
+from millstream.storage.cleaning.retention import apply_retention
 from millstream.storage.log.log import Log
 from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.log.segment_scan import find_later
+from millstream.storage.store import LogStore
 from millstream.testing.simulated.disk import SimulatedDisk
 
 CHECKPOINT = "/data/checkpoint"
@@ -132,6 +138,63 @@ def test_leftover_batches_after_the_log_end_are_ignored() -> None:
         assert (await reopened(disk)).end_offset == 60
 
     run(check())
+
+
+def kill_and_lose_the_checkpoint(disk: SimulatedDisk) -> None:
+    disk.locks.clear()
+    disk.remove(CHECKPOINT)
+
+
+def lose_power_and_the_checkpoint(disk: SimulatedDisk) -> None:
+    disk.power_loss(Random(1))
+    disk.remove(CHECKPOINT)
+
+
+async def expire(store: LogStore, log: Log, kept_bytes: int) -> None:
+    log.configure(LogSettings(segment_bytes=2000, segment_ms=-1, retention_ms=-1, retention_bytes=kept_bytes))
+    assert apply_retention(log, 0, limit=log.flushed_offset)
+
+
+async def delete_records(store: LogStore, log: Log, kept_bytes: int) -> None:
+    await store.move_start(log, Offset(log.segments[2].base_offset + 1))
+
+
+Trim = Callable[[LogStore, Log, int], Coroutine[Any, Any, None]]
+
+
+@pytest.mark.parametrize("fail", [kill_and_lose_the_checkpoint, lose_power_and_the_checkpoint])
+@pytest.mark.parametrize("trim", [None, expire, delete_records])
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_missing_first_segment_quarantines_without_a_checkpoint(
+    fail: Losing, trim: Trim | None, restarts: int
+) -> None:
+    async def check(is_damaged: bool) -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        log = await store.create(key(0), SMALL)
+        for number in range(60):
+            await append_durably(store, log, [b"%d" % number])
+        if trim is not None:
+            await trim(store, log, log.size_bytes // 2)
+            await store.checkpoint()
+        await asyncio.sleep(2)
+        for _ in range(restarts):
+            await store.close()
+            store = await open_store(disk)
+        start = logs_of(store)[0].start_offset
+        assert (start > 0) == (trim is not None)
+        path = logs_of(store)[0].segments[0].path
+        fail(disk)
+        if is_damaged:
+            disk.remove(path)
+        found = await reopened(disk)
+        if is_damaged:
+            assert found.health.quarantined is not None
+        else:
+            assert (found.health.quarantined, found.start_offset, found.end_offset) == (None, start, 60)
+
+    run(check(is_damaged=True))
+    run(check(is_damaged=False))
 
 
 @pytest.mark.parametrize("lose", [remove, spoil])

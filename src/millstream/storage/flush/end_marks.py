@@ -12,7 +12,7 @@ File `end-marks`, little-endian, slots of 32 bytes:
   head  3 slots: 8 kind, 16 id of the data directory, 40 boot id, 1 flags (bit 0: marks are flushed offsets), 4 CRC-32C
         of these, zeros
   mark  1 slot: 16 topic id, 4 partition, 8 offset, 4 CRC-32C of these; zeros if the slot is free. A partition below
-        zero (-1 minus its number) marks the log start that a deletion of records has moved.
+        zero (-1 minus its number) marks the log start. A log that begins at offset 0 has only the mark of its end.
 A slot never crosses a sector, so a crash leaves the old or the new mark. A start replaces the file durably.
 
 If marks cannot be written, the boot id in the head becomes zeros, or the file is removed if that fails too. The marks
@@ -54,7 +54,7 @@ class SavedMarks(NamedTuple):
 
     ends: Mapping[PartitionKey, Offset]
     starts: Mapping[PartitionKey, Offset]
-    """The log starts after deletions of records. Logs without a deletion are missing."""
+    """The log starts above 0. Retention and deletions of records move them."""
     is_current: bool
     """True if every acknowledgement got a mark: the machine has not rebooted, and marks were saved before each."""
     are_durable: bool
@@ -66,6 +66,10 @@ class SavedMarks(NamedTuple):
     def is_complete(self) -> bool:
         """True if every acknowledgement has a mark."""
         return self.is_current and self.damage is None
+
+    def start_of(self, key: PartitionKey) -> Offset | None:
+        """Return the log start, or None if it is unknown."""
+        return self.starts.get(key, Offset(0) if key in self.ends else None)
 
     def is_missing(self, key: PartitionKey, *, is_in_checkpoint: bool) -> bool:
         """Return True if the mark of an existing log was saved and is lost."""
@@ -140,7 +144,7 @@ class EndMarks:
         for key, end in ends.items():
             self.advance(key, end)
         for key, start in starts.items():
-            self.advance(_start_key(key), start)
+            self.move_start(key, start)
         try:
             self._rename(self._create(bytes(self._image)))
         except OSError as error:
@@ -182,10 +186,9 @@ class EndMarks:
         self._image[slot : slot + SLOT_BYTES] = mark + _CRC.pack(crc32c(mark)) if mark else bytes(SLOT_BYTES)
         self._changed.add(slot // _PAGE_BYTES)
 
-    def start_moved(self, key: PartitionKey, start: Offset) -> None:
-        """Record the log start after a deletion of records."""
+    def move_start(self, key: PartitionKey, start: Offset) -> None:
+        """Set the mark of a log's start. `save` writes it; `flush` does too, before files below it are removed."""
         self.advance(_start_key(key), start)
-        self.save()
 
     def forget(self, key: PartitionKey) -> None:
         """Remove the marks of a deleted log."""
@@ -257,10 +260,11 @@ class EndMarks:
             yield from ((page, page) for page in sorted(self._changed))
 
     async def flush(self, workers: Workers) -> None:
-        """Flush what was saved, if the marks are flushed offsets. Raise OSError; the next call then repeats it.
+        """Save the marks, and flush them if they are flushed offsets. Raise OSError; the next call then repeats it.
 
         If marks could not be written, such as on a full disk, this replaces the file.
         """
+        self.save()
         if self._file is None:
             self._changed.clear()
             file = await workers.run(partial(self._create, bytes(self._image)))

@@ -395,6 +395,8 @@ class Log:
         if self.health.broken is None and not self.cleaning.lock.locked():
             self._drop_segments(new_start)
         self.start_offset = new_start
+        if not self.is_deleted:
+            self._marks.move_start(self.key, new_start)
         self._flushed_to(max(new_start, self.flushed_offset), None)
         self.flush_state.mark_dirty()
         self._listener.flushed()

@@ -147,8 +147,11 @@ async def recover(directory: DataDirectory, workers: Workers, clock: Clock) -> d
             end = Offset(0 if plan.is_trusted else UNKNOWN)
             directory.kept_states[key] = inventory.known.get(key) or LogState(key, end, end, ())
     ends = {key: plan.end_offset for key, plan in plans.items() if plan.quarantined is None and not plan.unflushed}
+    starts = {key: plan.start_offset for key, plan in plans.items() if plan.quarantined is None and plan.start_offset}
     ends |= {key: inventory.marks.ends[key] for key in quarantined if key in inventory.marks.ends}
-    await workers.run(partial(_tidy, directory, inventory, quarantined, inventory.marks._replace(ends=ends)))
+    starts |= {key: inventory.marks.starts[key] for key in quarantined if key in inventory.marks.starts}
+    marks = inventory.marks._replace(ends=ends, starts=starts)
+    await workers.run(partial(_tidy, directory, inventory, quarantined, marks))
     directory.graves = [f"{directory.path}/{name}" for name in inventory.deleted]
     directory.first_journal = min(inventory.journals, default=inventory.first_journal)
     directory.next_journal = max(inventory.first_journal, *(number + 1 for number in inventory.journals), 0)
@@ -192,7 +195,7 @@ def _plan(
             clock.wall_ms(),
             trusted=inventory.is_trusted,
             exchanged=exchanged is not None,
-            marked_start=inventory.marks.starts.get(key),
+            marked_start=inventory.marks.start_of(key),
             flushes=not directory.written.is_kept,
             written=noted.segments if noted is not None else (),
         )

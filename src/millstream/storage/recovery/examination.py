@@ -9,6 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
+from millstream.model.ids import Offset
 from millstream.model.names import PartitionKey
 from millstream.seams.clock import Clock
 from millstream.seams.disk import Disk
@@ -71,7 +72,8 @@ def examine_directory(disk: Disk, path: str, clock: Clock) -> DirectoryExaminati
     keys = {key: None for key in map(key_of, names) if key is not None}
     is_trusted = found.is_checkpoint_usable or not (found.has_checkpoint or keys)
     for key in keys:
-        plan = _plan(disk, path, key, last.logs.get(key), entries.get(key, ()), clock.wall_ms(), is_trusted)
+        found_entries, start = entries.get(key, ()), marks.start_of(key)
+        plan = _plan(disk, path, key, last.logs.get(key), found_entries, clock.wall_ms(), start, is_trusted)
         if not plan.is_exchanged:
             is_missing = marks.is_missing(key, is_in_checkpoint=key in last.logs)
             log_path = f"{path}/{log_directory_name(key)}"
@@ -99,12 +101,15 @@ def _plan(
     known: LogState | None,
     entries: Sequence[JournalEntry],
     now_ms: int,
+    marked_start: Offset | None,
     is_trusted: bool,
 ) -> LogPlan:
     log_path = f"{path}/{log_directory_name(key)}"
     try:
         if segment_exchange.decided(disk, log_path) is not None:
             return LogPlan(is_exchanged=True)  # The start completes the exchange first, which changes files.
-        return log_recovery.plan_log(disk, log_path, known, entries, now_ms, trusted=is_trusted)
+        return log_recovery.plan_log(
+            disk, log_path, known, entries, now_ms, trusted=is_trusted, marked_start=marked_start
+        )
     except OSError as error:
         return LogPlan(quarantined=f"{log_path} cannot be read: {error}")

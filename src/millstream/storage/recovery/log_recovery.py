@@ -166,9 +166,9 @@ def plan_log(
 ) -> LogPlan:
     """Plan the recovery of one log without changing anything. Raise OSError.
 
-    `marked_start` is the log start in the end marks. `written` are the marks of the previous process in this boot, see
-    `written_marks`. Without `flushes`, data after the flushed part is left to the kernel as before, unless the journal
-    has entries of the log.
+    `marked_start` is the log start in the end marks, None if it is unknown. `written` are the marks of the previous
+    process in this boot, see `written_marks`. Without `flushes`, data after the flushed part is left to the kernel as
+    before, unless the journal has entries of the log.
 
     With `trusted`, a log that the checkpoint does not contain was created after it and begins at offset 0. Otherwise
     the log begins with its first segment. That also holds if an earlier start without a checkpoint quarantined the
@@ -188,7 +188,7 @@ def plan_log(
     first = known.segments[0].base_offset if known.segments else known.end_offset
     plan.unneeded += [segment_name(base) for base in bases if base < first]
     bases = [base for base in bases if base >= first]
-    plan.quarantined = _missing(disk, path, known.segments, bases)
+    plan.quarantined = _missing(disk, path, known.segments, bases) or _missing_start(plan, path, bases, marked_start)
     if plan.quarantined is None:
         reached = _reached(disk, path, known, written, bases) if trusted and not entries else known.segments
         _Walk(disk, path, bases, entries, now_ms, plan).run(list(reached), first)
@@ -299,6 +299,12 @@ def _missing(disk: Disk, path: str, states: Sequence[SegmentState], bases: Seque
         if size < state.size_bytes:
             return f"{path}/{name} has {size} bytes; {state.size_bytes} had been flushed"
     return None
+
+
+def _missing_start(plan: LogPlan, path: str, bases: Sequence[int], marked_start: Offset | None) -> str | None:
+    if plan.is_trusted or marked_start is None or not bases or bases[0] <= marked_start:
+        return None
+    return f"{path}: the log starts at offset {marked_start}, but its first segment begins at {bases[0]}"
 
 
 class _Walk:
