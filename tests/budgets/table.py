@@ -82,8 +82,8 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
     SCRAPE_WIDE: {
         CALLS_AT_ONCE: 5_500,
     },
-    # A slice has 500 lines or committed offsets. Each takes about 48 calls to find its partition and to be rendered, which
-    # is 1.1 ms for the slice.
+    # A slice has 500 lines or committed offsets, and takes 1.1 ms: each has about 48 calls to find its partition and to
+    # render it.
     SCRAPE_DATA: {
         CALLS_AT_ONCE: 26_000,
     },
