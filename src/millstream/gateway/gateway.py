@@ -128,9 +128,11 @@ class Gateway:
         yield Metric("millstream_gateway_info", "gauge", "Always 1; the label holds the version.", ((info, 1),))
         yield gauge(
             "millstream_gateway_ready",
-            "1 while the gateway accepts requests; 0 while draining.",
-            int(not self._draining.is_announced),
+            "1 while /ready is 200: the gateway accepts requests and the default cluster answers.",
+            int(not self._draining.is_announced and not self._blocks_ready()),
         )
+        problems = sum(finding.is_problem for finding in self._checks.findings())
+        yield gauge("millstream_problems", "Problems that /health lists.", problems)
         yield gauge("millstream_gateway_uptime_seconds", "Seconds since the gateway started.", self._uptime_s())
         yield gauge("millstream_gateway_clusters", "Clusters that this gateway serves.", len(self._clusters.names))
         yield gauge("millstream_gateway_polls_waiting", "Waiting polls and streams.", self._draining.waiting_count)
@@ -155,7 +157,10 @@ class Gateway:
     async def _show_readiness(self) -> None:
         """Show load balancers of gRPC, which use its health service, whether the default cluster is reachable."""
         if self._grpc is not None:
-            await self._grpc.set_serving(not any(finding.blocks_ready for finding in self._checks.findings()))
+            await self._grpc.set_serving(not self._blocks_ready())
+
+    def _blocks_ready(self) -> bool:
+        return any(finding.blocks_ready for finding in self._checks.findings())
 
     def _is_stopped(self, cluster: str) -> bool:
         is_own = cluster in self._seeds

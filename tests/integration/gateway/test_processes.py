@@ -176,10 +176,12 @@ def test_a_gateway_without_its_brokers_is_degraded_and_not_ready(tmp_path: Path)
         (problem,) = ask(f"{running.url}/health").json["problems"]
         assert problem.startswith(f"the cluster further is not reachable at {other.bootstrap} since 20")
         assert ask(f"{running.url}/ready").status == 200, "the default cluster answers"
+        assert (metrics(running)["millstream_problems"], metrics(running)["millstream_gateway_ready"]) == (1, 1)
         broker.signal(signal.SIGSTOP)  # It accepts connections, and answers nothing.
         until(lambda: ask(f"{running.url}/ready").status == 503)
         reason = f"not ready: the cluster default is not reachable at {broker.bootstrap} since 20"
         assert ask(f"{running.url}/ready").body.decode().startswith(reason)
+        assert (metrics(running)["millstream_problems"], metrics(running)["millstream_gateway_ready"]) == (2, 0)
         assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
         broker.signal(signal.SIGCONT)
         other.start()
