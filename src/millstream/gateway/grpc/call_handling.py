@@ -101,6 +101,10 @@ class Call:
         context.add_done_callback(lambda _: self.building.give_back())  # type: ignore[arg-type]
 
     @property
+    def client_host(self) -> str:
+        return host_of(self._context.peer())
+
+    @property
     def clusters(self) -> ServedClusters:
         return self._dependencies.clusters
 
