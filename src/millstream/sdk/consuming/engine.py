@@ -359,8 +359,9 @@ class ConsumerEngine:
         trouble = self._reading.trouble
         error = trouble.error if trouble is not None else member.heartbeats.trouble if member is not None else None
         reason = "" if error is None else str(error)
-        if member is not None and member.missing and self.doing is ConsumerActivity.WAITING_FOR_PARTITIONS:
-            reason = reason or f"these topics do not exist yet: {', '.join(member.missing)}"
+        if member is not None:
+            is_waiting = self.doing is ConsumerActivity.WAITING_FOR_PARTITIONS
+            reason = reason or member.topics.reason(is_waiting=is_waiting)
         if self._reading.missing_topics:
             reason = reason or f"these topics do not exist any more: {', '.join(self._reading.missing_topics)}"
         since_s = self._since_s
