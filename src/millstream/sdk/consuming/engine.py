@@ -239,8 +239,7 @@ class ConsumerEngine:
             for topic, messages, size_bytes in opened:
                 count_read(self._asking.metrics, topic, messages=messages, size_bytes=size_bytes)
         if self.delivered.skipping is not None:
-            for topic in self.delivered.skipping.take_skipped():
-                self._asking.metrics.count("messages_undecodable", 1, {"topic": topic})
+            self.delivered.skipping.count_skipped(self._asking.metrics)
 
     def _go(self, doing: ConsumerActivity, change: Change | None = None) -> None:
         """Note that the poll returns to the caller, and schedule when to take its messages back."""
