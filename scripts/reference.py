@@ -64,6 +64,7 @@ BESIDES: dict[str, dict[str, Sequence[str]]] = {
         "sdk/producing/encoding.py": ("UnencodableError",),
         "sdk/producing/failures.py": ("OutcomeUnknownError", "UnstoredError"),
         "sdk/connection/outage.py": ("ConnectionHealth",),
+        "sdk/producing/options.py": ("ProducerOptions", "ProducerBaseOptions"),
     },
     "subscription": {"sdk/subscribing/options.py": ()},
 }

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from millstream.sdk.producing.encoding import UnencodableError as UnencodableError
     from millstream.sdk.producing.failures import OutcomeUnknownError as OutcomeUnknownError
     from millstream.sdk.producing.failures import UnstoredError as UnstoredError
+    from millstream.sdk.producing.options import ProducerOptions as ProducerOptions
     from millstream.sdk.responses import Broker as Broker
     from millstream.sdk.responses import BrokerInfo as BrokerInfo
     from millstream.sdk.responses import ClusterView as ClusterView
@@ -179,6 +180,7 @@ _HOMES = {
     "PartitionView": "millstream.sdk.responses",
     "Position": "millstream.sdk.watching.read_positions",
     "Producer": "millstream.sdk.sync.producer",
+    "ProducerOptions": "millstream.sdk.producing.options",
     "PutResult": "millstream.sdk.producing.chunk",
     "PutResults": "millstream.sdk.producing.bulk",
     "QueryResult": "millstream.sdk.admin.admin_results",

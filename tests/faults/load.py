@@ -14,7 +14,7 @@ from faults.record import SharedHistory
 from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.aio.producer import AsyncProducer
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulation.history import FinalLog, RecordedWrite
@@ -105,7 +105,7 @@ class SdkWriter(Worker):
         number = 0
         async with (
             WireClient(self.bootstrap) as client,
-            client.producer(ProducerOptions(timeout_s=PATIENCE_S)) as producer,
+            client.producer(ProducerSettings(timeout_s=PATIENCE_S)) as producer,
         ):
             while not self.stopping.is_set():
                 count = 1 + number % 5

@@ -10,7 +10,7 @@ from millstream.catalog.memory import MemoryCatalog
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.node.settings import BrokerSettings
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulated.entropy import SimulatedEntropy
 from millstream.testing.simulated.loop import SimulatedLoop
@@ -57,7 +57,7 @@ class Site:
         )
 
     async def put(self, *values: str) -> None:
-        async with self.client().producer(ProducerOptions()) as producer:
+        async with self.client().producer(ProducerSettings()) as producer:
             for value in values:
                 await producer.put("orders", value.encode(), partition=0)
 

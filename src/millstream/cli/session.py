@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from millstream.model.errors import MillstreamError
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.connection.cluster import ConnectionSettings
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.wire_client import WireClient
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def connected(bootstrap: str, timeout_s: float) -> Iterator[CommandSession]:
 
 
 @contextmanager
-def producing(session: CommandSession, options: ProducerOptions) -> Iterator[AsyncProducer]:
+def producing(session: CommandSession, options: ProducerSettings) -> Iterator[AsyncProducer]:
     """Opens a producer for one command. After a failure or Ctrl-C, it does not wait for batches in flight."""
 
     async def make() -> AsyncProducer:

@@ -29,7 +29,7 @@ from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.options import ConsumerOptions
 from millstream.sdk.fetching import MAX_BYTES, MAX_WAIT_MS, FetchResult, get, read_batches
 from millstream.sdk.producing.leader_route import request_identity
-from millstream.sdk.producing.options import ALL, ProducerOptions
+from millstream.sdk.producing.options import ALL, ProducerSettings
 from millstream.sdk.responses import FetchedBatches, Produced, ProducerIdentity
 from millstream.seams.clock import Clock, SystemClock
 from millstream.seams.entropy import Entropy, SystemEntropy
@@ -128,7 +128,7 @@ class WireClient(ClusterQueries):
         """Request a producer id for batches that the caller numbers itself and sends with `produce`."""
         return await request_identity(self._caller, Deadline(timeout_s))
 
-    def producer(self, options: ProducerOptions) -> AsyncProducer:
+    def producer(self, options: ProducerSettings) -> AsyncProducer:
         """Create a producer like the public client's, with its own connections. Close it before this client."""
         return make_producer(AsyncPortal(), self._context, None, options)
 

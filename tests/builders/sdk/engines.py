@@ -6,7 +6,7 @@ from builders.sdk.scripted_broker import Scene
 from millstream.sdk.producing.bulk import Receipts
 from millstream.sdk.producing.chunk import Receipt
 from millstream.sdk.producing.engine import ProducerEngine
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.testing.simulated.clock import SimulatedClock
 
 
@@ -15,7 +15,7 @@ class Put:
 
     def __init__(self, scene: Scene, *, request_timeout_s: float = 10.0, **options: Any) -> None:
         client = scene.client(request_timeout_s=request_timeout_s)
-        self.engine = ProducerEngine(client._caller, SimulatedClock(scene.loop), ProducerOptions(**options))
+        self.engine = ProducerEngine(client._caller, SimulatedClock(scene.loop), ProducerSettings(**options))
 
     def __call__(self, topic: str, value: Any = None, **given: Any) -> Receipt:
         names = ("key", "headers", "time_ms", "partition", "hash", "message_id", "on_done")

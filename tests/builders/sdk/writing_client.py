@@ -5,7 +5,7 @@ from typing import Any
 
 from millstream.sdk.producing.bulk import PutResults
 from millstream.sdk.producing.engine import ProducerEngine
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.wire_client import WireClient
 
 
@@ -32,7 +32,7 @@ class WritingClient(WireClient):
         engine = self._engines.get(timeout_s)
         if engine is None:
             engine = self._engines[timeout_s] = ProducerEngine(
-                self._caller, self._clock, ProducerOptions(timeout_s=timeout_s)
+                self._caller, self._clock, ProducerSettings(timeout_s=timeout_s)
             )
         return await engine.put_many(
             topic,

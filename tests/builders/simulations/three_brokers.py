@@ -11,7 +11,7 @@ from millstream.model.errors import MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.node.settings import BrokerSettings
 from millstream.sdk.producing.failures import UnstoredError
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulated.entropy import SimulatedEntropy, branch
 from millstream.testing.simulated.loop import SimulatedLoop
@@ -128,7 +128,7 @@ class _ThreeBrokers:
         """Write numbered values while the faults are applied."""
         client, number, end_s = self._client(machine), 0, self._loop.time() + DURATION_S
         await create_topics(client, [TOPIC])
-        async with client.producer(ProducerOptions(timeout_s=5)) as producer:
+        async with client.producer(ProducerSettings(timeout_s=5)) as producer:
             while self._loop.time() < end_s:
                 value, number = f"<{machine.host}/{number}>".encode(), number + 1
                 try:

@@ -25,7 +25,7 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.admin.admin_results import ResourceKind
 from millstream.sdk.admin.group_results import CommittedOffset
 from millstream.sdk.aio.producer import AsyncProducer
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.wire_client import WireClient
 
@@ -56,7 +56,7 @@ class MillstreamClient(AdminClient):
         assert len(chosen) in (0, len(messages)), "all messages or none have timestamps"
 
         async def put(client: WireClient) -> list[int]:
-            async with client.producer(ProducerOptions(compression=compression, timeout_s=TIMEOUT_S)) as producer:
+            async with client.producer(ProducerSettings(compression=compression, timeout_s=TIMEOUT_S)) as producer:
                 places = await producer.put_many(
                     topic,
                     [message.value for message in messages],
@@ -227,7 +227,7 @@ class MillstreamStream(Stream):
 
     async def _open(self, bootstrap: str) -> tuple[WireClient, AsyncProducer]:
         client = WireClient(bootstrap)
-        return client, client.producer(ProducerOptions(timeout_s=2 * TIMEOUT_S))
+        return client, client.producer(ProducerSettings(timeout_s=2 * TIMEOUT_S))
 
     async def _put(self, messages: Sequence[Message]) -> None:
         await self._producer.put_many(self._topic, [message.value for message in messages], partition=0)

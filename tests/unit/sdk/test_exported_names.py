@@ -2,11 +2,15 @@
 
 import ast
 import pydoc
+import re
 from collections.abc import Iterator
 from enum import Enum
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
+
+import pytest
 
 import millstream
 
@@ -131,3 +135,17 @@ def _leaves(hint: Any) -> Iterator[type]:
         yield hint
     for each in get_args(hint):
         yield from _leaves(each)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        millstream.ConsumerOptions,
+        millstream.SubscriptionOptions,
+        millstream.IteratorOptions,
+        millstream.ProducerOptions,
+    ],
+    ids=attrgetter("__name__"),
+)
+def test_help_of_an_options_class_lists_every_option(options: type) -> None:
+    assert set(re.findall(r"`(\w+)`", options.__doc__ or "")) == {*options.__annotations__}

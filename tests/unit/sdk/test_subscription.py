@@ -321,13 +321,15 @@ def test_a_full_window_waits_for_explicit_commits_when_auto_commit_is_off(group:
     play(story)
 
 
-@pytest.mark.parametrize(("when_gone", "goes_on_at"), [("error", None), ("beginning", 15), ("latest", 20)])
-def test_messages_removed_before_delivery_are_handled_by_when_gone(when_gone: str, goes_on_at: int | None) -> None:
+@pytest.mark.parametrize(("out_of_range", "goes_on_at"), [("error", None), ("nearest", 15), ("latest", 20)])
+def test_messages_removed_before_delivery_are_handled_by_out_of_range(
+    out_of_range: str, goes_on_at: int | None
+) -> None:
     async def story(ground: Ground) -> None:
         for _ in range(20):
             await ground.write(1)
         subscription = ground.client.subscription(
-            TOPIC, start="beginning", window_messages=5, auto_commit=None, when_gone=when_gone
+            TOPIC, start="beginning", window_messages=5, auto_commit=None, out_of_range=out_of_range
         )
         async with subscription:
             await read(subscription, 5)
@@ -440,7 +442,7 @@ def test_a_second_concurrent_poll_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"when_gone": "never"}, "when_gone='never'"),
+        ({"out_of_range": "never"}, "out_of_range='never'"),
         ({"start": "yesterday"}, "start: 'yesterday' is not a start position"),
         ({"auto_commit": -1}, "auto_commit=-1"),
         ({"group": 5}, "group=5"),

@@ -17,7 +17,7 @@ from millstream.sdk.admin.admin_results import ResourceKind
 from millstream.sdk.consuming.options import ConsumerOptions
 from millstream.sdk.iterating import options as iterating
 from millstream.sdk.iterating.options import IteratorOptions
-from millstream.sdk.producing.options import ProducerKeywords
+from millstream.sdk.producing.options import ProducerBaseOptions
 from millstream.sdk.subscribing import options as subscribing
 from millstream.sdk.subscribing.options import SubscriptionOptions
 from millstream.sdk.time_arguments import Times
@@ -385,7 +385,7 @@ def test_signatures_name_every_option_with_its_default(facade: type) -> None:
         ("consumer", ConsumerOptions),
         ("subscription", SubscriptionOptions),
         ("iterators", IteratorOptions),
-        ("producer", ProducerKeywords),
+        ("producer", ProducerBaseOptions),
     ):
         method = getattr(facade, name)
         parameters = inspect.signature(method).parameters

@@ -120,7 +120,7 @@ class DispatchTable:
     def refuse(self, api: str, request: BrokerRequest, error: MillstreamError) -> Result:
         """Return the response that refuses a request. Raises CloseConnectionError if it expects no response."""
         handle = partial(refused, api, error=error)
-        return logged(api, handle)(request) if logs_requests() else handle(request)
+        return logged(api, handle, self._now_s)(request) if logs_requests() else handle(request)
 
     def _check(self, row: ApiRow) -> Check | None:
         if self._authorizer is ALLOW_ALL or row.right is Right.NOTHING:

@@ -169,10 +169,10 @@ class _Bench:
     def producers(self) -> "Iterator[list[AsyncProducer]]":
         """Opens the number of producers that the load asks for, each with its own connections."""
         from millstream.cli.session import producing
-        from millstream.sdk.producing.options import ProducerOptions
+        from millstream.sdk.producing.options import ProducerSettings
 
         load = self.load
-        options = ProducerOptions(compression=load.compression, acks=load.acks, timeout_s=load.timeout_s)
+        options = ProducerSettings(compression=load.compression, acks=load.acks, timeout_s=load.timeout_s)
         with ExitStack() as stack:
             yield [stack.enter_context(producing(self.session, options)) for _ in range(load.producers)]
 

@@ -100,7 +100,7 @@ def put(
             raise usage_error("there are no messages: no arguments were given and standard input is closed")
         from millstream.cli.messages.message_input import MessageToPut
         from millstream.cli.messages.topic_writes import WriteOptions, write
-        from millstream.sdk.producing.options import ProducerOptions
+        from millstream.sdk.producing.options import ProducerSettings
 
         common = MessageToPut(
             None,
@@ -113,7 +113,7 @@ def put(
         chunks = _chunks(values, sources, common, parse, whole=whole, tombstone=tombstone)
         if not (values or files or tombstone):
             chunks = _required(chunks)
-        options = ProducerOptions(compression=compression, acks=ACKS[acks], timeout_s=timeout, in_order=True)
+        options = ProducerSettings(compression=compression, acks=ACKS[acks], timeout_s=timeout, in_order=True)
         how = WriteOptions(topic, options, by_hash)
         write(chunks, how, bootstrap, total_bytes=_total_bytes(sources), as_json=as_json)
 

@@ -15,7 +15,7 @@ from millstream.model.message_id import ID_HEADER
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.producing.chunk import PutResult, Receipt
 from millstream.sdk.producing.failures import OutcomeUnknownError, UnstoredError
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.seams.clock import SystemClock
 
 _PARTITIONS_LISTED = 4
@@ -30,7 +30,7 @@ class WriteOptions(NamedTuple):
     """Options for writing messages."""
 
     topic: str
-    options: ProducerOptions
+    options: ProducerSettings
     hash: int | None = None
     """Chooses the partition of all messages: the hash modulo the number of partitions."""
 

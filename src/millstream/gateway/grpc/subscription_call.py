@@ -15,18 +15,18 @@ from millstream.gateway.grpc.v1 import messages_pb2 as pb
 from millstream.gateway.operations.clusters import ClusterMember
 from millstream.gateway.operations.reads import check_time_ms
 from millstream.model.names import TopicPartition
-from millstream.model.start_words import BEGINNING, LATEST, follow_start
+from millstream.model.start_words import LATEST, follow_start
 from millstream.process.concurrency import together, until_first
 from millstream.sdk.aio.subscription import AsyncSubscription
 from millstream.sdk.consuming.start_positions import Hint
 from millstream.sdk.reader_defaults import SHARE_PERCENT, WINDOW_BYTES, WINDOW_MESSAGES
 from millstream.sdk.subscribing.options import SubscriptionOptions
 
-_WHEN_GONE = {
-    pb.WHEN_GONE_UNSPECIFIED: "error",
-    pb.WHEN_GONE_ERROR: "error",
-    pb.WHEN_GONE_BEGINNING: BEGINNING,
-    pb.WHEN_GONE_LATEST: LATEST,
+_OUT_OF_RANGE = {
+    pb.OUT_OF_RANGE_UNSPECIFIED: "nearest",
+    pb.OUT_OF_RANGE_ERROR: "error",
+    pb.OUT_OF_RANGE_NEAREST: "nearest",
+    pb.OUT_OF_RANGE_LATEST: LATEST,
 }
 
 
@@ -110,8 +110,8 @@ class SubscriptionCall:
 
 
 def _options(start: pb.SubscribeStart) -> SubscriptionOptions:
-    if start.when_gone not in _WHEN_GONE:
-        raise invalid("start.when_gone", f"{start.when_gone} is not a value of WhenGone")
+    if start.out_of_range not in _OUT_OF_RANGE:
+        raise invalid("start.out_of_range", f"{start.out_of_range} is not a value of OutOfRange")
     return SubscriptionOptions(
         partitions=list(start.partitions) or None,
         start=_hint(start),
@@ -120,7 +120,7 @@ def _options(start: pb.SubscribeStart) -> SubscriptionOptions:
         window_bytes=start.window_bytes or WINDOW_BYTES,
         share_percent=start.share_percent or SHARE_PERCENT,
         auto_commit=None,
-        when_gone=_WHEN_GONE[start.when_gone],
+        out_of_range=_OUT_OF_RANGE[start.out_of_range],
         on_bad_batch="skip" if start.skip_bad_batches else "raise",
     )
 

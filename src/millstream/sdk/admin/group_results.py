@@ -1,9 +1,13 @@
 """Defines groups, members and committed offsets as plain values."""
 
+import re
 from typing import NamedTuple
 
 from millstream.model.ids import TopicId
 from millstream.model.names import TopicPartition
+
+_GENERATED = re.compile(r"(.*-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[\w-]{22}")
+"""A member id with a random UUID: as text, possibly after the client id, or in Kafka's base64."""
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
@@ -31,8 +35,9 @@ class GroupMember(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The instance id, or else the client id and the end of the member id."""
-        return self.instance_id or f"{self.client_id or 'unnamed'} {self.member_id[-8:]}".strip()
+        """The instance id, or else the client id and the member id. A generated member id is cut to its end."""
+        end = self.member_id[-8:] if _GENERATED.fullmatch(self.member_id) else self.member_id
+        return self.instance_id or f"{self.client_id or 'unnamed'} {end}".strip()
 
     @property
     def host(self) -> str:

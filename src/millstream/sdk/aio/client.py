@@ -53,7 +53,7 @@ from millstream.seams.workers import Workers
 if TYPE_CHECKING:  # Imported on first use: a program that only writes should not wait for the readers' imports.
     from millstream.sdk.aio.numbered_writer import AsyncNumberedWriter
     from millstream.sdk.aio.producer import AsyncProducer
-    from millstream.sdk.producing.options import ProducerKeywords
+    from millstream.sdk.producing.options import ProducerBaseOptions
     from millstream.sdk.watching.read_positions import Position
     from millstream.sdk.watching.read_result import ReadResult
 
@@ -252,14 +252,14 @@ class AsyncClient(AsyncReaderFactory):
 
     @overload
     def producer(
-        self, *, values: None = None, **options: "Unpack[ProducerKeywords]"
+        self, *, values: None = None, **options: "Unpack[ProducerBaseOptions]"
     ) -> "AsyncProducer[PlainValue]": ...
     @overload
-    def producer(self, *, values: type[V], **options: "Unpack[ProducerKeywords]") -> "AsyncProducer[V]": ...
+    def producer(self, *, values: type[V], **options: "Unpack[ProducerBaseOptions]") -> "AsyncProducer[V]": ...
     @overload
-    def producer(self, *, values: Encode[V], **options: "Unpack[ProducerKeywords]") -> "AsyncProducer[V]": ...
+    def producer(self, *, values: Encode[V], **options: "Unpack[ProducerBaseOptions]") -> "AsyncProducer[V]": ...
     @overload
-    def producer(self, *, values: EncodedValues, **options: "Unpack[ProducerKeywords]") -> "AsyncProducer[Any]": ...
+    def producer(self, *, values: EncodedValues, **options: "Unpack[ProducerBaseOptions]") -> "AsyncProducer[Any]": ...
     def producer(
         self,
         *,
@@ -287,7 +287,7 @@ class AsyncClient(AsyncReaderFactory):
         - `acks`: -1 (default) retries and stores each message once. 1 and 0 do not retry after a lost answer, and
           with 0 the broker sends no acknowledgement.
         """
-        options = engine_options(self._context.times, cast("ProducerKeywords", call_options(locals())))
+        options = engine_options(self._context.times, cast("ProducerBaseOptions", call_options(locals())))
         from millstream.sdk.aio.producer import make_producer
 
         return self._call(lambda: make_producer(self._portal, self._context, group, options, values))

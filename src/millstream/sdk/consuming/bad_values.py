@@ -1,4 +1,4 @@
-"""Implements `on_bad_value`: the reaction of a consumer to a message whose value cannot be decoded.
+"""Implements `on_bad_value`: the reaction of a consumer or a subscription to a message whose value cannot be decoded.
 
 The caller's thread decodes. It counts the messages that it skips; the engine's event loop takes these counts for the
 metrics.
@@ -12,6 +12,7 @@ from millstream.process.log_event import LogEvent
 from millstream.records.message import Message
 from millstream.sdk.arguments import check_callback, wrong
 from millstream.sdk.consuming.decoding import Decode, UndecodableError
+from millstream.sdk.metrics import Metrics
 
 RAISE = "raise"
 SKIP = "skip"
@@ -26,7 +27,7 @@ _log = logging.getLogger("millstream.sdk.consumer")
 class SkippingDecoder:
     """Decodes messages, and passes each undecodable one to `on_bad_value` or skips it.
 
-    An exception of the function is raised in the caller; the consumer continues after the message.
+    An exception of the function is raised in the caller; the reader continues after the message.
     """
 
     def __init__(
@@ -66,6 +67,11 @@ class SkippingDecoder:
         if self._logged_s is None or now_s - self._logged_s >= LOG_INTERVAL_S:
             self._logged_s = now_s
             self.log_skipped()
+
+    def count_skipped(self, metrics: Metrics) -> None:
+        """Count the messages that were skipped since the last call."""
+        for topic in self.take_skipped():
+            metrics.count("messages_undecodable", 1, {"topic": topic})
 
     def log_skipped(self) -> None:
         """Log the number of messages that were skipped and not logged yet."""

@@ -239,8 +239,7 @@ class ConsumerEngine:
             for topic, messages, size_bytes in opened:
                 count_read(self._asking.metrics, topic, messages=messages, size_bytes=size_bytes)
         if self.delivered.skipping is not None:
-            for topic in self.delivered.skipping.take_skipped():
-                self._asking.metrics.count("messages_undecodable", 1, {"topic": topic})
+            self.delivered.skipping.count_skipped(self._asking.metrics)
 
     def _go(self, doing: ConsumerActivity, change: Change | None = None) -> None:
         """Note that the poll returns to the caller, and schedule when to take its messages back."""
@@ -359,8 +358,9 @@ class ConsumerEngine:
         trouble = self._reading.trouble
         error = trouble.error if trouble is not None else member.heartbeats.trouble if member is not None else None
         reason = "" if error is None else str(error)
-        if member is not None and member.missing and self.doing is ConsumerActivity.WAITING_FOR_PARTITIONS:
-            reason = reason or f"these topics do not exist yet: {', '.join(member.missing)}"
+        if member is not None:
+            is_waiting = self.doing is ConsumerActivity.WAITING_FOR_PARTITIONS
+            reason = reason or member.topics.reason(is_waiting=is_waiting)
         if self._reading.missing_topics:
             reason = reason or f"these topics do not exist any more: {', '.join(self._reading.missing_topics)}"
         since_s = self._since_s

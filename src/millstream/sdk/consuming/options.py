@@ -54,7 +54,12 @@ class ConsumerBaseOptions(TypedDict, total=False):
 
 
 class ConsumerOptions(ConsumerBaseOptions, total=False):
-    """The options of a consumer as a dict, for `client.consumer(topics, **options)`. All of them are optional."""
+    """The options of a consumer as a dict, for `client.consumer(topics, **options)`. All of them are optional.
+
+    `pattern`, `group`, `start`, `stop`, `partitions`, `values`, `on_bad_value`, `on_bad_batch`, `auto_commit`,
+    `handler_timeout`, `callback_timeout`, `close_timeout`, `instance_id`, `assignor`, `on_assigned`, `on_revoked`,
+    `on_lost`, `on_health`, `prefetch_bytes`, `local_files` and `out_of_range`.
+    """
 
     values: Values
 

@@ -20,7 +20,10 @@ _STARTS = {BEGINNING: requests.BEGINNING, LATEST: requests.END}
 
 
 class IteratorOptions(TypedDict, total=False):
-    """The options of `client.iterators`, which describes them, as a dict. All of them are optional."""
+    """The options of iterators as a dict, for `client.iterators(topics, group=group, **options)`. All are optional.
+
+    `client_id`, `max_messages`, `max_bytes`, `in_flight`, `start` and `on_bad_batch`.
+    """
 
     client_id: str | None
     max_messages: int

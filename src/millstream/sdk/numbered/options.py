@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 from millstream.model.limits import FIRST_SELF_NAMED_PRODUCER
 from millstream.sdk.arguments import INT32_MAX, INT64_MAX, check_number, wrong
-from millstream.sdk.producing.options import BATCH_BYTES, TIMEOUT_S, ProducerOptions
+from millstream.sdk.producing.options import BATCH_BYTES, TIMEOUT_S, ProducerSettings
 
 EPOCHS = 2**15
 """Number of epochs of a name; epochs begin at 0."""
@@ -29,7 +29,7 @@ class NumberedOptions:
     """Maximum time without progress, that is, until another batch is stored."""
 
     def __post_init__(self) -> None:
-        ProducerOptions(
+        ProducerSettings(
             batch_bytes=self.batch_bytes, compression=self.compression, level=self.level, timeout_s=self.timeout_s
         )
         if self.name is not None and (not isinstance(self.name, bytes) or not self.name):

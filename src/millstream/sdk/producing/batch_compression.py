@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from millstream.sdk.producing.batches import claim_ids, encode, encoded_parts, keep, parts, with_own_ids
 from millstream.sdk.producing.chunk import ProducerBatch
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.seams.workers import Workers
 
 T = TypeVar("T")
@@ -67,5 +67,5 @@ class BatchCompressor:
 
 
 def _is_heavy(batch: ProducerBatch) -> bool:
-    options: ProducerOptions = batch.chunk.options
+    options: ProducerSettings = batch.chunk.options
     return options.compression != "none" and int(batch.held_bytes) >= HEAVY_BYTES

@@ -23,7 +23,7 @@ from millstream.sdk.producing.chunk import (
 )
 from millstream.sdk.producing.failures import UnstoredError
 from millstream.sdk.producing.message_ids import as_column
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.producing.receipt_waiters import ReceiptWaiters, call
 from millstream.sdk.time_arguments import Time
 
@@ -31,7 +31,7 @@ from millstream.sdk.time_arguments import Time
 def chunks_of(
     topic: str,
     receipt_waiters: ReceiptWaiters,
-    options: ProducerOptions,
+    options: ProducerSettings,
     values: Iterable[Any],
     *,
     keys: Iterable[Any] | None,
@@ -92,7 +92,7 @@ def is_table(values: object) -> bool:
 def table_chunks(
     topic: str,
     receipt_waiters: ReceiptWaiters,
-    options: ProducerOptions,
+    options: ProducerSettings,
     table: Any,
     *,
     timestamps_ms: Any,

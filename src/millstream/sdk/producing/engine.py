@@ -33,7 +33,7 @@ from millstream.sdk.producing.chunk_partitioning import (
 )
 from millstream.sdk.producing.failures import UnstoredError
 from millstream.sdk.producing.leader_route import LeaderRoute, request_identity
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.producing.partition_queue import IN_FLIGHT_MAX, PartitionQueue
 from millstream.sdk.producing.producer_identities import ProducerIdentities
 from millstream.sdk.producing.receipt_waiters import ReceiptWaiters, log
@@ -66,7 +66,7 @@ class _Flow:
 class ProducerEngine:
     """The engine of one producer. All but `intake` and `receipt_waiters` is used on one event loop only."""
 
-    def __init__(self, caller: RetryingCaller, clock: Clock, options: ProducerOptions) -> None:
+    def __init__(self, caller: RetryingCaller, clock: Clock, options: ProducerSettings) -> None:
         self.options = options
         self._caller = caller
         self._cluster = caller.cluster

@@ -6,6 +6,7 @@ from typing import TypedDict
 from millstream.records.compression import LEVELS, Compression
 from millstream.sdk.arguments import INT64_MAX, Size, as_size, check_number, wrong
 from millstream.sdk.time_arguments import Time, Times
+from millstream.sdk.value_formats import EncodedValues
 
 ALL = -1
 BATCH_BYTES = 1_000_000
@@ -18,7 +19,7 @@ TIMEOUT_S = 120.0
 ROOM_TIMEOUT_S = 60.0
 
 
-class ProducerKeywords(TypedDict, total=False):
+class ProducerBaseOptions(TypedDict, total=False):
     """The options of `client.producer`, which describes them, except the one that decides the type of its values."""
 
     group: str | None
@@ -33,9 +34,19 @@ class ProducerKeywords(TypedDict, total=False):
     room_timeout: Time
 
 
+class ProducerOptions(ProducerBaseOptions, total=False):
+    """The options of a producer as a dict, for `client.producer(**options)`. All are optional.
+
+    `group`, `values`, `linger`, `batch_bytes`, `batch_count`, `compression`, `compression_level`, `acks`, `max_bytes`,
+    `timeout` and `room_timeout`.
+    """
+
+    values: EncodedValues
+
+
 @dataclass(frozen=True, slots=True)
-class ProducerOptions:
-    """The options of a producer. Creating them raises INVALID_SETTING, which names an invalid option."""
+class ProducerSettings:
+    """The validated options of a producer. Creating them raises INVALID_SETTING, which names an invalid option."""
 
     batch_bytes: int = BATCH_BYTES
     batch_count: int = BATCH_COUNT
@@ -70,9 +81,9 @@ class ProducerOptions:
             raise wrong("compression_level", self.level, f"compression {self.compression!r} has no such level")
 
 
-def engine_options(times: Times, keywords: ProducerKeywords) -> ProducerOptions:
+def engine_options(times: Times, keywords: ProducerBaseOptions) -> ProducerSettings:
     """Validate the options of `client.producer`, converting texts with units; raises INVALID_SETTING, naming one."""
-    return ProducerOptions(
+    return ProducerSettings(
         batch_bytes=as_size("batch_bytes", keywords.get("batch_bytes", BATCH_BYTES)),
         batch_count=keywords.get("batch_count", BATCH_COUNT),
         linger_s=times.span_s(keywords.get("linger", LINGER_S), "linger"),

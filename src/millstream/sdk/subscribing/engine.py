@@ -24,6 +24,7 @@ from millstream.sdk.background_errors import client_failed
 from millstream.sdk.connection.outage import ConnectionHealth
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
+from millstream.sdk.consuming.bad_values import SkippingDecoder
 from millstream.sdk.consuming.start_positions import ADDED_FROM
 from millstream.sdk.feed.batch_opening import is_heavy
 from millstream.sdk.feed.feed_set import FeedSet
@@ -74,10 +75,14 @@ class OpenedChunk(NamedTuple):
 
 
 class SubscriptionEngine:
-    def __init__(self, asking: RetryingCaller, settings: SubscriptionEngineSettings) -> None:
+    def __init__(
+        self, asking: RetryingCaller, settings: SubscriptionEngineSettings, skipping: SkippingDecoder | None = None
+    ) -> None:
+        """`skipping` is the caller's decoder if it skips messages; the engine counts these in the metrics."""
         self._asking = asking
+        self._skipping = skipping
         self._settings = settings
-        stream_settings = StreamSettings(settings.window, settings.group_id, settings.when_gone, asking.entropy)
+        stream_settings = StreamSettings(settings.window, settings.group_id, settings.out_of_range, asking.entropy)
         self._news = asyncio.Event()
         self._streams = StreamSet(asking, stream_settings, self._news.set, self._failed)
         self.finished: dict[TopicPartition, int] = {}
@@ -137,6 +142,9 @@ class SubscriptionEngine:
         if delivered is not None and self._settings.auto_commit_s is not None:
             offset = delivered.behind(finished)
             self.finished[delivered.where] = max(offset, self.finished.get(delivered.where, offset))
+        self._count_skipped()
+        if self._skipping is not None:
+            self._skipping.log_skipped()
         await self._starting.close()
         await self._opening.close()
         if self._keeper is not None:
@@ -161,6 +169,7 @@ class SubscriptionEngine:
         if self._is_asked:
             raise MillstreamError(ErrorCode.CLIENT_MISUSED, _READ_TWICE)
         self._is_asked = True
+        self._count_skipped()
         try:
             deadline = Deadline(_EVER_S if timeout_s is None else timeout_s)
             if not await self._starting.wait_until(deadline):
@@ -175,6 +184,10 @@ class SubscriptionEngine:
             return await self._until(deadline)
         finally:
             self._is_asked = False
+
+    def _count_skipped(self) -> None:
+        if self._skipping is not None:
+            self._skipping.count_skipped(self._asking.metrics)
 
     async def _until(self, deadline: Deadline) -> DeliveredMessages | None:
         while True:
@@ -213,7 +226,7 @@ class SubscriptionEngine:
         queue, where = self._streams.queue, chunk.where
         if not queue or queue[0] is not chunk:
             return None
-        if damage is not None and not self._skip(chunk, damage):
+        if damage is not None and not _skip(self._streams, chunk, damage, self._settings.skips_bad_batches):
             return None
         self._streams.delivered(chunk)
         messages = [] if damage is not None else chunk.open()
@@ -223,25 +236,6 @@ class SubscriptionEngine:
         count_read(self._asking.metrics, where.topic, messages=len(messages), size_bytes=chunk.size_bytes)
         self._delivered = DeliveredMessages(where, messages, chunk.offset, chunk.next_offset)
         return self._delivered
-
-    def _skip(self, chunk: FetchedChunk, damage: MillstreamError) -> bool:
-        """Return true to skip the chunk, which cannot be opened.
-
-        Otherwise its batches are queued one by one, or it is requested again, or its error is raised.
-        """
-        try:
-            parts = apart(chunk, damage)
-        except UnreadableError as error:
-            if not self._settings.skips_bad_batches:
-                raise
-            log_skipped(error)
-            return True
-        except CorruptBatch as error:
-            self._streams.send_again(chunk.feed, error)
-        else:
-            self._streams.queue.popleft()
-            self._streams.queue.extendleft(reversed(parts))
-        return False
 
     def finish(self, where: TopicPartition, offset: int) -> None:
         """Mark everything before `offset` as finished, unless auto-commit is off."""
@@ -387,3 +381,23 @@ def _check_known(feeds: FeedSet, left: Mapping[TopicPartition, int]) -> None:
         if where not in feeds:
             raise MillstreamError(ErrorCode.INVALID_REQUEST, f"this subscription does not include {where}")
         raise MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"the stream of {where} is being reopened")
+
+
+def _skip(streams: StreamSet, chunk: FetchedChunk, damage: MillstreamError, skips_bad_batches: bool) -> bool:
+    """Return true to skip the chunk, which cannot be opened.
+
+    Otherwise its batches are queued one by one, or it is requested again, or its error is raised.
+    """
+    try:
+        parts = apart(chunk, damage)
+    except UnreadableError as error:
+        if not skips_bad_batches:
+            raise
+        log_skipped(error)
+        return True
+    except CorruptBatch as error:
+        streams.send_again(chunk.feed, error)
+    else:
+        streams.queue.popleft()
+        streams.queue.extendleft(reversed(parts))
+    return False

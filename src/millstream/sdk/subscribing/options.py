@@ -15,6 +15,7 @@ from millstream.sdk.arguments import (
     check_partitions,
     check_text,
 )
+from millstream.sdk.consuming.bad_values import OnBadValue
 from millstream.sdk.consuming.start_positions import Hint, StartPositions, reader_start
 from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 from millstream.sdk.reader_defaults import AUTO_COMMIT_S, SHARE_PERCENT, WINDOW_BYTES, WINDOW_MESSAGES
@@ -23,7 +24,8 @@ from millstream.sdk.value_formats import Values
 from millstream.seams.entropy import Entropy
 from millstream.wire.subscribe import BEGINNING, END, NOWHERE
 
-_GONE = {start_words.BEGINNING: BEGINNING, start_words.LATEST: END, "error": NOWHERE}
+_OUT_OF_RANGE = {"nearest": BEGINNING, start_words.LATEST: END, "error": NOWHERE}
+"""The wire's code of each reaction. The broker sends nothing after the log end, so "nearest" is the log start."""
 
 
 class SubscriptionBaseOptions(TypedDict, total=False):
@@ -36,12 +38,17 @@ class SubscriptionBaseOptions(TypedDict, total=False):
     window_bytes: Size
     share_percent: int
     auto_commit: Time | None
-    when_gone: str
+    out_of_range: str
+    on_bad_value: OnBadValue
     on_bad_batch: str
 
 
 class SubscriptionOptions(SubscriptionBaseOptions, total=False):
-    """The options of a subscription as a dict, for `client.subscription(topics, **options)`. All are optional."""
+    """The options of a subscription as a dict, for `client.subscription(topics, **options)`. All are optional.
+
+    `group`, `start`, `partitions`, `values`, `on_bad_value`, `on_bad_batch`, `window_messages`, `window_bytes`,
+    `share_percent`, `auto_commit` and `out_of_range`.
+    """
 
     values: Values
 
@@ -57,7 +64,7 @@ class SubscriptionWindow(NamedTuple):
 class StreamSettings(NamedTuple):
     window: SubscriptionWindow
     group_id: str | None
-    when_gone: int
+    out_of_range: int
     entropy: Entropy
 
 
@@ -67,7 +74,7 @@ class SubscriptionEngineSettings(NamedTuple):
     start: StartPositions
     group_id: str | None
     window: SubscriptionWindow
-    when_gone: int
+    out_of_range: int
     auto_commit_s: float | None
     """The longest time until finished messages are committed; None leaves commits to the caller."""
     skips_bad_batches: bool
@@ -80,9 +87,9 @@ def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOp
     """
     if not topics:
         raise MillstreamError(ErrorCode.INVALID_SETTING, "a subscription needs a topic")
-    gone = options.get("when_gone", "error")
-    gone = start_words.start_word(gone) or gone if isinstance(gone, str) else gone
-    check_choice("when_gone", gone, _GONE)
+    choice = options.get("out_of_range", "nearest")
+    choice = start_words.start_word(choice) or choice if isinstance(choice, str) else choice
+    check_choice("out_of_range", choice, _OUT_OF_RANGE)
     auto_commit = options.get("auto_commit", AUTO_COMMIT_S)
     group_id = options.get("group")
     if group_id is not None:
@@ -101,7 +108,7 @@ def engine_settings(times: Times, topics: Sequence[str], options: SubscriptionOp
         reader_start(options.get("start"), group_id, times),
         group_id,
         window,
-        _GONE[gone],
+        _OUT_OF_RANGE[choice],
         None if auto_commit is None else times.span_s(auto_commit, "auto_commit"),
         skips_bad_batches(options.get("on_bad_batch", "raise")),
     )

@@ -22,7 +22,7 @@ def subscribe(
     feeds: Iterable[PartitionFeed],
     window: SubscriptionWindow,
     group_id: str | None,
-    when_gone: int,
+    out_of_range: int,
     *,
     start: int | None = None,
 ) -> ApiRequest[Delivered]:
@@ -47,7 +47,7 @@ def subscribe(
         "window_messages": window.messages,
         "window_bytes": window.size_bytes,
         "share_percent": window.share_percent,
-        "otherwise": when_gone,
+        "otherwise": out_of_range,
         "topics": list(topics.values()),
     }
 

@@ -72,7 +72,7 @@ class SubscriptionStream:
         """Subscribe; raises if the broker refuses or cannot be reached."""
         settings = self._settings
         feeds = self._feeds.values()
-        request = requests.subscribe(feeds, settings.window, settings.group_id, settings.when_gone)
+        request = requests.subscribe(feeds, settings.window, settings.group_id, settings.out_of_range)
         try:
             self._connection = await self._held.enter_async_context(cluster.polling(self._address, deadline))
             timeout_s = cluster.timeout_s(deadline)

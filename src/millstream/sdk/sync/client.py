@@ -52,7 +52,7 @@ from millstream.seams.network import Network, TcpNetwork
 from millstream.seams.workers import Workers
 
 if TYPE_CHECKING:  # Imported on first use: a program that only writes should not wait for the readers' imports.
-    from millstream.sdk.producing.options import ProducerKeywords
+    from millstream.sdk.producing.options import ProducerBaseOptions
     from millstream.sdk.sync.numbered_writer import NumberedWriter
     from millstream.sdk.sync.producer import Producer
     from millstream.sdk.watching.read_positions import Position
@@ -252,13 +252,13 @@ class Client(ReaderFactory):
     # Writing.
 
     @overload
-    def producer(self, *, values: None = None, **options: "Unpack[ProducerKeywords]") -> "Producer[PlainValue]": ...
+    def producer(self, *, values: None = None, **options: "Unpack[ProducerBaseOptions]") -> "Producer[PlainValue]": ...
     @overload
-    def producer(self, *, values: type[V], **options: "Unpack[ProducerKeywords]") -> "Producer[V]": ...
+    def producer(self, *, values: type[V], **options: "Unpack[ProducerBaseOptions]") -> "Producer[V]": ...
     @overload
-    def producer(self, *, values: Encode[V], **options: "Unpack[ProducerKeywords]") -> "Producer[V]": ...
+    def producer(self, *, values: Encode[V], **options: "Unpack[ProducerBaseOptions]") -> "Producer[V]": ...
     @overload
-    def producer(self, *, values: EncodedValues, **options: "Unpack[ProducerKeywords]") -> "Producer[Any]": ...
+    def producer(self, *, values: EncodedValues, **options: "Unpack[ProducerBaseOptions]") -> "Producer[Any]": ...
     def producer(
         self,
         *,
@@ -286,7 +286,7 @@ class Client(ReaderFactory):
         - `acks`: -1 (default) retries and stores each message once. 1 and 0 do not retry after a lost answer, and
           with 0 the broker sends no acknowledgement.
         """
-        options = engine_options(self._context.times, cast("ProducerKeywords", call_options(locals())))
+        options = engine_options(self._context.times, cast("ProducerBaseOptions", call_options(locals())))
         from millstream.sdk.sync.producer import make_producer
 
         return self._call(lambda: make_producer(self._portal, self._context, group, options, values))

@@ -15,7 +15,7 @@ from millstream.sdk.producing.chunk import Receipt
 from millstream.sdk.producing.encoding import value_encoder
 from millstream.sdk.producing.engine import ProducerEngine
 from millstream.sdk.producing.message_ids import Id, as_column, checked_id, checked_ids
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.producing.put_arguments import TOMBSTONE_WITHOUT_KEY
 from millstream.sdk.sync.facade import Facade, Portal
 from millstream.sdk.time_arguments import Moment, Time
@@ -202,7 +202,7 @@ def make_producer(
     portal: Portal,
     context: ClientContext,
     group: str | None,
-    options: ProducerOptions,
+    options: ProducerSettings,
     values: EncodedValues = None,
 ) -> Producer[Any]:
     """Create a producer with its own connections. Must run on the client's event loop."""

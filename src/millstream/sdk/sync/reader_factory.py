@@ -160,7 +160,8 @@ class ReaderFactory(Facade):
         window_bytes: Size = WINDOW_BYTES,
         share_percent: int = SHARE_PERCENT,
         auto_commit: Time | None = AUTO_COMMIT_S,
-        when_gone: str = "error",
+        out_of_range: str = "nearest",
+        on_bad_value: "OnBadValue" = "raise",
         on_bad_batch: str = "raise",
     ) -> "Subscription[Any]":
         """Create a push subscription: brokers send the messages of these topics; see `Subscription`.
@@ -179,8 +180,10 @@ class ReaderFactory(Facade):
         - `share_percent` (50): the share of a full window that must be finished before the broker sends more.
         - `auto_commit` (5 s): the longest time until finished messages are committed. None leaves commits to
           `commit()`.
-        - `when_gone` ("error"): the reaction when messages are removed before they are sent: continue at the
-          "beginning" or the "latest" offset, or raise an "error".
+        - `out_of_range` ("nearest"): the reaction when messages are removed before they are sent. "nearest" continues
+          at the first available message, "latest" at the log end, and "error" raises OFFSET_OUT_OF_RANGE.
+        - `on_bad_value` ("raise"): the reaction to a value that cannot be decoded, as for a consumer: "raise", "skip",
+          or a function of the message and the error.
         - `on_bad_batch` ("raise"): the reaction to a stored batch whose records cannot be decoded. "raise" delivers the
           messages before it, then raises UnreadableError in each call. "skip" skips the batch and logs a warning.
         """

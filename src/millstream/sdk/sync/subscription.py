@@ -12,6 +12,7 @@ from millstream.records.message import Message
 from millstream.sdk.arguments import TEXT_MAX, check_text, named_topics, offsets_by_place, place
 from millstream.sdk.client_context import ClientContext
 from millstream.sdk.connection.outage import ConnectionHealth
+from millstream.sdk.consuming.bad_values import RAISE, SkippingDecoder, bad_value_decoder
 from millstream.sdk.consuming.decoding import decode_first, decode_some, decoder
 from millstream.sdk.consuming.message_batch import MessageBatch
 from millstream.sdk.subscribing.engine import DeliveredMessages, SubscriptionEngine
@@ -46,7 +47,9 @@ class Subscription(Reader, Generic[V_co]):
         """The topics that it receives."""
         self.group = options.get("group")
         """The group that stores its offsets; None for a subscription that tracks its own position."""
-        self._decode = decoder(options.get("values"))
+        self._decode = bad_value_decoder(
+            decoder(options.get("values")), options.get("on_bad_value", RAISE), context.clock.monotonic_s
+        )
         self._decode_first = None if self._decode is None else partial(decode_first, self._decode)
         self._delivery: DeliveredMessages | None = None
         self._untaken: deque[Message] = deque()
@@ -55,7 +58,8 @@ class Subscription(Reader, Generic[V_co]):
         settings = engine_settings(context.times, self.topics, options)
         caller = context.new_caller(Role.CONSUMER, owner="subscription")
         context.lifecycle.check()
-        self._engine = portal.call(partial(SubscriptionEngine, caller, settings))
+        skipping = self._decode if isinstance(self._decode, SkippingDecoder) else None
+        self._engine = portal.call(partial(SubscriptionEngine, caller, settings, skipping))
         lifecycle = context.adopt("subscription", caller, self._end, lambda: self._untaken.clear())
         super().__init__(portal, context, lifecycle)
 
@@ -98,8 +102,8 @@ class Subscription(Reader, Generic[V_co]):
         """Return the next messages of one partition; the list is empty if no message arrived within `timeout`.
 
         `timeout=None` waits without a limit. Transient failures are retried. Permanent failures are raised: a refused
-        topic or group, messages removed before they were sent (OFFSET_OUT_OF_RANGE, unless `when_gone` is set), damaged
-        messages, a value that cannot be decoded (UNDECODABLE_VALUE; the next call continues after it).
+        topic or group, with `out_of_range="error"` messages removed before they were sent (OFFSET_OUT_OF_RANGE),
+        damaged messages, a value that cannot be decoded (UNDECODABLE_VALUE; the next call continues after it).
         """
         messages, untaken = self._next_messages(timeout)
         count = len(messages)
@@ -177,13 +181,22 @@ class Subscription(Reader, Generic[V_co]):
     def _next_messages(self, timeout: Time | None) -> tuple[list[Message], deque[Message]]:
         """Return the messages that the next call returns, and those that are left after it. Takes none of them yet."""
         self._lifecycle.check()
-        if not self._untaken:
-            self._next_delivery(timeout)
-        found, left = list(self._untaken), deque[Message]()
-        if self._decode is None:
-            return found, left
+        now_s = self._context.clock.monotonic_s
+        end_s = None if timeout is None else now_s() + self._span_s(timeout)
+        while True:
+            if not self._untaken:
+                self._next_delivery(None if end_s is None else max(0.0, end_s - now_s()))
+            found, left = list(self._untaken), deque[Message]()
+            messages = found if self._decode is None or not found else self._decoded(found, left)
+            if messages or not found:
+                return messages, left
+            self._untaken = left  # Every message was skipped.
+
+    def _decoded(self, found: list[Message], left: deque[Message]) -> list[Message]:
+        """Decode messages up to the first one that raises, which goes to `left` with its successors."""
+        assert self._decode is not None
         try:
-            return decode_some(self._decode, found, left), left
+            return decode_some(self._decode, found, left)
         except Exception as error:
             if not raised_by_signal_handler(error):
                 self._untaken, self._in_work = left, 1  # The message is skipped.

@@ -13,7 +13,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.record import Record
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.producing.failures import OutcomeUnknownError
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulation.plan import TablePlan
@@ -60,7 +60,7 @@ class CompactedTable:
             return
         await self._create(client)
         async with client.producer(
-            ProducerOptions(compression=self.plan.compression, timeout_s=PUT_TIMEOUT_S)
+            ProducerSettings(compression=self.plan.compression, timeout_s=PUT_TIMEOUT_S)
         ) as producer:
             for number in range(self.plan.writes):
                 await self._put(producer, number)

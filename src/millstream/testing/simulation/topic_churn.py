@@ -13,7 +13,7 @@ from millstream.model.names import TopicPartition
 from millstream.sdk.admin.admin_results import ResourceKind
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.producing.failures import OutcomeUnknownError
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulation.workload import PUT_TIMEOUT_S, HistoryRecorder
 
@@ -42,7 +42,7 @@ class TopicChurn:
     """The confirmed value of the setting per topic."""
 
     async def run(self) -> None:
-        async with self.client.producer(ProducerOptions(timeout_s=PUT_TIMEOUT_S)) as producer:
+        async with self.client.producer(ProducerSettings(timeout_s=PUT_TIMEOUT_S)) as producer:
             for number in range(self.topics):
                 await self._run_topic(f"topic-{NAME}-{number}", producer)
                 await asyncio.sleep(_PAUSE_S * self.random.random())

@@ -10,7 +10,7 @@ from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
 from millstream.sdk.aio.producer import AsyncProducer
 from millstream.sdk.producing.failures import UnstoredError
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.wire_client import WireClient
 from millstream.testing.simulation.history import FinalLog, History
@@ -86,7 +86,7 @@ class SimulatedProducer:
 
     async def run(self) -> None:
         """Write all batches, with the planned number in flight."""
-        options = ProducerOptions(compression=self._plan.compression, timeout_s=PUT_TIMEOUT_S)
+        options = ProducerSettings(compression=self._plan.compression, timeout_s=PUT_TIMEOUT_S)
         async with self._client.producer(options) as producer, asyncio.TaskGroup() as group:
             for number in range(self._plan.lanes):
                 group.create_task(self._run_lane(producer), name=f"{self._plan.name} lane {number}")

@@ -13,11 +13,11 @@ from millstream.model.message_id import ID_HEADER
 from millstream.model.names import TopicPartition
 from millstream.sdk.producing.chunk import ProducerChunk, PutResult, Receipt
 from millstream.sdk.producing.failures import OutcomeUnknownError
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 
 
 def place(partition: int, offset: int) -> PutResult:
-    return PutResult("t", partition, offset, Receipt(ProducerChunk("t", None, ProducerOptions()), 0))
+    return PutResult("t", partition, offset, Receipt(ProducerChunk("t", None, ProducerSettings()), 0))
 
 
 def places(*offsets: int, partition: int = 0) -> list[PutResult]:
@@ -25,7 +25,7 @@ def places(*offsets: int, partition: int = 0) -> list[PutResult]:
 
 
 async def sent(scene: Scene, messages: Sequence[MessageToPut], **options: Any) -> list[Outcome]:
-    producer = scene.client().producer(ProducerOptions(**options))
+    producer = scene.client().producer(ProducerSettings(**options))
     outcomes = await send(producer, messages, "t")
     await producer.close()
     return outcomes

@@ -16,9 +16,9 @@ def test_every_start_word_has_an_enum_name_that_json_accepts(word: str) -> None:
     assert edge_of(request.start.edge, "start") == start_word(word)
 
 
-@pytest.mark.parametrize(("name", "number"), [("BEGINNING", 2), ("EARLIEST", 2), ("LATEST", 3), ("END", 3)])
-def test_every_start_word_is_a_value_of_the_enum_when_gone(name: str, number: int) -> None:
-    assert messages_pb2.WhenGone.Value(f"WHEN_GONE_{name}") == number
+@pytest.mark.parametrize(("name", "number"), [("NEAREST", 2), ("LATEST", 3), ("END", 3)])
+def test_every_position_is_a_value_of_the_enum_out_of_range(name: str, number: int) -> None:
+    assert messages_pb2.OutOfRange.Value(f"OUT_OF_RANGE_{name}") == number
 
 
 def test_an_unset_edge_is_the_beginning_unless_the_call_has_another_default() -> None:

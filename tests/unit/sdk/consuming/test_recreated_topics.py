@@ -57,9 +57,8 @@ def test_a_deleted_topic_does_not_delay_the_others_and_is_read_when_recreated(
                 async with asyncio.timeout(10):
                     assert values(await read(consumer, 1)) == [b"%d" % number]
                 await asyncio.sleep(3)
-            if group is None:
-                assert TOPIC in consumer.health().reason
-                assert sum("topic missing" in record.getMessage() for record in caplog.records) == 1
+            assert consumer.health().reason == f"these topics do not exist any more: {TOPIC}"
+            assert sum("topic missing" in record.getMessage() for record in caplog.records) == 1
             await ground.client.create_topic(TOPIC, partitions=1)
             ground.written.clear()
             await ground.write(20)
@@ -71,6 +70,27 @@ def test_a_deleted_topic_does_not_delay_the_others_and_is_read_when_recreated(
             assert consumer.position(TOPIC, 0) == 20
             await ground.writer.put("others", [b"last"], partition=0)
             assert values(await read(consumer, 1)) == [b"last"]
+            assert consumer.health().reason == ""
+
+    play(story)
+
+
+def test_a_group_consumer_reports_the_deletion_of_its_only_topic(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(ground: Ground) -> None:
+        await ground.write(10)
+        async with ground.client.consumer(TOPIC, group=GROUP, start="beginning") as consumer:
+            await read(consumer, 10)
+            await ground.client.delete_topic(TOPIC)
+            async with asyncio.timeout(10):
+                while "any more" not in consumer.health().reason:
+                    assert await consumer.poll(1) == []
+            assert consumer.health().reason == f"these topics do not exist any more: {TOPIC}"
+            (line,) = [each.getMessage() for each in caplog.records if "topic missing" in each.getMessage()]
+            assert line == f"topic missing group={GROUP} topic={TOPIC}"
+            await ground.client.create_topic(TOPIC, partitions=1)
+            ground.written.clear()
+            await ground.write(5)
+            assert values(await read(consumer, 5)) == ground.written[0]
             assert consumer.health().reason == ""
 
     play(story)

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from millstream.model.message_id import as_message_id
 from millstream.sdk.producing.chunk import Accumulator, ProducerBatch, ProducerChunk, Receipt, as_bytes, cut
 from millstream.sdk.producing.chunk_partitioning import runs
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.producing.row_partitioning import partition_for, picked, shares
 
 
 def intake() -> Accumulator:
-    return Accumulator(RLock(), None, ProducerOptions(), lambda: 5, lambda: None, lambda size: None, lambda topic: None)
+    return Accumulator(
+        RLock(), None, ProducerSettings(), lambda: 5, lambda: None, lambda size: None, lambda topic: None
+    )
 
 
 optional_bytes = st.none() | st.binary(max_size=5)
@@ -102,7 +104,7 @@ def test_cut_covers_all_messages_and_respects_the_byte_and_row_limits(sizes: lis
 @given(st.integers(1, 40), st.integers(0, 2**32))
 def test_a_receipt_finds_its_row_after_any_number_of_splits(count: int, seed: int) -> None:
     random = Random(seed)
-    chunk = ProducerChunk("t", None, ProducerOptions())
+    chunk = ProducerChunk("t", None, ProducerSettings())
     chunk.fill([b"v"] * count, None, None, 5, None, None, None, 1)
     owner: dict[int, tuple[ProducerBatch, int]] = {}
 

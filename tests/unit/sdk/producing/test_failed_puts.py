@@ -13,7 +13,7 @@ from millstream.sdk.producing import batches
 from millstream.sdk.producing.chunk import ProducerBatch, PutResult, Receipt
 from millstream.sdk.producing.engine import ProducerEngine
 from millstream.sdk.producing.message_ids import checked_ids
-from millstream.sdk.producing.options import ProducerOptions
+from millstream.sdk.producing.options import ProducerSettings
 from millstream.sdk.wire_client import WireClient
 from millstream.seams.clock import SystemClock
 from millstream.wire.client_connection import ConnectionCore
@@ -206,7 +206,7 @@ def test_a_bug_in_the_producer_fails_one_batch_and_later_ones_are_stored(
 
 def test_puts_and_receipts_raise_client_closed_after_the_event_loop_ended() -> None:
     async def put_one() -> tuple[ProducerEngine, Receipt]:
-        engine = ProducerEngine(WireClient("localhost:1")._caller, SystemClock(), ProducerOptions(linger_s=60.0))
+        engine = ProducerEngine(WireClient("localhost:1")._caller, SystemClock(), ProducerSettings(linger_s=60.0))
         return engine, engine.intake.put("t", b"v", *[None] * 7)
 
     engine, receipt = asyncio.run(put_one())

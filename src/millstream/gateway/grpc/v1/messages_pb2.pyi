@@ -20,37 +20,35 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _WhenGone:
+class _OutOfRange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _WhenGoneEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WhenGone.ValueType], _builtins.type):
+class _OutOfRangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OutOfRange.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    WHEN_GONE_UNSPECIFIED: _WhenGone.ValueType  # 0
-    """The same as WHEN_GONE_ERROR."""
-    WHEN_GONE_ERROR: _WhenGone.ValueType  # 1
+    OUT_OF_RANGE_UNSPECIFIED: _OutOfRange.ValueType  # 0
+    """The same as OUT_OF_RANGE_NEAREST."""
+    OUT_OF_RANGE_ERROR: _OutOfRange.ValueType  # 1
     """End the subscription with OFFSET_OUT_OF_RANGE."""
-    WHEN_GONE_BEGINNING: _WhenGone.ValueType  # 2
-    """Continue at the first available message. WHEN_GONE_EARLIEST is a synonym."""
-    WHEN_GONE_EARLIEST: _WhenGone.ValueType  # 2
-    WHEN_GONE_LATEST: _WhenGone.ValueType  # 3
-    """Continue at the log end. WHEN_GONE_END is a synonym."""
-    WHEN_GONE_END: _WhenGone.ValueType  # 3
+    OUT_OF_RANGE_NEAREST: _OutOfRange.ValueType  # 2
+    """Continue at the first available message."""
+    OUT_OF_RANGE_LATEST: _OutOfRange.ValueType  # 3
+    """Continue at the log end. OUT_OF_RANGE_END is a synonym."""
+    OUT_OF_RANGE_END: _OutOfRange.ValueType  # 3
 
-class WhenGone(_WhenGone, metaclass=_WhenGoneEnumTypeWrapper):
+class OutOfRange(_OutOfRange, metaclass=_OutOfRangeEnumTypeWrapper):
     """Behaviour when messages are removed before they were pushed."""
 
-WHEN_GONE_UNSPECIFIED: WhenGone.ValueType  # 0
-"""The same as WHEN_GONE_ERROR."""
-WHEN_GONE_ERROR: WhenGone.ValueType  # 1
+OUT_OF_RANGE_UNSPECIFIED: OutOfRange.ValueType  # 0
+"""The same as OUT_OF_RANGE_NEAREST."""
+OUT_OF_RANGE_ERROR: OutOfRange.ValueType  # 1
 """End the subscription with OFFSET_OUT_OF_RANGE."""
-WHEN_GONE_BEGINNING: WhenGone.ValueType  # 2
-"""Continue at the first available message. WHEN_GONE_EARLIEST is a synonym."""
-WHEN_GONE_EARLIEST: WhenGone.ValueType  # 2
-WHEN_GONE_LATEST: WhenGone.ValueType  # 3
-"""Continue at the log end. WHEN_GONE_END is a synonym."""
-WHEN_GONE_END: WhenGone.ValueType  # 3
-Global___WhenGone: _TypeAlias = WhenGone  # noqa: Y015
+OUT_OF_RANGE_NEAREST: OutOfRange.ValueType  # 2
+"""Continue at the first available message."""
+OUT_OF_RANGE_LATEST: OutOfRange.ValueType  # 3
+"""Continue at the log end. OUT_OF_RANGE_END is a synonym."""
+OUT_OF_RANGE_END: OutOfRange.ValueType  # 3
+Global___OutOfRange: _TypeAlias = OutOfRange  # noqa: Y015
 
 @_typing.final
 class PutRequest(_message.Message):
@@ -510,7 +508,7 @@ class SubscribeStart(_message.Message):
     WINDOW_MESSAGES_FIELD_NUMBER: _builtins.int
     WINDOW_BYTES_FIELD_NUMBER: _builtins.int
     SHARE_PERCENT_FIELD_NUMBER: _builtins.int
-    WHEN_GONE_FIELD_NUMBER: _builtins.int
+    OUT_OF_RANGE_FIELD_NUMBER: _builtins.int
     SKIP_BAD_BATCHES_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     group: _builtins.str
@@ -523,7 +521,7 @@ class SubscribeStart(_message.Message):
     """Most uncommitted bytes in flight; 0 means 4 MiB."""
     share_percent: _builtins.int
     """Percentage of a full window that must be committed before the broker pushes more; 0 means 50."""
-    when_gone: Global___WhenGone.ValueType
+    out_of_range: Global___OutOfRange.ValueType
     skip_bad_batches: _builtins.bool
     """Skip stored batches that cannot be decoded. Otherwise such a batch ends the stream with UNDECODABLE_BATCH, which has
     the offset at which to continue.
@@ -551,12 +549,12 @@ class SubscribeStart(_message.Message):
         window_messages: _builtins.int = ...,
         window_bytes: _builtins.int = ...,
         share_percent: _builtins.int = ...,
-        when_gone: Global___WhenGone.ValueType = ...,
+        out_of_range: Global___OutOfRange.ValueType = ...,
         skip_bad_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group", b"group", "partitions", b"partitions", "share_percent", b"share_percent", "skip_bad_batches", b"skip_bad_batches", "start", b"start", "topics", b"topics", "when_gone", b"when_gone", "window_bytes", b"window_bytes", "window_messages", b"window_messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "group", b"group", "out_of_range", b"out_of_range", "partitions", b"partitions", "share_percent", b"share_percent", "skip_bad_batches", b"skip_bad_batches", "start", b"start", "topics", b"topics", "window_bytes", b"window_bytes", "window_messages", b"window_messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

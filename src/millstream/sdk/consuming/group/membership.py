@@ -22,10 +22,11 @@ from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.fetcher import Fetcher
 from millstream.sdk.consuming.group.commits import Commits
 from millstream.sdk.consuming.group.heartbeats import Heartbeats
-from millstream.sdk.consuming.group.member_core import OUTSIDE, MemberCore
+from millstream.sdk.consuming.group.member_core import OUTSIDE, MemberCore, Share
+from millstream.sdk.consuming.group.subscribed_topics import SubscribedTopics
 from millstream.sdk.consuming.partition_source import Change, ChangeKind
 from millstream.sdk.consuming.start_positions import ADDED_FROM, StartPositions
-from millstream.sdk.consuming.topic_pattern import TopicNames, TopicPattern
+from millstream.sdk.consuming.topic_pattern import TopicPattern
 from millstream.sdk.reader_defaults import CALLBACK_TIMEOUT_S, CLOSE_TIMEOUT_S, HANDLER_TIMEOUT_S
 from millstream.sdk.single_flight import SingleFlight
 from millstream.seams.entropy import random_uuid
@@ -86,7 +87,6 @@ class ConsumerMembership:
     ) -> None:
         self._asking = asking
         self._reading = reading
-        self._topics = tuple(dict.fromkeys(topics))
         self._start = start
         self._rules = rules
         self._coordinators = Coordinators(asking)
@@ -94,7 +94,7 @@ class ConsumerMembership:
         self.core = MemberCore(
             rules.group_id,
             str(random_uuid(asking.entropy)),
-            self._topics,
+            tuple(dict.fromkeys(topics)),
             rebalance_timeout_ms=rules.rebalance_timeout_ms,
             instance_id=rules.instance_id,
             assignor=rules.assignor,
@@ -110,11 +110,9 @@ class ConsumerMembership:
         """The life in which `on_assigned` is running; None while it is not."""
         self._is_too_slow = False
         """True if `on_assigned` last took so long that the member lost its partitions."""
-        self._counts: dict[TopicId, int] = {}
-        """The number of partitions of each topic when this member first saw it; others were added later."""
-        self._all_names = TopicNames(asking)
-        self.missing: Sequence[str] = ()
-        """The topics that did not exist at the last lookup."""
+        self.topics = SubscribedTopics(
+            asking, rules.group_id, tuple(dict.fromkeys(topics)), has_pattern=rules.pattern is not None
+        )
         self._committing = SingleFlight(self._commit_finished, "commit of finished offsets", changed)
         self._commit_due_s = 0.0
         self._try_again_s: float | None = None
@@ -125,10 +123,8 @@ class ConsumerMembership:
         await self.heartbeats.join(timeout_s)
         self._commit_due_s = self._loop.time() + (self._rules.auto_commit_s or 0.0)
         with suppress(MillstreamError):  # Looked up again when partitions are assigned.
-            await self._names()
-        if self.missing:
-            names = ",".join(self.missing)
-            log.warning(LogEvent("subscribed topics do not exist yet", group=self.core.group_id, topics=names))
+            await self.topics.names(self.core.target)
+        self.topics.log_missing()
 
     @property
     def wants_attention(self) -> bool:
@@ -274,28 +270,10 @@ class ConsumerMembership:
             return None
         return Change(ChangeKind.ASSIGNED, places)
 
-    async def _named(self, target: Iterable[tuple[TopicId, int]]) -> dict[TopicPartition, tuple[TopicId, int]]:
+    async def _named(self, target: Share) -> dict[TopicPartition, tuple[TopicId, int]]:
         """Map the assigned partitions to topic names; partitions of a topic with an unknown id are left for later."""
-        names = await self._names()
-        if not {topic_id for topic_id, _ in target} <= names.keys():
-            for topic in self._topics:
-                self._asking.cluster.forget(topic)
-            names = await self._names()
+        names = await self.topics.names(target, {topic_id for topic_id, _ in self._keys.values()})
         return {TopicPartition(names[key[0]], key[1]): key for key in sorted(target) if key[0] in names}
-
-    async def _names(self) -> dict[TopicId, str]:
-        """Map topic ids to the subscribed topics' names, and set `missing` to the topics that do not exist."""
-        if self._rules.pattern is not None:
-            return await self._all_names.covering(self.core.target, self._counts, Deadline(COMMIT_TIMEOUT_S))
-        names: dict[TopicId, str] = {}
-        for topic, view in (await self._asking.cluster.topics(self._topics, Deadline(COMMIT_TIMEOUT_S))).items():
-            if not isinstance(view, MillstreamError):
-                names[TopicId(view.topic_id)] = topic
-                self._counts.setdefault(TopicId(view.topic_id), len(view.partitions))
-            elif view.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise view
-        self.missing = sorted(set(self._topics) - set(names.values()))
-        return names
 
     async def _release(self, places: Sequence[TopicPartition]) -> None:
         if places and self._rules.auto_commit_s is not None:
@@ -328,7 +306,7 @@ class ConsumerMembership:
         request = group_requests.fetch_offsets(self.core.group_id, list(places), self.core.ref)
         committed = await self._coordinators.ask(self.core.group_id, request, deadline)
         new = {where: key for where, key in places.items() if where not in committed}
-        added = [where for where, (topic_id, number) in new.items() if number >= self._counts[topic_id]]
+        added = [where for where, (topic_id, number) in new.items() if number >= self.topics.counts[topic_id]]
         found = await self._start.find(self._asking, new.keys() - set(added), deadline)
         found |= dict.fromkeys(added, ADDED_FROM)
         if life != self.core.lives:
