@@ -147,7 +147,8 @@ class Node:
             )
         )
         read_schemas(row.api for row in table.rows.values())
-        listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
+        limits = {"descriptors_max": self._descriptors_max, "log_files_max": self._open_files_max}
+        listener = Listener(table, self._clock, memory, self._workers, **limits)
         reserves = partitions.store.reserves
         findings = [listener.shared.reconnects.findings, *data_findings(partitions)]
         health = self._health = BrokerHealth(reserves, self._children_findings, findings)

@@ -4,7 +4,7 @@ import asyncio
 
 from millstream.broker.dispatch.dispatch_table import DispatchTable
 from millstream.broker.net.connection import ClientConnection
-from millstream.broker.net.listener_state import Counters, ListenerState
+from millstream.broker.net.listener_state import Counters, ListenerState, connections_max
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.peer_log import PeerLog
 from millstream.broker.net.reconnects import Reconnects
@@ -18,8 +18,16 @@ MEMORY_PERIOD_S = 1.0
 
 class Listener:
     def __init__(
-        self, table: DispatchTable, clock: Clock, memory: MemoryLimits, workers: Workers, *, descriptors_max: int = 0
+        self,
+        table: DispatchTable,
+        clock: Clock,
+        memory: MemoryLimits,
+        workers: Workers,
+        *,
+        descriptors_max: int = 0,
+        log_files_max: int = 0,
     ) -> None:
+        """`descriptors_max` is the limit of open files of the process, and `log_files_max` its share for log files."""
         self.shared = ListenerState(
             table,
             memory,
@@ -28,6 +36,7 @@ class Listener:
             Reconnects(clock),
             clock.monotonic_s,
             descriptors_max=descriptors_max,
+            connections_max=connections_max(descriptors_max=descriptors_max, log_files_max=log_files_max),
         )
         self._listening: Listening | None = None
         self._timer: asyncio.TimerHandle | None = None

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import TopicId
+from millstream.process.log_event import LogEvent
 from millstream.sdk.connection.retry_policy import Deadline
 from millstream.sdk.connection.retrying_caller import RetryingCaller
 from millstream.sdk.consuming.group.member_core import Share
@@ -40,7 +41,7 @@ class SubscribedTopics:
         """Log the topics that do not exist when the member joins."""
         if self.missing:
             names = ",".join(self.missing)
-            log.warning("subscribed topics do not exist yet group=%s topics=%s", self._group_id, names)
+            log.warning(LogEvent("subscribed topics do not exist yet", group=self._group_id, topics=names))
 
     async def names(self, target: Share, read: Collection[TopicId] = ()) -> dict[TopicId, str]:
         """Map the ids of existing topics to names, for the partitions of `target`.
@@ -69,7 +70,7 @@ class SubscribedTopics:
         missing = sorted(set(self._topics) - set(names.values()))
         for topic in missing:
             if topic in self._existed and topic not in self.missing:
-                log.warning("topic missing group=%s topic=%s", self._group_id, topic)
+                log.warning(LogEvent("topic missing", group=self._group_id, topic=topic))
         self.missing = missing
         self._existed.update(names.values())
         return names
