@@ -101,6 +101,16 @@ class DiskReserve:
         if self.is_released and self._try_restore(space, self._limits.reserve_of(space)):
             _logger.info("disk reserve restored", extra={"path": self.path, "free_bytes": space.free_bytes})
 
+    def measure_full_disk(self) -> None:
+        """Measure the free space at once, because a write found the disk full. The next measurement may be far off.
+
+        This is one system call on the disk that has just answered, so it does not need a worker.
+        """
+        try:
+            self.space = self._disk.space(self.directory)
+        except OSError:
+            pass  # The failed write is logged, and `measure` reports this failure.
+
     async def make_room(self, workers: Workers) -> bool:
         """Release the reserve because the disk is full. Return True if the failed operation is worth a repetition."""
         return await workers.run(partial(self.release, "an operation that frees space needs it"))

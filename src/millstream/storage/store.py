@@ -37,7 +37,7 @@ from millstream.storage.recovery.directory_identity import identify
 from millstream.storage.recovery.directory_startup import recover
 from millstream.storage.recovery.disk_errors import DiskErrorLog
 from millstream.storage.recovery.log_recovery import LogPlan
-from millstream.storage.recovery.recovery_report import RecoveredLog, recovered_log
+from millstream.storage.recovery.recovery_report import RecoveredLog, recovered_log, report_recovered
 
 LOCK_NAME = ".lock"
 OPEN_FILES_MAX = 512
@@ -123,7 +123,8 @@ class LogStore:
             await workers.run(partial(store._lock, directories, locks))
             ids = await workers.run(partial(identify, disk, directories, entropy))
             for path, directory_id, lock in zip(directories, ids, locks, strict=True):
-                trouble = DiskErrorLog(clock)
+                reserve = DiskReserve(disk, path, disk_limits)
+                trouble = DiskErrorLog(clock, on_full=reserve.measure_full_disk)
                 directory = DataDirectory(
                     path,
                     directory_id,
@@ -135,7 +136,7 @@ class LogStore:
                     written=WrittenMarks(disk, path, directory_id, workers, is_kept=policy is FlushPolicy.OS),
                     end_marks=EndMarks(disk, path, directory_id, trouble, flushed=store._always),
                     figures=FlushFigures(clock.monotonic_s, store.cold_reads),
-                    reserve=DiskReserve(disk, path, disk_limits),
+                    reserve=reserve,
                     trouble=trouble,
                 )
                 await workers.run(directory.reserve.open)
@@ -181,7 +182,7 @@ class LogStore:
         directory.logs[key] = log
 
     def take_recovered(self) -> Mapping[PartitionKey, RecoveredLog]:
-        """Return the logs that the start had to read or change, and forget them."""
+        """Return the logs that the start had to read or change, and forget them. The caller reports them."""
         recovered, self._recovered = self._recovered, {}
         return recovered
 
@@ -211,6 +212,9 @@ class LogStore:
     def keys(self) -> list[PartitionKey]:
         return list(self._logs)
 
+    def logs(self) -> list[tuple[PartitionKey, Log]]:
+        return [(key, log) for key, (log, _) in self._logs.items()]
+
     @property
     def directories(self) -> list[str]:
         """The paths of the data directories."""
@@ -230,12 +234,16 @@ class LogStore:
         """The size and the free space of a data directory's volume. Raise OSError."""
         return await self._workers.run(partial(self._disk.space, directory))
 
-    async def create(self, key: PartitionKey, settings: LogSettings) -> Log:
-        """Create an empty log in the directory with the fewest logs. Raise KAFKA_STORAGE_ERROR if the disk fails."""
+    async def create(self, key: PartitionKey, settings: LogSettings, topic: str = "") -> Log:
+        """Create an empty log in the directory with the fewest logs. Raise KAFKA_STORAGE_ERROR if the disk fails.
+
+        `topic` names the log in log lines.
+        """
         if key in self._logs:
             raise MillstreamError(ErrorCode.TOPIC_ALREADY_EXISTS, f"partition {log_directory_name(key)} already exists")
         directory = min(self._directories, key=lambda candidate: len(candidate.logs))
         log = self._new_log(directory, key, settings)
+        log.label.named(topic)
         self._logs[key] = (log, directory)
         directory.logs[key] = log
         try:
@@ -407,6 +415,7 @@ class LogStore:
         # The tasks end on their own. A task that is cancelled within a checkpoint would leave a worker that writes the
         # same file as the final checkpoint at the same time.
         self._closing.set()
+        report_recovered(self.take_recovered(), {})  # A start that failed before the names of the topics were known.
         await self._cleaner.stop()
         for directory in self._directories:
             directory.wants_checkpoint.set()

@@ -1,6 +1,7 @@
 """Keeps the last log lines of a child process, to explain why it ended."""
 
 import json
+import signal
 from collections import deque
 
 LINES_KEPT = 12
@@ -22,10 +23,23 @@ class LastLines:
     def clear(self) -> None:
         self._lines.clear()
 
-    def reason(self) -> str:
-        """Returns the error messages of the child. If there are none, returns its last line."""
+    def reason(self, code: int | None) -> str:
+        """Returns the error messages of the child, or else its last line.
+
+        `code` is its exit code, or None if it runs. A child that a signal has ended could not log why, so its last line
+        is about something else.
+        """
         failures = [reason for reason in map(_failure, self._lines) if reason]
-        return "; ".join(failures) or " ".join([*self._lines][-1:])
+        is_by_signal = code is not None and code < 0
+        return "; ".join(failures) or ("" if is_by_signal else " ".join([*self._lines][-1:]))
+
+
+def ended(code: int) -> str:
+    """Returns how a process ended. A negative code is the number of a signal."""
+    if code >= 0:
+        return f"exited with code {code}"
+    known = {each.value: each.name for each in signal.Signals}
+    return f"was ended by {known.get(-code, f'signal {-code}')}"
 
 
 def _failure(line: str) -> str:

@@ -12,7 +12,7 @@ from millstream.process.findings import Finding
 from millstream.process.parent_watch import environment_of_child
 from millstream.supervisor.children import Child
 from millstream.supervisor.gateway_start import gateway_starting
-from millstream.supervisor.last_lines import LastLines
+from millstream.supervisor.last_lines import LastLines, ended
 
 STOP_LIMIT_S = 10.0
 """Time after which a gateway is killed that does not stop within its own limits."""
@@ -79,11 +79,11 @@ class ManagedGateway:
         _copy(line, sys.stderr)
 
     def _ended(self, code: int) -> None:
-        reason = self._last_lines.reason()
+        reason = self._last_lines.reason(code)
         self._last_lines.clear()
         next_step = "it is not restarted" if code in _HOPELESS else "it is restarted"
         self._is_up, self._end_code = False, code
-        self._end = f"the gateway exited with code {code} and {next_step}" + (f": {reason}" if reason else "")
+        self._end = f"the gateway {ended(code)} and {next_step}" + (f": {reason}" if reason else "")
 
 
 def _copy(line: bytes, stream: TextIO | None) -> None:

@@ -162,6 +162,21 @@ def test_little_free_space_is_reported_before_the_disk_is_full() -> None:
     run(check())
 
 
+def test_the_free_space_is_measured_at_the_first_write_that_fails() -> None:
+    async def check() -> None:
+        disk = small_disk()
+        store, log = await opened(disk)
+        (reserve,) = store.reserves
+        await append_durably(store, log, [b"one"])
+        disk.capacity_bytes -= disk.space("/data").free_bytes
+        assert not reserve.is_low, "the last measurement is from the start"
+        assert "no space left" in refusal(log)
+        assert reserve.space is not None
+        assert (reserve.is_low, reserve.space.free_bytes <= 0) == (True, True)
+
+    run(check())
+
+
 @pytest.mark.parametrize(
     ("configured", "total", "expected"),
     [

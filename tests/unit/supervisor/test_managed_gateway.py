@@ -65,6 +65,13 @@ def test_a_gateway_that_ends_after_it_served_is_reported(monkeypatch: pytest.Mon
     follow([f"{READY}; raise SystemExit(1)"], [[Finding(text, blocks_ready=True)]])
 
 
+def test_the_last_log_line_is_not_the_reason_of_a_killed_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "PAUSE_MIN_S", 600.0)
+    program = "import os, sys; print('a client connected', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)"
+    text = "the gateway was ended by SIGKILL and it is restarted"
+    follow([program], [[Finding(text, blocks_ready=True)]])
+
+
 def test_a_restarted_gateway_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "PAUSE_MIN_S", 0.001)
     follow([TAKEN, TAKEN], [[STARTING], []])

@@ -71,7 +71,7 @@ async def rebuild_run(
     if is_whole:
         index.rebuilt(run, tuple(made))
         counts = {"from_log": sum(each.count for each in made[:-1]), "from_run": made[-1].count}
-        _log.warning("message ids rebuilt", extra={"path": run.path, "ids": run.count, **counts})
+        _log.warning("message ids rebuilt", extra={**log.label.fields, "path": run.path, "ids": run.count, **counts})
     return is_whole
 
 

@@ -19,6 +19,7 @@ from millstream.partition import derived_state
 from millstream.seams.workers import Workers
 from millstream.storage.log.log import Log
 from millstream.storage.log.log_settings import LogSettings
+from millstream.storage.recovery.recovery_report import report_recovered
 from millstream.storage.store import LogStore
 from millstream.topics.settings import TopicSettings
 
@@ -78,7 +79,7 @@ async def create_logs(store: LogStore, topic: Topic, settings: TopicSettings) ->
 
     async def create(key: PartitionKey) -> None:
         if store.get(key) is None:
-            await store.create(key, wanted)
+            await store.create(key, wanted, topic.name)
 
     await _some_at_a_time(create(key) for key in keys_of(topic))
     logs = []
@@ -148,17 +149,17 @@ class PartitionStartup:
         A new leader epoch begins for each partition that this broker leads.
         """
         topics = {topic.topic_id: topic for topic in await self._catalog.topics()}
+        names = {topic.topic_id: topic.name for topic in topics.values()}
+        self._name_logs(names)
         placements = {placement.key: placement for placement in await self._catalog.placements()}
         mine = [placement for placement in placements.values() if self._node_id in placement.replicas]
         self._check_logs(topics.values(), mine)
         derived = await self._load([key for key in (placement.key for placement in mine) if self._store.get(key)])
-        names = {topic.topic_id: topic.name for topic in topics.values()}
         newer = self._quarantine_newer_epochs(mine, derived, names)
         topics = await self._finish_interrupted_changes(topics.values())
         begun = await self._catalog.begin_leadership(self._node_id, without=newer)
         placements |= {placement.key: placement for placement in begun}
         settings = {topic_id: log_settings(self._settings_of(topic)) for topic_id, topic in topics.items()}
-        self._log_recovered(names)
         opened = []
         for placement in placements.values():
             topic, log = topics.get(placement.key.topic_id), self._store.get(placement.key)
@@ -170,15 +171,11 @@ class PartitionStartup:
                 opened.append(OpenedPartition(topic, placement, log, found))
         return StartedPartitions(list(topics.values()), list(placements.values()), opened)
 
-    def _log_recovered(self, names: Mapping[TopicId, str]) -> None:
-        """Log the recovery of each partition, with the name of its topic."""
-        for key, found in self._store.take_recovered().items():
-            fields = {"topic": names.get(key.topic_id, ""), "partition": key.partition, **found._asdict()}
-            error = fields.pop("quarantined")
-            if error is None:
-                _log.info("partition recovered", extra=fields)
-            else:
-                _log.error("partition not recovered", extra={**fields, "error": error})
+    def _name_logs(self, names: Mapping[TopicId, str]) -> None:
+        """Name each log by its topic, and report the recovery of the logs."""
+        for key, log in self._store.logs():
+            log.label.named(names.get(key.topic_id, ""))
+        report_recovered(self._store.take_recovered(), names)
 
     def _check_logs(self, topics: Iterable[Topic], mine: Iterable[Placement]) -> None:
         known = {key for topic in topics for key in keys_of(topic)}
@@ -223,7 +220,7 @@ class PartitionStartup:
         try:
             return derived_state.load(log, self._now_ms, self._limits)
         except OSError as error:
-            _log.error("log not readable", extra={"path": log.path, "error": str(error)})
+            _log.error("log not readable", extra={**log.label.fields, "error": str(error)})
             return None
 
     def _quarantine_newer_epochs(

@@ -205,7 +205,7 @@ class _Pass:
             await self._run(lambda _: snapshot.save_state(log, SNAPSHOT_NAME, cleaned.offset, cleaned.pack()))
             log.cleaning.cleaned_to(cleaned)
         if self.has_changed:
-            extra = {"path": log.path, "clean_to": cleaned.offset, "size_bytes": log.size_bytes}
+            extra = {**log.label.fields, "clean_to": cleaned.offset, "size_bytes": log.size_bytes}
             _logger.info("log compacted", extra=extra)
 
     async def _rewrite(self, left: list[Segment], compaction: Compaction) -> int:

@@ -166,7 +166,7 @@ class EndMarks:
                 begin = first * _PAGE_BYTES
                 self._file.write(self._image[begin : (last + 1) * _PAGE_BYTES], begin)
         except OSError as error:
-            self._trouble.unmarked(self.path, error)
+            self._trouble.unmarked({"path": self.path}, error)
             return
         self._changed.clear()
         self._needs_flush = True

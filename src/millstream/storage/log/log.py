@@ -32,6 +32,7 @@ from millstream.storage.flush.flush_figures import FlushFigures
 from millstream.storage.log.flush_state import FlushCapture, FlushState, JournalCapture
 from millstream.storage.log.log_flush import LogFlush
 from millstream.storage.log.log_health import LogHealth
+from millstream.storage.log.log_label import LogLabel
 from millstream.storage.log.log_listener import NOBODY, LogListener
 from millstream.storage.log.log_reader import LogReader
 from millstream.storage.log.log_scan import LogScan
@@ -82,7 +83,8 @@ class Log:
         """Number of truncations since the start of the broker."""
         self.is_deleted = False
         self.cleaning = CleaningState()
-        self.health = LogHealth(path, clock, trouble)
+        self.label = LogLabel(key, path)
+        self.health = LogHealth(self.label, clock, trouble)
         self.flush_state = FlushState(key, partial(dirtied, self))
         self.flush = LogFlush(self)
         self.reader = LogReader(self)

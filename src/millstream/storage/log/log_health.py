@@ -11,6 +11,7 @@ import logging
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.clock import Clock
+from millstream.storage.log.log_label import LogLabel
 from millstream.storage.recovery.disk_errors import DiskErrorLog
 
 _logger = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ class LogHealth:
 
     __slots__ = (
         "_clock",
-        "_path",
+        "_label",
         "_trouble",
         "broken",
         "is_fenced",
@@ -31,7 +32,7 @@ class LogHealth:
         "refused_s",
     )
 
-    def __init__(self, path: str, clock: Clock, trouble: DiskErrorLog) -> None:
+    def __init__(self, label: LogLabel, clock: Clock, trouble: DiskErrorLog) -> None:
         self.broken: OSError | str | None = None
         self.is_fenced = False
         """True after a failed flush: the unflushed part is unknown until it has been read back."""
@@ -42,7 +43,7 @@ class LogHealth:
         """The monotonic time of the last failed write or flush."""
         self.is_refusing = False
         """True from a failed write until a write succeeds."""
-        self._path = path
+        self._label = label
         self._clock = clock
         self._trouble = trouble
 
@@ -54,7 +55,7 @@ class LogHealth:
             raise self.storage_error(self.broken)
 
     def storage_error(self, cause: OSError | str) -> MillstreamError:
-        return MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path}: {cause}")
+        return MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._label.path}: {cause}")
 
     # Transitions.
 
@@ -62,13 +63,13 @@ class LogHealth:
         """Record and report a failed write or flush, and return the error to raise."""
         self.refused_s = self._clock.monotonic_s()
         self.is_refusing = True
-        self._trouble.refused(self._path, cause)
+        self._trouble.refused(self._label.fields, cause)
         return self.storage_error(cause)
 
     def write_succeeded(self) -> None:
         """Report that writes succeed again after a failure."""
         self.is_refusing = False
-        self._trouble.works(self._path)
+        self._trouble.works(self._label.fields)
 
     def write_failed(self, cause: OSError) -> MillstreamError:
         """Mark the log as broken, and return the error to raise."""
@@ -95,7 +96,7 @@ class LogHealth:
         """Refuse everything from now on, because acknowledged data is damaged or gone. Return the error to raise."""
         if self.quarantined is None:
             self.quarantined = reason
-            _logger.error("partition quarantined", extra={"path": self._path, "error": reason})
+            _logger.error("partition quarantined", extra={**self._label.fields, "error": reason})
         return MillstreamError(ErrorCode.PARTITION_QUARANTINED, self.quarantined)
 
     def recovered_as_quarantined(self, reason: str) -> None:
@@ -109,12 +110,12 @@ class LogHealth:
     # Reports.
 
     def compaction_failed(self, cause: OSError) -> None:
-        self._trouble.unclean(self._path, cause)
+        self._trouble.unclean(self._label.fields, cause)
 
     def read_failed(self, cause: OSError | str) -> MillstreamError:
         """Report a failed read that may succeed later, and return the error to raise."""
-        self._trouble.unreadable(self._path, cause)
+        self._trouble.unreadable(self._label.fields, cause)
         return self.unreadable(cause)
 
     def unreadable(self, cause: OSError | str) -> MillstreamError:
-        return MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path} cannot be read: {cause}")
+        return MillstreamError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._label.path} cannot be read: {cause}")

@@ -49,7 +49,7 @@ class AutoRepair:
         if task.cancelled():
             return
         if task.exception() is not None:
-            _logger.error("log repair aborted", extra={"path": log.path}, exc_info=task.exception())
+            _logger.error("log repair aborted", extra=log.label.fields, exc_info=task.exception())
         elif self._is_repairable(log):
             self.repair(log)  # It broke again after the last step of the repair.
 
@@ -71,7 +71,7 @@ class AutoRepair:
                 async with log.cleaning.lock:
                     await self._try(log)
             except OSError as error:
-                _logger.warning("log repair failed", extra={"path": log.path, "error": str(error)})
+                _logger.warning("log repair failed", extra={**log.label.fields, "error": str(error)})
                 await self._pause(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
@@ -96,7 +96,7 @@ class AutoRepair:
         if all(segment.failed is None for segment in log.segments):
             # A full disk makes this happen again and again after each failed write, so it is logged at debug level.
             level = logging.WARNING if log.health.is_fenced else logging.DEBUG
-            extra = {"path": log.path, "end_offset": log.end_offset, "error": str(log.health.broken)}
+            extra = {**log.label.fields, "end_offset": log.end_offset, "error": str(log.health.broken)}
             log.repaired()
             _logger.log(level, "log repaired", extra=extra)
 

@@ -34,8 +34,8 @@ class BrokerOutput:
         except OSError:
             pass  # The broker can serve without a reader of its log.
 
-    def take_failure(self) -> str:
-        """Return the reason for the end of the process, or else its last line, and forget all lines."""
-        reason = self._last_lines.reason()
+    def take_failure(self, code: int | None) -> str:
+        """Return the reason for the end of the process (see `LastLines.reason`), and forget all lines."""
+        reason = self._last_lines.reason(code)
         self._last_lines.clear()
         return reason

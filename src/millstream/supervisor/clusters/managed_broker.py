@@ -15,6 +15,7 @@ from millstream.process.parent_watch import CONTROL_VARIABLE, PARENT_VARIABLE, e
 from millstream.process.settings import ENVIRONMENT_PREFIX, PORT_OFF
 from millstream.supervisor.children import Child, millstream_command
 from millstream.supervisor.clusters.broker_output import BrokerOutput
+from millstream.supervisor.last_lines import ended
 
 STOP_LIMIT_S = 20.0
 _READY = re.compile(rb"is ready on (\S+):(\d+) ")
@@ -95,14 +96,14 @@ class ManagedBroker:
             self._ready.set_result(None)
 
     def _ended(self, code: int) -> None:
-        failure = self._failure(f"exited with code {code}")
+        failure = self._failure(ended(code), code)
         self._is_up, self._problem = False, failure.detail
         self._changed()
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(failure)
 
-    def _failure(self, how: str) -> MillstreamError:
-        reason = self._output.take_failure()
+    def _failure(self, how: str, code: int | None = None) -> MillstreamError:
+        reason = self._output.take_failure(code)
         detail = f"{self._child.name} {how}" + (f": {reason}" if reason else "")
         return MillstreamError(ErrorCode.CLUSTER_NOT_STARTED, detail)
 

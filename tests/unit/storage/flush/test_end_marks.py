@@ -21,6 +21,7 @@ from millstream.storage.flush.end_marks import FILE_NAME, NO_MARKS, EndMarks
 from millstream.storage.log.log import Log
 from millstream.storage.log.log_settings import LogSettings
 from millstream.storage.recovery.disk_errors import DiskErrorLog
+from millstream.storage.recovery.recovery_report import report_recovered
 from millstream.storage.sealed_file import UNFINISHED
 from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.clock import ManualClock
@@ -87,7 +88,9 @@ async def filled_by_journal(disk: SimulatedDisk, settings: LogSettings = ROOMY) 
 
 
 async def reopened(disk: SimulatedDisk, policy: FlushPolicy = FlushPolicy.ALWAYS) -> Log:
-    return logs_of(await open_store(disk, policy=policy))[0]
+    store = await open_store(disk, policy=policy)
+    report_recovered(store.take_recovered(), {})
+    return logs_of(store)[0]
 
 
 def check_nothing_acknowledged_is_lost(log: Log) -> None:

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+from builders.logs import key
 from millstream.seams.workers import ThreadWorkers
 from millstream.storage.log.log_health import LogHealth
+from millstream.storage.log.log_label import LogLabel
 from millstream.storage.recovery.auto_repair import AutoRepair
 from millstream.storage.recovery.disk_errors import DiskErrorLog
 from millstream.testing.simulated.clock import ManualClock
@@ -18,9 +20,12 @@ async def _no_round() -> None:
 
 def test_a_log_that_breaks_at_the_end_of_its_repair_is_repaired_again() -> None:
     clock = ManualClock()
-    health = LogHealth("log", clock, DiskErrorLog(clock))
+    label = LogLabel(key(0), "log")
+    health = LogHealth(label, clock, DiskErrorLog(clock))
     health.write_failed(OSError("full"))
-    log = Mock(health=health, repaired=health.repaired, is_deleted=False, segments=[], path="log", end_offset=0)
+    log = Mock(
+        health=health, label=label, repaired=health.repaired, is_deleted=False, segments=[], path="log", end_offset=0
+    )
     directory: Any = SimpleNamespace(commits=SimpleNamespace(round_over=_no_round), path="data")
 
     async def story() -> None:

@@ -86,9 +86,9 @@ def test_a_lasting_disk_error_is_logged_again_with_a_suppressed_count(caplog: py
     clock = ManualClock()
     trouble = DiskErrorLog(clock)
     for _ in range(5):
-        trouble.refused("/data/a", FULL)
+        trouble.refused({"path": "/data/a"}, FULL)
     clock.advance_ms(int(EVERY_S * 1000))
-    trouble.refused("/data/b", FULL)
+    trouble.refused({"path": "/data/b"}, FULL)
     assert [(record.__dict__["path"], record.__dict__["suppressed"]) for record in caplog.records] == [
         ("/data/a", 0),
         ("/data/b", 4),
@@ -97,7 +97,7 @@ def test_a_lasting_disk_error_is_logged_again_with_a_suppressed_count(caplog: py
 
 def test_failed_reads_and_writes_are_limited_separately(caplog: pytest.LogCaptureFixture) -> None:
     trouble = DiskErrorLog(ManualClock())
-    trouble.refused("/data/a", FULL)
-    trouble.unreadable("/data/a", OSError(errno.EIO, "Input/output error"))
-    trouble.unreadable("/data/a", OSError(errno.EIO, "Input/output error"))
+    trouble.refused({"path": "/data/a"}, FULL)
+    trouble.unreadable({"path": "/data/a"}, OSError(errno.EIO, "Input/output error"))
+    trouble.unreadable({"path": "/data/a"}, OSError(errno.EIO, "Input/output error"))
     assert [text for _, text in logged(caplog)] == ["write failed", "read failed"]

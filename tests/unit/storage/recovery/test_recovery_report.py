@@ -1,5 +1,6 @@
 """Tests the log lines of a recovery: duration, bytes read and truncated, by data directory and by partition."""
 
+import errno
 import logging
 from copy import deepcopy
 from typing import Any
@@ -10,6 +11,7 @@ from builders.batches import numbered_batch
 from builders.logs import SMALL, append_durably, key, open_store, run
 from builders.partitions import Site, committed
 from millstream.process.logs import fields_of
+from millstream.storage.recovery.recovery_report import report_recovered
 from millstream.testing.simulated.disk import SimulatedDisk
 
 
@@ -92,11 +94,53 @@ def test_a_truncation_is_logged_with_its_bytes(caplog: pytest.LogCaptureFixture)
         disk = deepcopy(disk)
         disk.locks.clear()
         caplog.clear()
-        await open_store(disk)
-        (line,) = lines(caplog, "log truncated at torn tail") + lines(
-            caplog, "log truncated, acknowledged data may be lost"
-        )
-        assert line["bytes_truncated"] == len(b"torn tail")
+        store = await open_store(disk)
         assert lines(caplog, "directory recovered")[0]["truncated"] == 1
+        report_recovered(store.take_recovered(), {key(0).topic_id: "orders"})
+        (line,) = lines(caplog, "log truncated at torn tail")
+        assert (line["topic"], line["partition"], line["path"]) == ("orders", 0, log.path)
+        assert (line["cut_segment_offset"], line["cut_position_bytes"], line["segments_set_aside"]) == (0, end, 0)
+        assert line["bytes_truncated"] == len(b"torn tail")
 
     run(check())
+
+
+def test_a_truncation_of_a_failed_start_is_logged_by_path(caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        store = await open_store(disk)
+        log = await store.create(key(0), SMALL)
+        await append_durably(store, log, [b"kept"])
+        disk.spoil(log.segments[0].path, log.segments[0].size_bytes, b"torn tail")
+        disk = deepcopy(disk)
+        disk.locks.clear()
+        store = await open_store(disk)  # The start fails before the partitions take the report.
+        caplog.clear()
+        await store.close()
+        (line,) = lines(caplog, "log truncated at torn tail")
+        assert (line["path"], "topic" in line) == (log.path, False)
+
+    run(check())
+
+
+def test_disk_errors_name_topic_and_partition_also_after_a_restart(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start()
+        await partitions.create("orders", 2)
+        for restarts in (False, True):
+            if restarts:
+                await site.restart()
+            caplog.clear()
+            served = (site.partitions or partitions).get("orders", 1)
+            assert served is not None
+            served.log.refused(OSError(errno.EIO, "Input/output error"))
+            served.log.health.read_failed(OSError(errno.EIO, "Input/output error"))
+            for event in ("write failed", "read failed"):
+                (line,) = lines(caplog, event)
+                assert (line["topic"], line["partition"], line["path"]) == ("orders", 1, served.log.path)
+            quarantine = served.log.quarantine
+        quarantine("damaged")
+        (line,) = lines(caplog, "partition quarantined")
+        assert (line["topic"], line["partition"], line["error"]) == ("orders", 1, "damaged")
+
+    Site().run(story)

@@ -34,19 +34,21 @@ def test_a_console_line_gets_a_label(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("lines", "reason"),
+    ("lines", "code", "reason"),
     [
-        ([b"started", b"millstream: port in use", b"ended"], "port in use"),
-        ([b'{"event":"process failed","error":"port in use"}', b'{"event":"ended"}'], "port in use"),
-        ([b"started", b"ended"], "ended"),
-        ([], ""),
+        ([b"started", b"millstream: port in use", b"ended"], 4, "port in use"),
+        ([b'{"event":"process failed","error":"port in use"}', b'{"event":"ended"}'], 4, "port in use"),
+        ([b"started", b"ended"], 1, "ended"),
+        ([b"started", b"topic created"], -9, ""),
+        ([b"millstream: out of memory", b"topic created"], -6, "out of memory"),
+        ([], 1, ""),
     ],
 )
 def test_the_reason_of_a_broker_that_ended_is_its_failure_or_last_line(
-    lines: list[bytes], reason: str, capsys: pytest.CaptureFixture[str]
+    lines: list[bytes], code: int, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = BrokerOutput("further", 2, "console")
     for line in lines:
         output.copy(line)
-    assert output.take_failure() == reason
-    assert output.take_failure() == ""
+    assert output.take_failure(code) == reason
+    assert output.take_failure(code) == ""
