@@ -69,18 +69,18 @@ class Dispatcher:
             if size < _START_BYTES:
                 raise MalformedMessageError(f"a frame of {size} bytes is too short for a request header")
             key, version, correlation_id, client_bytes = _START.unpack_from(frame)
-            route = self._routes.get((key, version)) or self._table.route(key, version=version)
-            if route is None:
-                refusal, observe = self._refusal(key, version=version), self._table.stats[key].durations.observe
-                self._responses.add(correlation_id, False, size, refusal, observe, begun_s)
-                return True
-            if size > route.bytes_max:
-                raise MalformedMessageError(f"a {route.api} request of {size} bytes exceeds {route.bytes_max} bytes")
             view = memoryview(frame)
             body = _START_BYTES + client_bytes
             peer, responses = self._peer, self._responses
             if peer.client_id is None:
                 peer.introduced(view[_START_BYTES : max(body, _START_BYTES)])
+            route = self._routes.get((key, version)) or self._table.route(key, version=version)
+            if route is None:
+                refusal, observe = self._refusal(key, version=version), self._table.stats[key].durations.observe
+                responses.add(correlation_id, False, size, refusal, observe, begun_s)
+                return True
+            if size > route.bytes_max:
+                raise MalformedMessageError(f"a {route.api} request of {size} bytes exceeds {route.bytes_max} bytes")
             if client_bytes < 0 or body >= size or (route.flexible and frame[body]):
                 _, body = read_request_header(view, route.flexible)
             elif route.flexible:

@@ -179,8 +179,9 @@ class PushSubscription:
     def _sent(self, feed: PartitionPush, stretch: Stretch) -> Delivery:
         data, next_offset = stretch
         row = feed.row()._replace(next_offset=next_offset, records=data)
-        feed.partition.traffic.fetched(len(data), messages=next_offset - feed.flow.position)
-        self.flow.sent(feed.flow, next_offset, len(data))
+        size_bytes = len(data)
+        feed.partition.traffic.fetched(size_bytes, messages=next_offset - feed.flow.position)
+        self.flow.sent(feed.flow, next_offset, size_bytes)
         return row
 
     def _deliver(self, rows: Sequence[Delivery], error: MillstreamError | None) -> None:

@@ -209,7 +209,7 @@ class Log:
             position = 0
         base_offset = self.end_offset
         assert segment.end.offset == base_offset, "the active segment ends where the log ends"
-        # Under the other policies each batch is a write, and measuring it would cost 1 % of its request.
+        # Under the other policies each batch is a write, and measuring it costs more than 1 % of its request.
         begun_s = self.figures.monotonic_s() if self.waits_for_flush else 0.0
         try:
             segment.append(batches, headers)

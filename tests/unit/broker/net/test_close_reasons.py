@@ -13,6 +13,7 @@ from millstream.broker.net.connection import FRAME_SILENCE_S
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.outbox import READER_SILENCE_S
 from millstream.model.errors import ErrorCode
+from millstream.process.logs import fields_of
 from millstream.testing.simulated.network import SimulatedNetwork
 from millstream.wire.framing import SIZE
 from unit.broker.net.test_connection import HOSTILE, Scene, echo, failing, scene, wait_for_it
@@ -98,6 +99,16 @@ def test_each_close_is_counted_once_with_its_reason(case: str) -> None:
         assert reasons(stage) == {reason: 1}
 
     scene(test)
+
+
+def test_a_client_with_an_unserved_request_is_logged_with_its_client_id(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(stage: Scene) -> None:
+        await sends(framed(b"\x00\x00\x00\x63\x00\x00\x00\x01\x00\x03app"))(stage)
+        assert reasons(stage) == {CloseReason.UNSUPPORTED: 1}
+
+    scene(test)
+    (line,) = [fields_of(record) for record in caplog.records]
+    assert line["client_id"] == "app"
 
 
 def test_a_frame_that_holds_memory_too_long_is_counted_as_memory() -> None:
