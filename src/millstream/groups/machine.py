@@ -259,15 +259,14 @@ class GroupMachine:
         if group is None:
             self._groups[command.group_id] = ClassicGroup(command.group_id, self._context)
         errors: dict[tuple[str, int], ErrorCode] = {}
-        metadata_bytes_max = self._context.settings.offset_metadata_bytes_max
         moved_back = 0
         for topic, partition, offset, leader_epoch, metadata in command.offsets:
-            if len(metadata) > metadata_bytes_max:
+            if len(metadata) > self._context.settings.offset_metadata_bytes_max:
                 errors[topic, partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             key = OffsetKey(command.group_id, topic, partition)
-            if command.is_from_outside and (before := self.committed(key)) is not None:
-                moved_back += offset < before.offset
+            before = self.committed(key) if command.is_from_outside else None
+            moved_back += before is not None and offset < before.offset
             store(self._context, key, CommittedOffset(offset, leader_epoch, metadata, now.wall_ms), effects)
         stored(self._context, command.group_id, now)
         return PartitionErrors(errors=errors, moved_back=moved_back)
@@ -279,11 +278,10 @@ class GroupMachine:
         error = group.check_fetch(command)
         if error is not ErrorCode.NONE:
             return OffsetsResponse(error)
-        offsets = self._offsets
         if command.partitions is None:
-            found = {(key.topic, key.partition): each for key, each in offsets.of_group(command.group_id)}
+            found = {(key.topic, key.partition): each for key, each in self._offsets.of_group(command.group_id)}
         else:
-            wanted = ((place, offsets.get(OffsetKey(command.group_id, *place))) for place in command.partitions)
+            wanted = ((place, self._offsets.get(OffsetKey(command.group_id, *place))) for place in command.partitions)
             found = {place: each for place, each in wanted if each is not None}
         if self._deleted_topics:
             found = {
@@ -392,8 +390,7 @@ class GroupMachine:
             if timer == _DELETED_TOPICS_TIMER:
                 self._remove_deleted_offsets(now, effects)
                 continue
-            group = self._groups.get(timer.group_id)
-            if group is None:
+            if (group := self._groups.get(timer.group_id)) is None:
                 continue
             if timer.kind is TimerKind.EXPIRY:
                 work += self._expire(group, now, effects)

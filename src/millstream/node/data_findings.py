@@ -1,4 +1,4 @@
-"""Reports problems with the load on a broker's data: hot partitions and slow disks."""
+"""Reports problems with a broker's data: directories without end marks, hot partitions and slow disks."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -20,7 +20,9 @@ def data_findings(partitions: Partitions) -> Sequence[FindingSource]:
 
 def start_problems(store: LogStore) -> Iterator[Finding]:
     """Yields what the start could not verify in the data directories."""
-    yield from map(Finding, store.start_problems)
+    for directory in store.data_directories:
+        if directory.end_marks.start_problem is not None:
+            yield Finding(directory.end_marks.start_problem)
 
 
 def hot_partitions(busy: BusyPartitions) -> Iterator[Finding]:

@@ -224,12 +224,6 @@ class LogStore:
         """The data directories, for reading their figures."""
         return self._directories
 
-    @property
-    def start_problems(self) -> list[str]:
-        """Sentences about what this start could not verify, at most one per data directory."""
-        found = (directory.end_marks.start_problem for directory in self._directories)
-        return [problem for problem in found if problem is not None]
-
     def directory_of(self, key: PartitionKey) -> str | None:
         """The path of the data directory that contains the log, or None if there is no such log."""
         found = self._logs.get(key)
