@@ -222,7 +222,7 @@ _CLUSTER = (
     ),
     Case(
         "create_cluster", "with a retention that is not a duration",
-        lambda w: {"name": w.unused(), "brokers": 1, "retention": "abc"}, fails=ErrorCode.INVALID_CLUSTER,
+        lambda w: {"name": w.unused(), "brokers": 1, "retention": "abc"}, fails=ErrorCode.INVALID_CONFIG,
         field="retention_ms", but={"grpc": "`retention_ms` is a number"},
     ),
     Case(
