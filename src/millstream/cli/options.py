@@ -26,9 +26,11 @@ def _find_brokers(context: typer.Context, value: str) -> str:
 
 
 def find_brokers(context: typer.Context, value: str) -> str:
-    """Returns the brokers from the flag or the environment, or else those of the chosen or the current context."""
+    """Returns the brokers that the user chose: a flag wins over the environment, and that over the current context."""
     source = context.get_parameter_source("bootstrap")
-    if source is not None and source.name != "DEFAULT":
+    context_source = context.get_parameter_source("context")
+    is_context_flag = context_source is not None and context_source.name == "COMMANDLINE"
+    if source is not None and source.name != "DEFAULT" and not (is_context_flag and source.name == "ENVIRONMENT"):
         return value
     from millstream.process.contexts import read_contexts
 

@@ -127,7 +127,7 @@ def invalid_position(field: str, detail: str) -> FieldError:
 
 @contextmanager
 def setting_failures(chosen: Collection[str], unset: Collection[str]) -> Iterator[None]:
-    """Check that each setting is named once, and name the field `set` or `unset` in a refused change of settings."""
+    """Check that each setting is named once, and name the field of a refused one: `set.NAME`, or `unset`."""
     for name in chosen:
         if name in unset:
             raise contradictory("unset", f"{name[:100]!r} is also in `set`")
@@ -142,8 +142,15 @@ def setting_failures(chosen: Collection[str], unset: Collection[str]) -> Iterato
         }
         if error.code not in titles:
             raise
-        field = "unset" if not chosen or any(name in error.detail for name in unset) else "set"
+        is_unset = not chosen or any(name in error.detail for name in unset)
+        field = "unset" if is_unset else setting_field("set", chosen, error.detail)
         raise TitledError(error.code, error.detail, field, title=titles[error.code]) from error
+
+
+def setting_field(field: str, names: Collection[str], detail: str) -> str:
+    """Return the path of the setting that an error names, such as `settings.retention.ms`, or else `field`."""
+    named = [name for name in names if name and name in detail]
+    return f"{field}.{min(named, key=lambda name: (detail.find(name), -len(name)))}" if named else field
 
 
 def status_of(error: MillstreamError) -> Status:

@@ -4,7 +4,7 @@ Clients convert before they send: `retention.ms` may be `7d`, `segment.bytes` ma
 or booleans. The broker accepts only plain texts, as Kafka does.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from millstream.model.errors import ErrorCode, MillstreamError
@@ -17,8 +17,9 @@ from millstream.model.units import (
     read_size_bytes,
 )
 
-SettingValue = str | int | float | bool | timedelta
-"""The accepted types of a setting's value. Only durations may be a `timedelta`."""
+SettingValue = str | int | float | bool | timedelta | Sequence[str]
+"""The accepted types of a setting's value. Only durations may be a `timedelta`. A list such as `["compact", "delete"]`
+is sent as text with commas."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 _LONG_MAX = 2**63 - 1
@@ -54,8 +55,10 @@ def plain_setting(name: str, value: SettingValue) -> str:
         return str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return ",".join(value)
     if not isinstance(value, str):
-        why = f"{name}: {value!r} is not the value of a setting (use text, a number or a boolean)"
+        why = f"{name}: {value!r} is not the value of a setting (use text, a number, a boolean or a list of texts)"
         raise MillstreamError(ErrorCode.INVALID_CONFIG, why)
     read = _reader(name)
     if read is None or _is_whole(value):

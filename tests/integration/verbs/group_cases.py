@@ -116,7 +116,7 @@ _GROUPS = (
     Case(
         "change_group_settings", "with an unknown setting",
         lambda w: {"group": w.unused(), "chosen": {"no.such.setting": "1"}}, fails=ErrorCode.INVALID_CONFIG,
-        field="set", title=ErrorCode.INVALID_CONFIG.meaning,
+        field="set.no.such.setting", title=ErrorCode.INVALID_CONFIG.meaning,
     ),
     Case(
         "change_group_settings", "within the broker's limits",
@@ -222,7 +222,7 @@ _CLUSTER = (
     ),
     Case(
         "create_cluster", "with a retention that is not a duration",
-        lambda w: {"name": w.unused(), "brokers": 1, "retention": "abc"}, fails=ErrorCode.INVALID_CLUSTER,
+        lambda w: {"name": w.unused(), "brokers": 1, "retention": "abc"}, fails=ErrorCode.INVALID_CONFIG,
         field="retention_ms", but={"grpc": "`retention_ms` is a number"},
     ),
     Case(
@@ -284,12 +284,12 @@ _CLUSTER = (
     ),
     Case(
         "change_broker_settings", "that cannot change at run time",
-        lambda w: {"broker": 1, "chosen": {"node.id": "9"}}, fails=ErrorCode.INVALID_REQUEST, field="set",
+        lambda w: {"broker": 1, "chosen": {"node.id": "9"}}, fails=ErrorCode.INVALID_REQUEST, field="set.node.id",
         says="cannot be changed", title="the setting cannot be changed while the broker runs",
     ),
     Case(
         "change_broker_settings", "with a misspelled setting", lambda w: {"broker": 1, "chosen": {"nod.id": "9"}},
-        fails=ErrorCode.INVALID_CONFIG, field="set", says="did you mean node.id?",
+        fails=ErrorCode.INVALID_CONFIG, field="set.nod.id", says="did you mean node.id?",
     ),
 )  # fmt: skip
 

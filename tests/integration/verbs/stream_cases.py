@@ -55,17 +55,17 @@ _TOPICS = (
     Case(
         "create_topic", "with a setting that is not a duration",
         lambda w: {"name": w.unused(), "settings": {"retention.ms": "abc"}},
-        fails=ErrorCode.INVALID_CONFIG, field="settings",
+        fails=ErrorCode.INVALID_CONFIG, field="settings.retention.ms",
     ),
     Case(
         "create_topic", "with an unknown setting",
         lambda w: {"name": w.unused(), "settings": {"no.such.setting": "1"}},
-        fails=ErrorCode.INVALID_CONFIG, field="settings",
+        fails=ErrorCode.INVALID_CONFIG, field="settings.no.such.setting",
     ),
     Case(
         "create_topic", "with a misspelled setting",
         lambda w: {"name": w.unused(), "settings": {"retention.m": "1"}},
-        fails=ErrorCode.INVALID_CONFIG, field="settings", says="did you mean retention.ms?",
+        fails=ErrorCode.INVALID_CONFIG, field="settings.retention.m", says="did you mean retention.ms?",
         title=ErrorCode.INVALID_CONFIG.meaning,
     ),
     Case(
@@ -132,7 +132,7 @@ _TOPICS = (
     Case(
         "change_topic_settings", "with an unknown setting",
         lambda w: {"topic": w.topic(), "chosen": {"no.such.setting": "1"}}, fails=ErrorCode.INVALID_CONFIG,
-        field="set",
+        field="set.no.such.setting",
     ),
     Case(
         "change_topic_settings", "of an unknown topic", lambda w: {**no_topic(w), "chosen": {"retention.ms": "1000"}},

@@ -66,7 +66,7 @@ def test_set_with_use_makes_a_new_context_the_current_one() -> None:
     assert "127.0.0.1:3" in asked()
 
 
-def test_the_flag_overrides_the_environment_which_overrides_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_overrides_the_environment_which_overrides_the_current_context(monkeypatch: pytest.MonkeyPatch) -> None:
     told("context", "set", "current", "-b", "127.0.0.1:2")
     told("context", "set", "other", "-b", "127.0.0.1:3")
     told("context", "set", "third", "-b", "127.0.0.1:4")
@@ -75,7 +75,8 @@ def test_the_flag_overrides_the_environment_which_overrides_the_context(monkeypa
     assert "127.0.0.1:3" in asked()
     assert "127.0.0.1:4" in asked("--context", "third")
     monkeypatch.setenv("MILLSTREAM_BOOTSTRAP", "127.0.0.1:5")
-    assert "127.0.0.1:5" in asked("--context", "third")
+    assert "127.0.0.1:5" in asked()
+    assert "127.0.0.1:4" in asked("--context", "third")
     assert "127.0.0.1:6" in asked("--context", "third", "--bootstrap", "127.0.0.1:6")
 
 

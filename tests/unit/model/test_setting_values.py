@@ -1,12 +1,13 @@
 """Tests that the values of settings become the plain texts that brokers accept."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from millstream.model.errors import ErrorCode, MillstreamError
-from millstream.model.setting_values import plain_settings, readable_setting
+from millstream.model.setting_values import plain_setting, plain_settings, readable_setting
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_values_become_plain_text(name: str, value: Any, plain: str) -> None:
         ("retention.ms", "abc", 'retention.ms: "abc" is not a duration (examples: 7d, 36h, 600000)'),
         ("segment.bytes", "1 gallon", 'segment.bytes: "1 gallon" is not a size (examples: 1GiB, 64KiB, 500MB, 4096)'),
         ("retention.ms", None, "retention.ms: None is not the value of a setting"),
-        ("cleanup.policy", ["compact"], "cleanup.policy: ['compact'] is not the value of a setting"),
+        ("cleanup.policy", ["compact", 1], "cleanup.policy: ['compact', 1] is not the value of a setting"),
         ("segment.bytes", timedelta(1), "segment.bytes: datetime.timedelta(days=1) is not the value of a setting"),
         (7, "1", "7 is not the name of a setting"),
     ],
@@ -78,3 +79,8 @@ def test_settings_that_are_no_mapping_are_an_invalid_argument() -> None:
 )
 def test_a_setting_is_shown_with_units(name: str, value: str, expected: str) -> None:
     assert readable_setting(name, value) == expected
+
+
+@pytest.mark.parametrize("policies", [["compact", "delete"], ("compact", "delete")])
+def test_a_list_is_sent_as_text_with_commas(policies: Sequence[str]) -> None:
+    assert plain_setting("cleanup.policy", policies) == "compact,delete"

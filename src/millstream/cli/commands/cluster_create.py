@@ -143,7 +143,7 @@ def _parsed(text: str | None, flag: str, read: Callable[[str], int]) -> int | No
     try:
         return None if text is None else read(text)
     except ValueError as problem:
-        raise MillstreamError(ErrorCode.INVALID_CLUSTER, f"{flag}: {quoted(text)} is {problem}") from None
+        raise MillstreamError(ErrorCode.INVALID_CONFIG, f"{flag}: {quoted(text)} is {problem}") from None
 
 
 def _bootstrap(cluster: "ClusterFacts") -> str:

@@ -36,7 +36,8 @@ class ClusterCreator(Protocol):
     async def create(self, new: NewCluster) -> ClusterFacts:
         """Create a cluster and return when all of its brokers serve.
 
-        Raises INVALID_CLUSTER, CLUSTER_EXISTS or CLUSTER_NOT_STARTED. A failed creation leaves nothing behind.
+        Raises INVALID_CLUSTER, INVALID_CONFIG, CLUSTER_EXISTS or CLUSTER_NOT_STARTED. A failed creation leaves nothing
+        behind.
         """
         ...
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from millstream.gateway.failures import FieldError, invalid, setting_failures
+from millstream.gateway.failures import FieldError, invalid, setting_failures, setting_field
 from millstream.gateway.operations.clusters import ClusterMember, ServedCluster
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
@@ -78,6 +78,9 @@ async def create_topic(
             timeout=timeout_s,
         )
     except MillstreamError as error:
+        if error.code is ErrorCode.INVALID_CONFIG:
+            field = setting_field("settings", settings or {}, error.detail)
+            raise FieldError(error.code, error.detail, field) from error
         if error.code is ErrorCode.INVALID_TOPIC:
             raise FieldError(error.code, error.detail, "name") from None
         raise

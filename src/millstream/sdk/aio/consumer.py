@@ -354,8 +354,7 @@ class AsyncConsumer(AsyncReader, Generic[V_co]):
             report(self._on_health, self._engine.health())
 
     async def _begin(self) -> None:
-        if self.topics or self.pattern is not None:
-            await self.start()
+        await self.start()
 
 
 def _named(partitions: Sequence[TopicPartition | tuple[str, int]]) -> list[TopicPartition] | None:

@@ -93,7 +93,6 @@ class ConsumerEngine:
                 progress=lambda: delivered.progress,
                 changed=self._changed,
             )
-        self._has_topics = bool(settings.topics) or settings.pattern is not None
         self._give_bytes = min(GIVE_BYTES, settings.prefetch_bytes // 4)
         self._notice = notice
         self._starting = SharedStart(self._start, "start of a consumer")
@@ -111,9 +110,6 @@ class ConsumerEngine:
         await self._starting.wait()
 
     async def _start(self) -> None:
-        if not self._has_topics:
-            text = "this consumer has no topics to read; without topics only get() works"
-            raise MillstreamError(ErrorCode.INVALID_REQUEST, text)
         if self._membership is not None:
             self._do(ConsumerActivity.JOINING)
         await self._source.start(START_TIMEOUT_S)

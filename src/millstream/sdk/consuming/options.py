@@ -112,6 +112,8 @@ def engine_settings(times: Times, topics: Sequence[str], options: ConsumerOption
 
 def _pattern(topics: Sequence[str], options: ConsumerOptions) -> TopicPattern | None:
     chosen = options.get("pattern")
+    if chosen is None and not topics:
+        raise _invalid("topics: a consumer needs topics or a pattern; client.read reads without a consumer")
     if chosen is None:
         return None
     if topics or options.get("partitions") is not None:

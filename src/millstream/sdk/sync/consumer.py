@@ -355,8 +355,7 @@ class Consumer(Reader, Generic[V_co]):
             report(self._on_health, self._engine.health())
 
     def _begin(self) -> None:
-        if self.topics or self.pattern is not None:
-            self.start()
+        self.start()
 
 
 def _named(partitions: Sequence[TopicPartition | tuple[str, int]]) -> list[TopicPartition] | None:

@@ -24,7 +24,10 @@ _NAME = re.compile(r"[a-z0-9-]{1,64}")
 
 
 def check(new: NewCluster, processes: int) -> None:
-    """Raises INVALID_CLUSTER, with the field, unless the cluster may be created beside `processes` other brokers."""
+    """Checks that the cluster may be created beside `processes` other brokers.
+
+    Raises INVALID_CLUSTER, or INVALID_CONFIG for the retention of its topics. The error has the field.
+    """
     if not _NAME.fullmatch(new.name):
         raise _wrong("name", f"bad cluster name {new.name[:80]!r}: 1 to 64 of a-z, 0-9 and '-' are allowed")
     if new.name == DEFAULT_NAME:
@@ -37,7 +40,7 @@ def check(new: NewCluster, processes: int) -> None:
         _check_number("partitions", new.partitions, least=1, most=PARTITIONS_MAX)
     for field, value in (("retention_ms", new.retention_ms), ("retention_bytes", new.retention_bytes)):
         if value is not None:
-            _check_number(field, value, least=-1, most=2**63 - 1)
+            _check_number(field, value, least=-1, most=2**63 - 1, code=ErrorCode.INVALID_CONFIG)
     if len(new.log_directories) not in (0, 1, new.brokers):
         count = len(new.log_directories)
         raise _wrong("log_directories", f"{count} log directories for {new.brokers} brokers: give one, or one for each")
@@ -89,9 +92,11 @@ def _check_apart(places: Sequence[PurePosixPath]) -> None:
                 raise _wrong("log_directories", detail)
 
 
-def _check_number(field: str, value: int, *, least: int, most: int) -> None:
+def _check_number(
+    field: str, value: int, *, least: int, most: int, code: ErrorCode = ErrorCode.INVALID_CLUSTER
+) -> None:
     if not least <= value <= most:
-        raise _wrong(field, f"{field} = {value}: expected {least} to {most}")
+        raise FieldError(code, f"{field} = {value}: expected {least} to {most}", field)
 
 
 def _wrong(field: str, detail: str) -> MillstreamError:

@@ -112,7 +112,7 @@ REFUSED = [
         topics_pb2.CreateTopicRequest(name="x", settings={"no.such": "1"}),
         "INVALID_ARGUMENT",
         "INVALID_CONFIG",
-        "settings",
+        "settings.no.such",
     ),
     (topics_pb2.CreateTopicRequest(name="there"), "ALREADY_EXISTS", "TOPIC_ALREADY_EXISTS", None),
     (topics_pb2.DescribeTopicRequest(topic="nowhere"), "NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION", None),
@@ -124,7 +124,7 @@ REFUSED = [
         topics_pb2.AlterTopicSettingsRequest(topic="there", set={"retention.ms": "soon"}),
         "INVALID_ARGUMENT",
         "INVALID_CONFIG",
-        "set",
+        "set.retention.ms",
     ),
 ]
 

@@ -69,12 +69,20 @@ BAD_SETTING = ErrorCode.INVALID_CONFIG.meaning
         ("POST", GROUP_OFFSETS, {"topic": "t"}, "a required field is missing", "offset"),
         ("POST", GROUP_OFFSETS, {"topic": "t", "offset": 1, "time": "1m"}, CONTRADICTION, "offset"),
         ("POST", "/v1/query", {"sql": "SELEC 1"}, "the SQL statement cannot run", "sql"),
-        ("PATCH", BROKER, {"set": {"node.id": "9"}}, FIXED, "set"),
+        ("PATCH", BROKER, {"set": {"node.id": "9"}}, FIXED, "set.node.id"),
         ("PATCH", BROKER, {"unset": ["node.id"]}, FIXED, "unset"),
-        ("PATCH", BROKER, {"set": {"nod.id": "9"}}, BAD_SETTING, "set"),
-        ("PATCH", GROUP, {"set": {"consumer.assignment.interval.ms": 50_000}}, BAD_SETTING, "set"),
-        ("PATCH", GROUP, {"set": {"foo": 1}}, BAD_SETTING, "set"),
-        ("PATCH", TOPIC, {"set": {"retention.ms": "x"}}, BAD_SETTING, "set"),
+        ("PATCH", BROKER, {"set": {"nod.id": "9"}}, BAD_SETTING, "set.nod.id"),
+        (
+            "PATCH",
+            GROUP,
+            {"set": {"consumer.assignment.interval.ms": 50_000}},
+            BAD_SETTING,
+            "set.consumer.assignment.interval.ms",
+        ),
+        ("PATCH", GROUP, {"set": {"foo": 1}}, BAD_SETTING, "set.foo"),
+        ("PATCH", TOPIC, {"set": {"retention.ms": "x"}}, BAD_SETTING, "set.retention.ms"),
+        ("PATCH", TOPIC, {"set": {"retention.ms": 1, "retention.m": 1}}, BAD_SETTING, "set.retention.m"),
+        ("POST", "/topic", {"name": "u", "settings": {"a": 1}}, BAD_SETTING, "settings.a"),
         ("PATCH", TOPIC, {"set": {"foo": 1}, "unset": ["foo"]}, CONTRADICTION, "unset"),
         ("PATCH", TOPIC, {"unset": ["foo", "foo"]}, "the value of a field is not valid", "unset"),
         ("POST", "/v1/topics/t/partitions", {"total": 1}, ErrorCode.INVALID_PARTITIONS.meaning, "total"),
@@ -94,7 +102,7 @@ def test_the_problem_of_a_refused_change_names_its_cause_and_field(
 def test_an_unknown_broker_setting_is_refused_with_a_hint() -> None:
     async def story(web: Web) -> None:
         answer = await web.ask("PATCH", BROKER, {"set": {"nod.id": "9"}})
-        assert answer.problem == (422, "INVALID_CONFIG", "set")
+        assert answer.problem == (422, "INVALID_CONFIG", "set.nod.id")
         assert "there is no such broker setting; did you mean node.id?" in answer.json["detail"]
 
     with_web(story)

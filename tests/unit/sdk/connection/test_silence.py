@@ -124,7 +124,7 @@ def test_an_idle_connection_sends_nothing_until_health_is_asked() -> None:
 
 def test_a_long_poll_within_its_wait_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
     async def story(ground: Ground) -> None:
-        consumer = ground.client.consumer()
+        consumer = ground.client.consumer(TOPIC)
         assert await consumer.get(TOPIC, 0, 0, timeout=30) == []
         await consumer.close()
         assert [each for each in caplog.messages if each.startswith("brokers unreachable")] == []

@@ -127,7 +127,7 @@ class ClusterServiceServicer:
     def CreateCluster(self, request, context):
         """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
         all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
-        INVALID_CLUSTER (INVALID_ARGUMENT) names the invalid field.
+        INVALID_CLUSTER and, for the retention, INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

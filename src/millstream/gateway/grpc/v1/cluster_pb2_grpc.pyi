@@ -44,7 +44,7 @@ class ClusterServiceStub:
     CreateCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.CreateClusterRequest, _cluster_pb2.CreateClusterResponse]
     """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
     all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
-    INVALID_CLUSTER (INVALID_ARGUMENT) names the invalid field.
+    INVALID_CLUSTER and, for the retention, INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
     """
     StopCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.StopClusterRequest, _cluster_pb2.StopClusterResponse]
     """Stop the brokers of a local cluster until StartCluster. UNKNOWN_CLUSTER (NOT_FOUND) if it does not exist."""
@@ -75,7 +75,7 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     CreateCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.CreateClusterRequest, _cluster_pb2.CreateClusterResponse]  # type: ignore[assignment]
     """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
     all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
-    INVALID_CLUSTER (INVALID_ARGUMENT) names the invalid field.
+    INVALID_CLUSTER and, for the retention, INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
     """
     StopCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.StopClusterRequest, _cluster_pb2.StopClusterResponse]  # type: ignore[assignment]
     """Stop the brokers of a local cluster until StartCluster. UNKNOWN_CLUSTER (NOT_FOUND) if it does not exist."""
@@ -133,7 +133,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_cluster_pb2.CreateClusterResponse, _abc.Awaitable[_cluster_pb2.CreateClusterResponse]]:
         """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
         all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
-        INVALID_CLUSTER (INVALID_ARGUMENT) names the invalid field.
+        INVALID_CLUSTER and, for the retention, INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
         """
 
     @_abc_1.abstractmethod

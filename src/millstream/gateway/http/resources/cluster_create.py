@@ -22,6 +22,9 @@ ClusterName = Annotated[
     str, Meta(pattern="^[a-z0-9-]{1,64}$", description="Cluster name: lower-case letters, digits and '-', at most 64.")
 ]
 
+_RETENTION = ("retention_ms", "retention_policies", "retention_bytes")
+"""The fields that are settings of the cluster's topics."""
+
 _OTHER_NAMES = {"brokers": "num_brokers", "log_directories": "log_directory", "retention_ms": "retention_policies"}
 
 
@@ -110,14 +113,14 @@ async def create_cluster(request: WebRequest) -> LocalCluster:
 
 
 def _parsed(body: CreateClusterBody, name: str, read: Callable[[str], int]) -> int | None:
-    """Parse a duration or a size, which may be a text with a unit. INVALID_CLUSTER, naming the field, otherwise."""
+    """Parse a duration or a size, which may be a text with a unit. Raises INVALID_CONFIG, naming the field, if not."""
     given: int | str | None = getattr(body, name)
     if not isinstance(given, str):
         return given
     try:
         return read(given)
     except ValueError as error:
-        raise FieldError(ErrorCode.INVALID_CLUSTER, f"{name}: {quoted(given)} is {error}", name) from None
+        raise FieldError(ErrorCode.INVALID_CONFIG, f"{name}: {quoted(given)} is {error}", name) from None
 
 
 def _maker(request: WebRequest) -> ClusterCreator:
@@ -183,6 +186,7 @@ POST_CLUSTER = WebOperation(
     errors=(
         ErrorCode.NO_SUPERVISOR,
         ErrorCode.INVALID_CLUSTER,
+        ErrorCode.INVALID_CONFIG,
         ErrorCode.CLUSTER_EXISTS,
         ErrorCode.CLUSTER_NOT_STARTED,
     ),
@@ -194,7 +198,8 @@ POST_CLUSTER = WebOperation(
             {"name": "lab", "num_brokers": 1, "log_directory": "logs", "partitions": 2, "retention_policies": 86400000},
         ),
     ),
-    bounds=dict.fromkeys(CreateClusterBody.__struct_fields__, ErrorCode.INVALID_CLUSTER),
+    bounds=dict.fromkeys(CreateClusterBody.__struct_fields__, ErrorCode.INVALID_CLUSTER)
+    | dict.fromkeys(_RETENTION, ErrorCode.INVALID_CONFIG),
     details="""\
 `millstream serve` starts the brokers now and whenever it is started itself. Their data is in a directory of the cluster
 inside the working directory of `millstream serve`. Each topic lives on one of the brokers. Other operations accept the

@@ -33,7 +33,7 @@ class ChangedSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Settings to set and to unset. All changes are made, or none."""
 
     set: Annotated[
-        dict[str, str | int | float | bool],
+        dict[str, str | int | float | bool | list[str]],
         Meta(description="Values to set, by name. Durations and sizes may have units: `7d`, `36h`, `1GiB`."),
     ] = msgspec.field(default_factory=dict)
     unset: Annotated[list[str], Meta(description="Names of settings to reset to their defaults.")] = msgspec.field(

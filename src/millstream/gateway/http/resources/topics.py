@@ -22,8 +22,11 @@ from millstream.model.start_words import ACCEPTED_WORDS, LATEST, start_word
 from millstream.sdk.admin.topic_sizes import PartitionSize
 
 Settings = Annotated[
-    dict[str, str | int | float | bool],
-    Meta(description="Settings of the topic, by name. Durations and sizes may have units: `7d`, `36h`, `1GiB`."),
+    dict[str, str | int | float | bool | list[str]],
+    Meta(
+        description="Settings of the topic, by name. Durations and sizes may have units: `7d`, `36h`, `1GiB`. "
+        'A value may be a list: `["compact", "delete"]`.'
+    ),
 ]
 
 

@@ -89,10 +89,11 @@ def test_both_names_of_a_field_are_refused(fields: dict[str, Any], name: str, ot
         (
             {"retention_policies": "soon"},
             "retention_policies",
-            "INVALID_CLUSTER",
+            "INVALID_CONFIG",
             'retention_policies: "soon" is not a duration (examples: 7d, 36h, 600000)',
         ),
-        ({"retention_bytes": "big"}, "retention_bytes", "INVALID_CLUSTER", 'retention_bytes: "big" is not a size'),
+        ({"retention_bytes": "big"}, "retention_bytes", "INVALID_CONFIG", 'retention_bytes: "big" is not a size'),
+        ({"retention_ms": -2}, "retention_ms", "INVALID_CONFIG", "retention_ms: expected"),
         ({"retention_policies": {"age": 5}}, "retention_policies", "INVALID_REQUEST", "retention_policies: expected"),
     ],
 )
