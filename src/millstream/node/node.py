@@ -142,11 +142,11 @@ class Node:
             )
         )
         read_schemas(row.api for row in table.rows.values())
-        listener = Listener(table, self._clock, memory, self._workers, descriptors_max=self._descriptors_max)
+        limits = {"descriptors_max": self._descriptors_max, "log_files_max": self._open_files_max}
+        listener = Listener(table, self._clock, memory, self._workers, **limits)
         store = partitions.store
-        health = BrokerHealth(
-            partitions, self._clock, store.reserves, self._children_findings, start_problems=store.start_problems
-        )
+        findings = self._children_findings
+        health = BrokerHealth(partitions, self._clock, store.reserves, findings, start_problems=store.start_problems)
         self._operator = Operator(
             partitions, groups, listener, self._clock, self._process_metrics, health, partitions.store.reserves
         )

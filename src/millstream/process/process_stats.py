@@ -42,7 +42,7 @@ def open_as_many_files_as_allowed() -> int:
 
 
 def segment_files_max(limit: int) -> int:
-    """Returns how many log files may be open at a time. Half of the process's limit is left to connections."""
+    """Returns how many log files may be open at a time: at most half of the process's limit."""
     return max(FILES_FEWEST, min(limit // 2, FILES_ENOUGH))
 
 

@@ -8,8 +8,10 @@ import ctypes
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
-from typing import cast
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar, cast
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.seams.disk import Buffer, Space
@@ -21,11 +23,14 @@ RESERVE_FROM_BYTES = 64 * 1024
 RESERVE_BYTES_MAX = 16 * 1024 * 1024
 RESERVE_RATIO = 8
 """The reserved space, which may stay unused, is at most this fraction (1/8) of the file."""
+SPARE_DESCRIPTORS = 4
+"""Descriptors that the process holds for operations on directories. They are opened by the first operation."""
 
 _OWNER_FILE = 0o600
 _OWNER_DIRECTORY = 0o700
 """The modes of new files and directories: only the user of the process may use them."""
 
+T = TypeVar("T")
 _IOV_MAX = 1024
 _KEEP_SIZE = 1
 _libc = ctypes.CDLL(None)
@@ -129,8 +134,37 @@ class LocalFile:
         self.close()
 
 
+class _SpareDescriptors:
+    """A few open descriptors that are closed when the process has no other one left. Used by several threads."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._held: list[int] = []
+        self._lock = threading.Lock()
+
+    def refill(self) -> None:
+        """Hold as many descriptors as configured, or as many as the process can open."""
+        with self._lock, suppress(OSError):
+            while len(self._held) < self._count:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def release(self) -> bool:
+        """Close one descriptor. Return False if none is left."""
+        with self._lock:
+            if not self._held:
+                return False
+            os.close(self._held.pop())
+            return True
+
+
+_spare = _SpareDescriptors(SPARE_DESCRIPTORS)
+
+
 class LocalDisk:
-    """Files and directories of the operating system."""
+    """Files and directories of the operating system.
+
+    Every operation on a directory works without free file descriptors, because the process holds a few spare ones.
+    """
 
     def open(self, path: str, *, create: bool = False) -> LocalFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -140,7 +174,7 @@ class LocalDisk:
         return os.path.exists(path)
 
     def list(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(_with_descriptor(lambda: os.listdir(path)))
 
     def make_directory(self, path: str) -> None:
         if os.path.isdir(path):
@@ -164,11 +198,7 @@ class LocalDisk:
         os.rename(old, new)
 
     def flush_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _with_descriptor(lambda: _flush_directory(path))
 
     def space(self, path: str) -> Space:
         found = os.statvfs(path)
@@ -194,6 +224,27 @@ class LocalDisk:
         except OSError:
             pass  # On a full disk the process id cannot be recorded, but the lock holds.
         return LocalFile(path, fd)
+
+
+def _with_descriptor(work: Callable[[], T]) -> T:
+    """Run `work`, which opens a directory for a short time. Without a free descriptor, use a spare one for it."""
+    while True:
+        try:
+            done = work()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not _spare.release():
+                raise
+        else:
+            _spare.refill()
+            return done
+
+
+def _flush_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def lock_holder(path: str) -> str | None:

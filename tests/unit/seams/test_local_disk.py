@@ -141,3 +141,25 @@ def test_the_free_space_of_a_volume_is_at_most_its_size(disk: LocalDisk, tmp_pat
     assert 0 < space.free_bytes <= space.total_bytes
     with pytest.raises(FileNotFoundError):
         disk.space(f"{tmp_path}/missing")
+
+
+def test_directories_are_listed_and_flushed_without_free_descriptors(tmp_path: Path) -> None:
+    program = (
+        "import os, resource, sys\n"
+        "from millstream.seams.local_disk import LocalDisk\n"
+        "disk = LocalDisk()\n"
+        "disk.list(sys.argv[1])\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        "held = []\n"
+        "try:\n"
+        "    while True:\n"
+        "        held.append(os.open(os.devnull, os.O_RDONLY))\n"
+        "except OSError:\n"
+        "    pass\n"
+        "for _ in range(20):\n"
+        "    disk.flush_directory(sys.argv[1])\n"
+        "    print(disk.list(sys.argv[1]))\n"
+    )
+    (tmp_path / "one").touch()
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("['one']\n" * 20, "")

@@ -4,7 +4,7 @@ import asyncio
 
 from millstream.broker.dispatch.dispatch_table import DispatchTable
 from millstream.broker.net.connection import ClientConnection
-from millstream.broker.net.listener_state import Counters, ListenerState
+from millstream.broker.net.listener_state import Counters, ListenerState, connections_max
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.broker.net.peer_log import PeerLog
 from millstream.seams.clock import Clock
@@ -16,9 +16,24 @@ MEMORY_PERIOD_S = 1.0
 
 class Listener:
     def __init__(
-        self, table: DispatchTable, clock: Clock, memory: MemoryLimits, workers: Workers, *, descriptors_max: int = 0
+        self,
+        table: DispatchTable,
+        clock: Clock,
+        memory: MemoryLimits,
+        workers: Workers,
+        *,
+        descriptors_max: int = 0,
+        log_files_max: int = 0,
     ) -> None:
-        self.shared = ListenerState(table, memory, PeerLog(clock), workers, descriptors_max=descriptors_max)
+        """`descriptors_max` is the limit of open files of the process, and `log_files_max` its share for log files."""
+        self.shared = ListenerState(
+            table,
+            memory,
+            PeerLog(clock),
+            workers,
+            descriptors_max=descriptors_max,
+            connections_max=connections_max(descriptors_max=descriptors_max, log_files_max=log_files_max),
+        )
         self._listening: Listening | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._checked_at = 0.0

@@ -24,7 +24,19 @@ class Counters(Struct):
 
 
 DESCRIPTORS_RESERVED = 32
-"""File descriptors that client connections leave to the operator port, to log files and to the catalog."""
+_RESERVED_MAX = 256
+_RESERVED_DIVISOR = 8
+_CONNECTIONS_DIVISOR = 4
+
+
+def connections_max(*, descriptors_max: int, log_files_max: int) -> int:
+    """Return how many client connections may be open, given the limits of all files and of log files.
+
+    The log files may be opened later, so they count as open. The reserve is for the operator port, the catalog,
+    directories, and connections that are accepted and not refused yet.
+    """
+    reserved = max(DESCRIPTORS_RESERVED, min(descriptors_max // _RESERVED_DIVISOR, _RESERVED_MAX))
+    return max(descriptors_max // _CONNECTIONS_DIVISOR, descriptors_max - log_files_max - reserved)
 
 
 class OpenConnection(Protocol):
@@ -79,19 +91,26 @@ class ListenerState(Struct):
     """Running tasks. They are referenced here because the event loop keeps no references to them."""
     descriptors_max: int = 0
     """The limit of open files of the process; 0: unknown."""
+    connections_max: int = 0
+    """The number of connections that leave enough file descriptors to log files; unused if the limit is unknown."""
 
     def lacks_descriptors(self, transport: asyncio.BaseTransport) -> bool:
-        """True if a new connection uses a reserved file descriptor.
+        """True if a new connection uses a file descriptor that is reserved for other files.
 
         The kernel assigns the lowest free number, so a high number means that nearly all descriptors are in use.
         """
         if not self.descriptors_max:
             return False
+        if len(self.connections) >= self.connections_max:
+            return True
         socket = transport.get_extra_info("socket")
         return socket is not None and socket.fileno() >= self.descriptors_max - DESCRIPTORS_RESERVED
 
     def refused(self, peer: str) -> None:
         """Count and log a connection that is closed at once, because it uses a reserved file descriptor."""
         self.counters.connections_refused += 1
-        why = f"fewer than {DESCRIPTORS_RESERVED} file descriptors are left; raise the limit of open files"
+        why = (
+            f"the limit of {self.descriptors_max} open files allows {self.connections_max} connections beside"
+            " log files; raise it"
+        )
         self.peers.note(peer, "connection refused", why)

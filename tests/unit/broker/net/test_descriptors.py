@@ -10,9 +10,10 @@ from builders.partitions import InlineWorkers, TurnedClock
 from millstream.broker.dispatch.dispatch_table import DispatchTable
 from millstream.broker.net.connection import ClientConnection
 from millstream.broker.net.listener import Listener
-from millstream.broker.net.listener_state import DESCRIPTORS_RESERVED
+from millstream.broker.net.listener_state import DESCRIPTORS_RESERVED, connections_max
 from millstream.broker.net.memory_limits import MemoryLimits
 from millstream.model.authorization import ALLOW_ALL
+from millstream.process.process_stats import segment_files_max
 
 LIMIT = 1_000
 
@@ -68,3 +69,25 @@ def test_a_connection_on_a_reserved_descriptor_is_refused(
     asyncio.run(story())
     events = [record.getMessage() for record in caplog.records]
     assert events == ([] if accepted else ["connection refused"]), "at most one line per peer and minute"
+
+
+@pytest.mark.parametrize("limit", [64, 300, 1_024, 4_096, 20_000, 1_048_576])
+def test_connections_leave_room_for_all_log_files(limit: int) -> None:
+    log_files = segment_files_max(limit)
+    left = limit - connections_max(descriptors_max=limit, log_files_max=log_files) - log_files
+    assert left >= min(DESCRIPTORS_RESERVED, limit // 4)
+
+
+def test_connections_beyond_the_maximum_are_refused_on_any_descriptor() -> None:
+    async def story() -> None:
+        table, clock = DispatchTable([], ALLOW_ALL), TurnedClock()
+        listener = Listener(
+            table, clock, MemoryLimits(), InlineWorkers(), descriptors_max=LIMIT, log_files_max=LIMIT // 2
+        )
+        transports: list[Any] = [FakeTransport(number) for number in range(LIMIT // 2)]
+        for transport in transports:
+            ClientConnection(listener.shared).connection_made(transport)
+        accepted = sum(not transport.is_aborted for transport in transports)
+        assert accepted == len(listener.shared.connections) == LIMIT - LIMIT // 2 - LIMIT // 8
+
+    asyncio.run(story())
