@@ -90,6 +90,13 @@ class BrokerHealth:
         lacking = [replica for replica in replicas if replica.lacks_ids]
         texts = (f"partition {_replica_name(each)} is rebuilding its message ids from the log" for each in lacking)
         yield from _bounded(texts, len(lacking), "are rebuilding their message ids")
+        forgetful = [replica for replica in replicas if replica.ids_lost]
+        texts = (
+            f"partition {_replica_name(each)} has lost up to {each.ids_lost} message ids since the start;"
+            " messages that are sent again with these ids are stored twice"
+            for each in forgetful
+        )
+        yield from _bounded(texts, len(forgetful), "have lost message ids")
 
 
 def is_refusing(partition: Leadership, now_s: float) -> bool:
