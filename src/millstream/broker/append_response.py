@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from millstream.broker.dispatch.capabilities import ImageSource, LedElsewhereError, current_leader
 from millstream.broker.dispatch.open_changes import APPENDS, Targets
-from millstream.broker.dispatch.request import CloseConnectionError, DeferredResponse, Result, Work
+from millstream.broker.dispatch.request import CloseConnectionError, DeferredResponse, Result
 from millstream.broker.dispatch.request_targets import named_partitions
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.partition.append_result import AppendResult
@@ -25,6 +25,8 @@ from millstream.wire.produce import ProduceResult
 from millstream.wire.topic_ref import TopicRef
 
 ACKS = (-1, 0, 1)
+_NO_TIMEOUT_MS = 2**31 - 1
+"""A write with acks=0 has no response, so its timeout means nothing."""
 
 Results = list[tuple[TopicRef, list[ProduceResult]]]
 Write = Callable[[int, Results], bytes]
@@ -117,16 +119,18 @@ class AppendResponse(Struct, eq=False):
         return self._pending
 
     def result(self, acks: int, *, timeout_ms: int) -> Result:
-        """Return the response, deferred if an append is still pending. With acks=0 there is none.
+        """Return the response, deferred if an append is still pending. With acks=0 the deferred response is empty.
 
         Call once, after every batch was added.
         """
         pending = self._pending
         if acks == ACKS_NONE:
-            if pending is not None:
-                return Work(self._hang_up_later(pending))
-            self._hang_up_after_failure()
-            return None
+            if pending is None:
+                self._hang_up_after_failure()
+                return None
+            later = self._later = DeferredResponse(change=self)
+            pending.begin(_NO_TIMEOUT_MS, self._finish_unanswered)
+            return later
         if pending is None:
             return self._write(self._version, self.results)
         later = self._later = DeferredResponse(change=self)
@@ -143,9 +147,15 @@ class AppendResponse(Struct, eq=False):
         else:
             later.finish(answer)
 
-    async def _hang_up_later(self, pending: PendingAppends) -> None:
-        await pending.appended()
-        self._hang_up_after_failure()
+    def _finish_unanswered(self) -> None:
+        later = self._later
+        assert later is not None, "the appends complete only after the response was deferred"
+        try:
+            self._hang_up_after_failure()
+        except CloseConnectionError as error:
+            later.fail(error)
+        else:
+            later.finish(None)
 
     def _hang_up_after_failure(self) -> None:
         """Close the connection if a batch failed: a write with acks=0 has no response that could report it."""

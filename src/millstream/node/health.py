@@ -86,6 +86,12 @@ def _partition_problems(census: PartitionCensus) -> Iterator[Finding]:
         f"partition {_replica_name(each)} is rebuilding its message ids from the log" for each in census.lacking_ids
     )
     yield from _bounded(texts, len(census.lacking_ids), "are rebuilding their message ids")
+    texts = (
+        f"partition {_replica_name(each)} has lost up to {each.ids_lost} message ids since the start;"
+        " messages that are sent again with these ids are stored twice"
+        for each in census.lost_ids
+    )
+    yield from _bounded(texts, len(census.lost_ids), "have lost message ids")
 
 
 def directory_status(reserve: DiskReserve) -> str:

@@ -41,6 +41,8 @@ class PartitionCensus(NamedTuple):
     """The replicas that may have lost acknowledged messages at this start: truncated, or without an end mark."""
     lacking_ids: Sequence[Replica]
     """The replicas that rebuild their message ids."""
+    lost_ids: Sequence[Replica]
+    """The replicas that have lost message ids since the start."""
 
 
 async def take_census(partitions: CountedPartitions, now_s: float) -> PartitionCensus:
@@ -49,6 +51,7 @@ async def take_census(partitions: CountedPartitions, now_s: float) -> PartitionC
     refusing: list[Leadership] = []
     truncated: list[Replica] = []
     lacking_ids: list[Replica] = []
+    lost_ids: list[Replica] = []
     replicas = partitions.replicas()
     for start in range(0, len(replicas), SLICE):
         for replica in replicas[start : start + SLICE]:
@@ -59,12 +62,14 @@ async def take_census(partitions: CountedPartitions, now_s: float) -> PartitionC
                 truncated.append(replica)
             if replica.lacks_ids:
                 lacking_ids.append(replica)
+            if replica.ids_lost:
+                lost_ids.append(replica)
         await asyncio.sleep(0)
     led = partitions.all()
     for start in range(0, len(led), SLICE):
         refusing += (each for each in led[start : start + SLICE] if is_refusing(each, now_s))
         await asyncio.sleep(0)
-    return PartitionCensus(len(replicas), log_bytes, log_messages, refusing, truncated, lacking_ids)
+    return PartitionCensus(len(replicas), log_bytes, log_messages, refusing, truncated, lacking_ids, lost_ids)
 
 
 def is_refusing(partition: Leadership, now_s: float) -> bool:

@@ -13,7 +13,7 @@ from millstream.partition.leadership import Leadership
 from millstream.partition.opened_batches import BatchOpener
 from millstream.partition.produce_rules import has_producer, read_producer
 from millstream.partition.put_deduplication import PUT, put, put_job
-from millstream.partition.watermark import ACKS_NONE
+from millstream.partition.watermark import ACKS_LEADER, ACKS_NONE
 
 Appended = AppendResult | asyncio.Future[AppendResult]
 """The result of an append, or its future while the batch is being decoded."""
@@ -30,6 +30,7 @@ class Appender:
     def append(self, partition: Leadership, batch: memoryview | None, acks: int, *, sender: int = 0) -> Appended:
         """Append a batch of records. `sender` is the number of its connection, or 0.
 
+        A write with acks=0 has an acknowledgement like acks=1, because later requests of its connection wait for it.
         Raises the errors of `Leadership.append`.
         """
         if partition.is_internal:
@@ -38,8 +39,8 @@ class Appender:
         if sender and has_producer(records):
             partition.replica.producers.sent_by(read_producer(records)[0], sender=sender)
         if self.opener.is_needed(partition, len(records)):
-            return self.opener.append(partition, records, acks)
-        return partition.append(records, acks)
+            return self.opener.append(partition, records, acks or ACKS_LEADER)
+        return partition.append(records, acks or ACKS_LEADER)
 
     def put(
         self,
@@ -60,8 +61,8 @@ class Appender:
             partition.replica.producers.sent_by(read_producer(records)[0], sender=sender)
         job = put_job(partition, records, message_ids)
         if job is not None or self.opener.is_needed(partition, len(records)):
-            return self.opener.append(partition, records, acks, job or PUT)
-        return put(partition, records, acks)
+            return self.opener.append(partition, records, acks or ACKS_LEADER, job or PUT)
+        return put(partition, records, acks or ACKS_LEADER)
 
 
 def _internal_topic(partition: Leadership) -> MillstreamError:

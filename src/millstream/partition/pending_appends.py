@@ -52,14 +52,6 @@ class PendingAppends:
             self._opening = {}
         self._opening[opening] = outcome
 
-    async def appended(self) -> None:
-        """Wait until all batches that are being opened have been appended. Cancelling this does not cancel them."""
-        for opening, outcome in self._opening.items():
-            try:
-                outcome.stored(await asyncio.shield(opening))
-            except MillstreamError as error:
-                outcome.failed(error)
-
     def begin(self, timeout_ms: int, finished: Callable[[], None]) -> None:
         """Call `finished` when all appends are complete, possibly before this returns."""
         self._finished: Callable[[], None] | None = finished

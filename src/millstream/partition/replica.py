@@ -98,6 +98,8 @@ class Replica:
         self.producers.join(self._budget.producers, self._budget.self_named_producers)
         self.ids: IdIndex | None = derived.ids
         """The index of message ids. None while no message was stored under an id."""
+        self.ids_lost = 0
+        """The number of message ids that rebuilds since the start may have lost."""
         if self.ids is not None:
             self.ids.join(self._budget.ids)
         self.unsaved_batches = derived.replayed
@@ -328,8 +330,10 @@ class Replica:
                 _log.error("message ids unreadable, will be rebuilt from the log", extra=where)
                 start_offset = ids.start_of(run)
                 rebuilding = rebuild_run(ids, self.log, run, self.workers, start_offset=start_offset, is_over=is_over)
-                if not await rebuilding:
+                lost = await rebuilding
+                if lost is None:
                     return
+                self.ids_lost += lost
                 await self._name_runs(ids)
 
     async def _name_runs(self, ids: IdIndex) -> None:

@@ -24,7 +24,7 @@ RESERVE_BYTES_MAX = 16 * 1024 * 1024
 RESERVE_RATIO = 8
 """The reserved space, which may stay unused, is at most this fraction (1/8) of the file."""
 SPARE_DESCRIPTORS = 4
-"""Descriptors that each disk holds for operations on directories. More than the threads that run them is no use."""
+"""Descriptors that the process holds for operations on directories. They are opened by the first operation."""
 
 _OWNER_FILE = 0o600
 _OWNER_DIRECTORY = 0o700
@@ -156,23 +156,15 @@ class _SpareDescriptors:
             os.close(self._held.pop())
             return True
 
-    def close(self) -> None:
-        while self.release():
-            pass
+
+_spare = _SpareDescriptors(SPARE_DESCRIPTORS)
 
 
 class LocalDisk:
     """Files and directories of the operating system.
 
-    Every operation on a directory works without free file descriptors, because the disk holds a few spare ones.
+    Every operation on a directory works without free file descriptors, because the process holds a few spare ones.
     """
-
-    def __init__(self) -> None:
-        self._spare = _SpareDescriptors(SPARE_DESCRIPTORS)
-        self._spare.refill()
-
-    def __del__(self) -> None:
-        self._spare.close()
 
     def open(self, path: str, *, create: bool = False) -> LocalFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -182,19 +174,7 @@ class LocalDisk:
         return os.path.exists(path)
 
     def list(self, path: str) -> list[str]:
-        return sorted(self._with_descriptor(lambda: os.listdir(path)))
-
-    def _with_descriptor(self, work: Callable[[], T]) -> T:
-        """Run `work`, which opens a file for a short time. Without a free descriptor, use the spare ones for it."""
-        while True:
-            try:
-                done = work()
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._spare.release():
-                    raise
-            else:
-                self._spare.refill()
-                return done
+        return sorted(_with_descriptor(lambda: os.listdir(path)))
 
     def make_directory(self, path: str) -> None:
         if os.path.isdir(path):
@@ -218,7 +198,7 @@ class LocalDisk:
         os.rename(old, new)
 
     def flush_directory(self, path: str) -> None:
-        self._with_descriptor(lambda: _flush_directory(path))
+        _with_descriptor(lambda: _flush_directory(path))
 
     def space(self, path: str) -> Space:
         found = os.statvfs(path)
@@ -244,6 +224,19 @@ class LocalDisk:
         except OSError:
             pass  # On a full disk the process id cannot be recorded, but the lock holds.
         return LocalFile(path, fd)
+
+
+def _with_descriptor(work: Callable[[], T]) -> T:
+    """Run `work`, which opens a directory for a short time. Without a free descriptor, use a spare one for it."""
+    while True:
+        try:
+            done = work()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not _spare.release():
+                raise
+        else:
+            _spare.refill()
+            return done
 
 
 def _flush_directory(path: str) -> None:

@@ -40,14 +40,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
         yield running
 
 
-def produce(topic: str) -> Request:
+def produce(topic: str, *, acks: int = -1) -> Request:
     data = {"name": topic, "partition_data": [{"index": 0, "records": bytes(batch())}]}
-    return "Produce", 9, {"acks": -1, "timeout_ms": 30_000, "topic_data": [data]}
+    return "Produce", 9, {"acks": acks, "timeout_ms": 30_000, "topic_data": [data]}
 
 
-def puts(topic: str) -> Request:
+def puts(topic: str, *, acks: int = -1) -> Request:
     entry = {"partition": -1, "hash": 7, "records": bytes(batch())}
-    return "Puts", 0, {"acks": -1, "timeout_ms": 30_000, "topics": [{"name": topic, "entries": [entry]}]}
+    return "Puts", 0, {"acks": acks, "timeout_ms": 30_000, "topics": [{"name": topic, "entries": [entry]}]}
 
 
 def fetch(topic: str, *, offset: int = RECORDS) -> Request:
@@ -187,6 +187,14 @@ PAIRS = {
     "puts, latest offset": Pair(lambda t: [puts(t), list_offsets(t, LATEST)], offset_of, AFTER),
     "produce, fetch": Pair(lambda t: [produce(t), fetch(t)], high_watermark_of, AFTER),
     "puts, fetch": Pair(lambda t: [puts(t), fetch(t)], high_watermark_of, AFTER),
+    "produce without acks, latest offset": Pair(
+        lambda t: [produce(t, acks=0), list_offsets(t, LATEST)], offset_of, AFTER
+    ),
+    "produce without acks, fetch": Pair(lambda t: [produce(t, acks=0), fetch(t)], high_watermark_of, AFTER),
+    "puts without acks, fetch": Pair(lambda t: [puts(t, acks=0), fetch(t)], high_watermark_of, AFTER),
+    "produce with acks=1, latest offset": Pair(
+        lambda t: [produce(t, acks=1), list_offsets(t, LATEST)], offset_of, AFTER
+    ),
     "produce, epoch end": Pair(lambda t: [produce(t), epoch_end(t)], end_offset_of, AFTER),
     "two produces, latest offset": Pair(
         lambda t: [produce(t), produce(t), list_offsets(t, LATEST)], offset_of, RECORDS + 2
@@ -236,7 +244,8 @@ def test_a_request_finds_the_earlier_changes_of_its_connection(name: str, broker
             ask("127.0.0.1", broker.port, *_with_records(topic))
         requests = pair.requests(topic)
         content = b"".join(request_frame(*request) for request in requests)
-        *_, last = converse("127.0.0.1", broker.port, content, *((api, version) for api, version, _ in requests))
+        answered = [(api, version) for api, version, fields in requests if fields.get("acks") != 0]
+        *_, last = converse("127.0.0.1", broker.port, content, *answered)
         found.append(pair.found(last))
     assert found == [pair.expected] * TIMES
 

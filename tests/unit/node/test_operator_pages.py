@@ -30,7 +30,13 @@ def operator_over(
             for number, log in enumerate(logs)
         ],
         replicas=lambda: [
-            SimpleNamespace(log=log, lacks_ids=log.lacks_ids, topic="orders", key=SimpleNamespace(partition=number))
+            SimpleNamespace(
+                log=log,
+                lacks_ids=log.lacks_ids,
+                ids_lost=log.ids_lost,
+                topic="orders",
+                key=SimpleNamespace(partition=number),
+            )
             for number, log in enumerate(logs)
         ],
     )
@@ -49,10 +55,11 @@ def page(operator: Operator, path: str) -> Response:
 
 def log(**changes: object) -> SimpleNamespace:
     is_suspended, lacks_ids = changes.pop("is_suspended", False), changes.pop("lacks_ids", False)
+    ids_lost = changes.pop("ids_lost", 0)
     sound: dict[str, object] = {"broken": None, "quarantined": None, "refused_s": None, "may_have_lost": False}
     health = SimpleNamespace(**(sound | changes))
     return SimpleNamespace(health=health, is_suspended=is_suspended, lacks_ids=lacks_ids, size_bytes=1,
-                           start_offset=0, end_offset=1)  # fmt: skip
+                           start_offset=0, end_offset=1, ids_lost=ids_lost)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -89,6 +96,12 @@ def test_health_counts_partitions_that_rebuild_their_message_ids() -> None:
     assert (told["status"], told["partitions_refusing_writes"]) == ("degraded", 0)
     assert told["partitions_rebuilding_message_ids"] == 1
     assert b"\nmillstream_partitions_rebuilding_message_ids 1\n" in page(operator, "/metrics").body
+
+
+def test_health_is_degraded_after_a_rebuild_that_lost_message_ids() -> None:
+    told = health_of(operator_over(log(), log(ids_lost=176)))
+    assert told["status"] == "degraded"
+    assert "has lost up to 176 message ids" in told["problems"][0]
 
 
 def test_the_ready_page_returns_503_until_the_broker_is_ready() -> None:

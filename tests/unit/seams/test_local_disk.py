@@ -148,6 +148,7 @@ def test_directories_are_listed_and_flushed_without_free_descriptors(tmp_path: P
         "import os, resource, sys\n"
         "from millstream.seams.local_disk import LocalDisk\n"
         "disk = LocalDisk()\n"
+        "disk.list(sys.argv[1])\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
         "held = []\n"
         "try:\n"

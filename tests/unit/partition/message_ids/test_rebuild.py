@@ -120,13 +120,17 @@ def test_a_lost_or_damaged_run_is_rebuilt_by_maintenance(change: Change, caplog:
         events = [record.getMessage() for record in caplog.records]
         assert events.count("message ids unreadable, will be rebuilt from the log") == 1
         assert "message ids rebuilt" in events
+        assert partition.replica.ids_lost == 0
+        assert all(
+            record.levelname != "ERROR" for record in caplog.records if record.getMessage() == "message ids rebuilt"
+        )
         partition = (await site.restart(killed=True, limits=LIMITS)).of("events")[0]
         assert await put_ids(partition, *IDS) == list(range(COUNT))
 
     Site().run(story)
 
 
-def test_ids_of_deleted_messages_are_kept_from_the_readable_blocks() -> None:
+def test_ids_of_deleted_messages_are_kept_from_the_readable_blocks(caplog: pytest.LogCaptureFixture) -> None:
     async def story(site: Site) -> None:
         partition = await with_saved_ids(site)
         await partition.delete_records(100)
@@ -140,6 +144,9 @@ def test_ids_of_deleted_messages_are_kept_from_the_readable_blocks() -> None:
         kept = [number for number, offset in enumerate(offsets) if offset == number]
         assert [number for number in kept if number >= 100] == list(range(100, COUNT)), "the log has these"
         assert 20 < len([number for number in kept if number < 100]) < 100, "only the readable blocks have these"
+        assert partition.replica.ids_lost == COUNT - len(kept)
+        (record,) = [record for record in caplog.records if record.getMessage() == "message ids rebuilt"]
+        assert (record.levelname, record.__dict__["lost"]) == ("ERROR", COUNT - len(kept))
 
     Site().run(story)
 
