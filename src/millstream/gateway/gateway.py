@@ -18,6 +18,7 @@ from millstream.gateway.http.host_check import OWN, KnownHosts
 from millstream.gateway.http.protocol import ClientTimeouts, protocol_with
 from millstream.gateway.http.web_context import WebContext, WebLimits
 from millstream.gateway.http_server import HttpServer
+from millstream.gateway.loop_lag import LoopLag
 from millstream.gateway.operations.cluster_create import ClusterCreator, NoSupervisor, Supervised
 from millstream.gateway.operations.clusters import DEFAULT, ClientFactory, ServedClusters
 from millstream.gateway.operator import OperatorPages
@@ -56,6 +57,7 @@ class Gateway:
         self._http: HttpServer | None = None
         self._grpc: GrpcServer | None = None
         self._checks = ClusterChecks(self._clusters, self._is_stopped)
+        self._lag = LoopLag()
         self._background: list[asyncio.Task[None]] = []
         self._started_s = asyncio.get_running_loop().time()
         self.http_port = PORT_OFF
@@ -70,7 +72,8 @@ class Gateway:
         settings = self._settings
         if settings.http_port != PORT_OFF:
             pages = OperatorPages(self._app(), self._draining, self.metrics, self._uptime_s, self.findings)
-            self._http = HttpServer(_guarded(pages, settings), protocol_with(_client_timeouts(settings)))
+            app = _guarded(pages, settings, self._web_traffic)
+            self._http = HttpServer(app, protocol_with(_client_timeouts(settings), self._web_traffic))
             opening = self._http.listen(settings.host, settings.http_port)
             await listening("http_port", settings.host, settings.http_port, opening)
             self.http_port = self._http.port
@@ -78,6 +81,7 @@ class Gateway:
             self._grpc = await self._start_grpc()
             self.grpc_port = self._grpc.port
         self._run(self._checks.run(self._show_readiness))
+        self._run(self._lag.run())
         if self._supervisor is not None:
             self._run(
                 self._supervisor.follow(
@@ -143,6 +147,7 @@ class Gateway:
             yield gauge("millstream_gateway_requests_under_way", "HTTP requests in progress.", http.requests_under_way)
         if self._grpc is not None:
             yield gauge("millstream_gateway_calls_under_way", "gRPC calls in progress.", self._grpc.calls_under_way)
+        yield from self._lag.metrics()
         yield from traffic_metrics((self._web_traffic, self._grpc_traffic))
 
     def findings(self) -> list[Finding]:
@@ -222,7 +227,7 @@ def _web_limits(settings: GatewaySettings) -> WebLimits:
     return WebLimits(settings.body_bytes_max, settings.events_max, settings.cors_origins)
 
 
-def _guarded(pages: OperatorPages, settings: GatewaySettings) -> ASGIApp:
+def _guarded(pages: OperatorPages, settings: GatewaySettings, traffic: Traffic) -> ASGIApp:
     """Add the Host check that stops DNS rebinding, unless the settings switch it off.
 
     The check applies if `allowed_hosts` is set or the gateway listens on loopback only. `*` switches it off.
@@ -230,7 +235,7 @@ def _guarded(pages: OperatorPages, settings: GatewaySettings) -> ASGIApp:
     hosts = settings.allowed_hosts
     if "*" in hosts or not (hosts or is_loopback(settings.host)):
         return pages
-    return KnownHosts(pages, (*OWN, settings.host, *hosts))
+    return KnownHosts(pages, (*OWN, settings.host, *hosts), traffic)
 
 
 def _client_timeouts(settings: GatewaySettings) -> ClientTimeouts:

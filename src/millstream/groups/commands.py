@@ -91,6 +91,11 @@ class CommitOffsets(Struct, frozen=True):
     """True if the version knows STALE_MEMBER_EPOCH (from 9). Members that use the consumer protocol need such a
     version."""
 
+    @property
+    def is_from_outside(self) -> bool:
+        """True if the client is not a member, as tools that reset offsets."""
+        return self.generation < 0 and not self.member_id
+
 
 class FetchOffsets(Struct, frozen=True):
     group_id: str

@@ -260,14 +260,17 @@ class GroupMachine:
             self._groups[command.group_id] = ClassicGroup(command.group_id, self._context)
         errors: dict[tuple[str, int], ErrorCode] = {}
         metadata_bytes_max = self._context.settings.offset_metadata_bytes_max
+        moved_back = 0
         for topic, partition, offset, leader_epoch, metadata in command.offsets:
             if len(metadata) > metadata_bytes_max:
                 errors[topic, partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             key = OffsetKey(command.group_id, topic, partition)
+            if command.is_from_outside and (before := self.committed(key)) is not None:
+                moved_back += offset < before.offset
             store(self._context, key, CommittedOffset(offset, leader_epoch, metadata, now.wall_ms), effects)
         stored(self._context, command.group_id, now)
-        return PartitionErrors(errors=errors)
+        return PartitionErrors(errors=errors, moved_back=moved_back)
 
     def _fetch(self, command: FetchOffsets) -> OffsetsResponse:
         group = self._groups.get(command.group_id)

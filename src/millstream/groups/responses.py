@@ -62,6 +62,8 @@ class PartitionErrors(Struct, frozen=True):
 
     error: ErrorCode = OK
     errors: dict[tuple[str, int], ErrorCode] = field(default_factory=dict)
+    moved_back: int = 0
+    """Number of committed offsets that a client outside of the group has set to an earlier one."""
 
 
 class CommittedOffset(NamedTuple):

@@ -10,7 +10,7 @@ number of marked lines.
 import logging
 from collections.abc import Mapping
 from contextvars import Context, ContextVar, copy_context
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 CLIENT_ID_CHARACTERS_MAX = 200
 LIMITED = "is_limited"
@@ -29,6 +29,13 @@ class Caller(Protocol):
         """The client id; None if the client has not sent one yet."""
 
 
+class NamedCaller(NamedTuple):
+    """A client of another process, which passed on how log lines name it."""
+
+    endpoint: str
+    client_id: str | None
+
+
 _caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 
@@ -37,6 +44,11 @@ def context_of(caller: Caller) -> Context:
     context = copy_context()
     context.run(_caller.set, caller)
     return context
+
+
+def set_caller(caller: Caller) -> None:
+    """Names this client in the events that the current task logs."""
+    _caller.set(caller)
 
 
 def caller_fields(caller: Caller | None = None) -> dict[str, object]:

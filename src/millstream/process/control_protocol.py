@@ -83,6 +83,9 @@ class ControlRequest(Struct, frozen=True, omit_defaults=True):
     cluster: NewCluster | None = None
     http_port: int = -1
     grpc_port: int = -1
+    peer: str = ""
+    """The address of the client that sent the request to a gateway; empty for a command on this machine."""
+    client_id: str = ""
     pid: int = 0
     problems: tuple[str, ...] = ()
 

@@ -129,7 +129,8 @@ class SettingsTable(Generic[S]):
         for name, field in self.fields.items():
             value = getattr(settings, name)
             if value != field.default:
-                shown = "***" if field.is_secret else _as_text(value)
+                is_off = field.can_be_off and value == PORT_OFF
+                shown = "***" if field.is_secret else "off" if is_off else _as_text(value)
                 source = self._sources.get(name, "program")
                 logger.info("setting applied", extra={"setting": name, "value": shown, "source": source})
 

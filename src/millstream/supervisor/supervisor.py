@@ -12,6 +12,7 @@ from pathlib import Path
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.node import Node
 from millstream.node.settings import BrokerSettings
+from millstream.process.client_events import NamedCaller, set_caller
 from millstream.process.control_protocol import SOCKET_NAME, ClusterFacts, ControlRequest
 from millstream.process.findings import Finding, OpenPort, exposure_warnings
 from millstream.process.settings import PORT_OFF
@@ -122,6 +123,7 @@ class Supervisor:
     async def _serve(self, request: ControlRequest) -> tuple[ClusterFacts, ...]:
         if request.verb == "list":
             return self._clusters.facts()
+        set_caller(NamedCaller(request.peer or "this machine", request.client_id or None))
         if request.verb == "create":
             if request.cluster is None:
                 raise MillstreamError(ErrorCode.INVALID_REQUEST, "cluster: required for create")

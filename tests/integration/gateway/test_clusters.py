@@ -110,6 +110,8 @@ def test_local_clusters_restart_with_serve_unless_stopped(tmp_path: Path) -> Non
         assert broker.stop() == 0
         said = broker.log_text()
     assert "[orders 1] " in said
+    assert 'cluster created peer="this machine" client_id=millstream-cli cluster=orders brokers=1' in said
+    assert 'cluster deleted peer="this machine" client_id=millstream-cli cluster=idle brokers=1' in said
     assert "Traceback" not in said
 
 

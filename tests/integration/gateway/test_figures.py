@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -14,6 +15,7 @@ from millstream.gateway.grpc.v1 import events_pb2, messages_pb2
 from millstream.gateway.grpc.v1.messages_pb2_grpc import MessageServiceStub
 from millstream.testing.real_broker import RealBroker
 
+SERVICE = "/" + messages_pb2.DESCRIPTOR.services_by_name["MessageService"].full_name
 Samples = dict[tuple[str, ...], float]
 
 
@@ -49,14 +51,16 @@ def test_events_bytes_and_requests_are_counted_by_interface(running: RealGateway
     expected: Samples = {
         ("events_written_total", "http"): 3,
         ("events_read_total", "http"): 2,
-        ("requests_total", "http", "messages:write", "200"): 1,
-        ("requests_total", "http", "messages:read", "200"): 1,
-        ("requests_total", "http", "messages:read", "404"): 1,
+        ("requests_total", "http", "messages:write", "/events", "200"): 1,
+        ("requests_total", "http", "messages:read", "/events", "200"): 1,
+        ("requests_total", "http", "messages:read", "/events", "404"): 1,
+        ("request_seconds_count", "http", "/events"): 3,
         ("events_written_total", "grpc"): 1,
         ("events_read_total", "grpc"): 4,
-        ("requests_total", "grpc", "messages:write", "OK"): 1,
-        ("requests_total", "grpc", "messages:read", "OK"): 1,
-        ("requests_total", "grpc", "messages:read", "NOT_FOUND"): 1,
+        ("requests_total", "grpc", "messages:write", f"{SERVICE}/Put", "OK"): 1,
+        ("requests_total", "grpc", "messages:read", f"{SERVICE}/Get", "OK"): 1,
+        ("requests_total", "grpc", "messages:read", f"{SERVICE}/Get", "NOT_FOUND"): 1,
+        ("request_seconds_count", "grpc", f"{SERVICE}/Get"): 2,
     }
     assert {name: grown.get(name) for name in expected} == expected
     assert {name for name in grown if name[0] == "requests_total"} <= set(expected)
@@ -76,4 +80,54 @@ def test_held_bytes_include_an_unread_response_until_its_client_disconnects(runn
         while samples(running)["held_bytes",] < 10_000_000:
             time.sleep(0.01)
     while samples(running)["held_bytes",]:
+        time.sleep(0.01)
+
+
+def raw_answer(running: RealGateway, request: bytes) -> bytes:
+    """Send bytes, and return what the gateway sends until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", running.http_port), 60) as connection:
+        connection.sendall(request)
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    return answer
+
+
+def test_refused_requests_are_counted_without_a_route(tmp_path: Path) -> None:
+    limits = ("--head-ms", "200ms", "--connections-max", "2")
+    with RealBroker(tmp_path / "data") as broker, gateway(broker.bootstrap, *limits, grpc=True) as running:
+        assert ask(f"{running.url}/nothing/here").status == 404
+        assert ask(f"{running.url}/v1/topics/orders", method="PUT").status == 405
+        assert ask(f"{running.url}/docs", headers={"Host": "elsewhere.example"}).status == 403
+        assert b" 400 " in raw_answer(running, b"garbage\r\n\r\n")
+        assert b" 408 " in raw_answer(running, b"GET / HT")
+        assert b" 431 " in raw_answer(running, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000)
+        while b" 503 " not in crowded(running):
+            time.sleep(0.01)
+        with grpc.insecure_channel(f"127.0.0.1:{running.grpc_port}") as channel:
+            call: Any = channel.unary_unary("/unknown.Service/Method", lambda _: b"", lambda _: None)
+            with pytest.raises(grpc.RpcError):
+                call(b"")
+        found = samples(running)
+    for status in ("404", "403", "400", "408", "431"):
+        assert found["requests_total", "http", "nothing", "", status] == 1
+    assert found["requests_total", "http", "nothing", "", "503"] >= 1
+    assert found["requests_total", "http", "nothing", "/v1/topics/{topic}", "405"] == 1
+    assert found["requests_total", "grpc", "nothing", "", "UNIMPLEMENTED"] == 1
+
+
+def crowded(running: RealGateway) -> bytes:
+    """Open as many connections as are allowed, and return the answer to one more."""
+    address = ("127.0.0.1", running.http_port)
+    with (
+        socket.create_connection(address),
+        socket.create_connection(address),
+        socket.create_connection(address, 60) as third,
+    ):
+        return third.recv(65536)
+
+
+def test_the_lag_of_the_event_loop_is_observed(running: RealGateway) -> None:
+    name = "millstream_event_loop_lag_seconds_count"
+    while not samples(running)[name,]:
         time.sleep(0.01)

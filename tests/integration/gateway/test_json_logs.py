@@ -69,6 +69,9 @@ def test_each_line_of_broker_and_gateway_is_one_json_object(tmp_path: Path) -> N
     assert {"setting applied", "topic created", "request handled", "cluster created", "cluster deleted"} <= events
     assert {"child exited, restarting", "directory recovered", "broker stopped", "gateway stopped"} <= events
     (created,) = [row for row in rows if row["event"] == "topic created" and row["topic"] == "orders"]
+    for change in ("created", "deleted"):
+        (line,) = [row for row in rows if row["event"] == f"cluster {change}"]
+        assert (line["cluster"], line["peer"], line["client_id"]) == ("further", "127.0.0.1", "millstream-gateway")
     host, _, port = created["peer"].rpartition(":")
     assert (host, port.isdecimal(), bool(created["client_id"])) == ("127.0.0.1", True, True)
     cut = [row for row in rows if row["event"].startswith("connection cut off")]

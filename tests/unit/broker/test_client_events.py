@@ -137,3 +137,28 @@ def test_the_client_id_of_a_connection_is_bounded_and_readable(sent: bytes, know
     client.connected("::1", 7)
     client.introduced(memoryview(sent))
     assert (client.client_id, client.endpoint) == (known, "[::1]:7")
+
+
+async def commit(peer: RawPeer, offset: int) -> None:
+    rows = [{"partition_index": number, "committed_offset": offset, "committed_metadata": ""} for number in (0, 1)]
+    topics = [{"name": "orders", "partitions": [{**row, "committed_leader_epoch": -1} for row in rows]}]
+    group = {"group_id": "readers", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    await peer.ask("OffsetCommit", 8, {**group, "topics": topics})
+
+
+def test_reset_and_deleted_offsets_and_deleted_groups_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(broker: ServedBroker, peer: RawPeer) -> None:
+        await create(peer, "orders")
+        for offset in (5, 7, 3):
+            await commit(peer, offset)
+        check_line(caplog, peer, "offsets reset", group="readers", partitions=2)
+        topics = [{"name": "orders", "partitions": [{"partition_index": 1}]}]
+        await peer.ask("OffsetDelete", 0, {"group_id": "readers", "topics": topics})
+        check_line(caplog, peer, "offsets deleted", group="readers", partitions=1)
+        for _ in range(2):
+            await peer.ask("DeleteGroups", 2, {"groups_names": ["readers"]})
+        check_line(caplog, peer, "group deleted", group="readers")
+
+    run(tmp_path, caplog, story)

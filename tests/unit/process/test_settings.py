@@ -103,3 +103,11 @@ def test_changed_settings_are_logged_with_their_source_and_masked_secrets(caplog
         {"setting": "password", "value": "***", "source": "environment variable GUARDED_PASSWORD"},
     ]
     assert "hunter2" not in caplog.text
+
+
+def test_a_switched_off_port_is_logged_as_off(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        BROKER.log_changed(logging.getLogger("millstream.test"), BROKER.load({"grpc_port": "off"}, {}))
+    assert [fields_of(record) for record in caplog.records] == [
+        {"setting": "grpc_port", "value": "off", "source": "--grpc-port"}
+    ]

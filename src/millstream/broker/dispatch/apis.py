@@ -137,4 +137,4 @@ def build_table(served: ApiDependencies) -> DispatchTable:
         ),
     ]  # fmt: skip
     api_versions.announce(rows)
-    return DispatchTable(rows, served.authorizer)
+    return DispatchTable(rows, served.authorizer, served.clock.monotonic_s)

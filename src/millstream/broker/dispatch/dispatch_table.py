@@ -17,9 +17,11 @@ from millstream.model.authorization import ALLOW_ALL, Access, Authorizer
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.rights import Right
 from millstream.model.roles import Role
+from millstream.seams.clock import SystemClock
 from millstream.wire.framing import has_flexible_response_header
 from millstream.wire.messages import is_flexible
 
+_CLOCK = SystemClock()
 SMALL_BYTES_MAX = 1024 * 1024
 """Maximum size of a request of an API without records. A row may set another limit."""
 
@@ -68,11 +70,18 @@ class ApiRoute(NamedTuple):
 class DispatchTable:
     """The rows by API key. Routes are created when a version is first used."""
 
-    def __init__(self, rows: Iterable[ApiRow], authorizer: Authorizer) -> None:
+    def __init__(
+        self,
+        rows: Iterable[ApiRow],
+        authorizer: Authorizer,
+        now_s: Callable[[], float] = _CLOCK.monotonic_s,
+    ) -> None:
+        """`now_s` measures the duration of requests in their log lines."""
         self.rows: Mapping[int, ApiRow] = {row.key: row for row in rows}
         self.stats: Mapping[int, ApiStats] = {row.key: ApiStats(row.api) for row in self.rows.values()}
         """The statistics of each API, by key."""
         self._authorizer = authorizer
+        self._now_s = now_s
         self.routes: dict[tuple[int, int], ApiRoute] = {}
         """The routes of the versions that were used, by key and version."""
 
@@ -91,7 +100,7 @@ class DispatchTable:
             handle = self._handler(row)
             route = self.routes[key, version] = ApiRoute(
                 row.api,
-                logged(row.api, handle) if logs_requests() else handle,
+                logged(row.api, handle, self._now_s) if logs_requests() else handle,
                 row.bytes_max,
                 is_flexible(row.api, version),
                 has_flexible_response_header(row.api, version),

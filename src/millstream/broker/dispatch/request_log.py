@@ -3,7 +3,6 @@
 The dispatch table wraps its handlers when a route is first used, so requests cost nothing more at other levels.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import TracebackType
@@ -25,11 +24,14 @@ def logs_requests() -> bool:
     return _log.isEnabledFor(logging.DEBUG)
 
 
-def logged(api: str, handle: Handler) -> Handler:
-    """Return a handler that also logs each request when its response is ready."""
+def logged(api: str, handle: Handler, now_s: Callable[[], float]) -> Handler:
+    """Return a handler that also logs each request when its response is ready.
+
+    `now_s` is a precise clock: the event loop's own may have a resolution of a millisecond, and stands still meanwhile.
+    """
 
     def handle_and_log(request: BrokerRequest) -> Result:
-        line = _RequestLine(api, request)
+        line = _RequestLine(api, request, now_s)
         try:
             result = handle(request)
         except Exception as error:
@@ -48,11 +50,12 @@ def logged(api: str, handle: Handler) -> Handler:
 class _RequestLine:
     """The log line of one request."""
 
-    def __init__(self, api: str, request: BrokerRequest) -> None:
+    def __init__(self, api: str, request: BrokerRequest, now_s: Callable[[], float]) -> None:
         self._api = api
         self._version = request.version
         self._fields = {"api": api, "version": request.version, **caller_fields(request.peer)}
-        self._begun_s = asyncio.get_running_loop().time()
+        self._now_s = now_s
+        self._begun_s = now_s()
 
     def answered(self, answer: Answer | None) -> None:
         errors = ",".join(_errors_in(self._api, self._version, answer))
@@ -62,7 +65,7 @@ class _RequestLine:
         self._write({"error": error.code.name if isinstance(error, MillstreamError) else type(error).__name__})
 
     def _write(self, outcome: Mapping[str, object]) -> None:
-        duration_ms = round((asyncio.get_running_loop().time() - self._begun_s) * 1000, 3)
+        duration_ms = round((self._now_s() - self._begun_s) * 1000, 3)
         _log.debug("request handled", extra={**self._fields, "duration_ms": duration_ms, **outcome})
 
 

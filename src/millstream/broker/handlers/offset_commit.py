@@ -3,6 +3,8 @@
 Partitions that do not exist are refused individually. The other offsets are still committed.
 """
 
+import logging
+
 from millstream.broker.dispatch.capabilities import ImageSource
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later, find_topic
@@ -11,10 +13,12 @@ from millstream.groups.commands import CommitOffsets, OffsetToCommit
 from millstream.groups.responses import PartitionErrors
 from millstream.model.authorization import Access
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.process.client_events import caller_fields, log_limited
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
 
 API = "OffsetCommit"
+_log = logging.getLogger(__name__)
 _STALE_EPOCH_FROM = 9
 _IDS_FROM = 10
 
@@ -38,7 +42,14 @@ class OffsetCommitHandler:
             offsets=tuple(answer.offsets),
             knows_stale_epoch=version >= _STALE_EPOCH_FROM,
         )
-        return answer_later(self._groups, command, PartitionErrors, answer.encode, request.access)
+
+        def encode(committed: PartitionErrors) -> bytes:
+            if committed.moved_back:
+                reset = {"group": command.group_id, "partitions": committed.moved_back}
+                log_limited(_log, "offsets reset", {**caller_fields(request.peer), **reset})
+            return answer.encode(committed)
+
+        return answer_later(self._groups, command, PartitionErrors, encode, request.access)
 
 
 class _Answer:

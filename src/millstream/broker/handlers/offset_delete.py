@@ -1,15 +1,19 @@
 """OffsetDelete: deletes committed offsets of a group, except for topics that its members still read."""
 
+import logging
+
 from millstream.broker.dispatch.capabilities import ImageSource
 from millstream.broker.dispatch.request import BrokerRequest, Result
 from millstream.broker.group_requests import GroupCoordination, answer_later, find_topic
 from millstream.groups.commands import DeleteOffsets
 from millstream.groups.responses import PartitionErrors
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.process.client_events import caller_fields, log_limited
 from millstream.wire.messages import read_request, write_response
 from millstream.wire.schema_readers import Fields
 
 API = "OffsetDelete"
+_log = logging.getLogger(__name__)
 
 
 class OffsetDeleteHandler:
@@ -38,6 +42,10 @@ class OffsetDeleteHandler:
                     unknown[name, number] = error
 
         def encode(deleted: PartitionErrors) -> bytes:
+            count = len(known) - len(deleted.errors)
+            if deleted.error is ErrorCode.NONE and count:
+                fields_logged = {"group": fields["group_id"], "partitions": count}
+                log_limited(_log, "offsets deleted", {**caller_fields(request.peer), **fields_logged})
             return write_response(API, version, _answer(requested, deleted, unknown))
 
         return answer_later(

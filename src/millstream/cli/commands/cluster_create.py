@@ -28,6 +28,7 @@ Data = Annotated[
     ),
 ]
 DEFAULT_DATA = Path("./millstream-data")
+_CLIENT_ID = "millstream-cli"
 _PATIENCE_S = 2.0
 """Longest wait for the control socket, which `millstream serve` opens shortly after it reports that it is ready."""
 
@@ -130,9 +131,12 @@ def register(app: typer.Typer) -> None:
 def _send(data: Path, request: "ControlRequest") -> "tuple[ClusterFacts, ...]":
     import asyncio
 
+    import msgspec
+
     from millstream.process.control_protocol import SOCKET_NAME, Control
 
-    return asyncio.run(Control(data / SOCKET_NAME, _PATIENCE_S).ask(request))
+    named = msgspec.structs.replace(request, client_id=_CLIENT_ID)
+    return asyncio.run(Control(data / SOCKET_NAME, _PATIENCE_S).ask(named))
 
 
 def _parsed(text: str | None, flag: str, read: Callable[[str], int]) -> int | None:

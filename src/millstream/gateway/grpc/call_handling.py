@@ -26,7 +26,7 @@ from millstream.gateway.grpc.message_conversion import to_messages
 from millstream.gateway.grpc.statuses import DETAILS_KEY, rich_status
 from millstream.gateway.grpc.v1 import events_pb2
 from millstream.gateway.operations.clusters import DEFAULT, ServedCluster, ServedClusters
-from millstream.gateway.traffic import Traffic
+from millstream.gateway.traffic import NO_ROUTE, Traffic, now_s
 from millstream.model.authorization import ALLOW_ALL, Access, Authorizer, Principal
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.rights import READING, Right
@@ -76,6 +76,13 @@ def needs(right: Right, field: str = "", *, within: str = "", cluster_field: str
     return declared
 
 
+class ServedMethod(NamedTuple):
+    """The right that a method needs, and its full name, which is its route."""
+
+    required: RequiredRight
+    route: str
+
+
 class CallDependencies(NamedTuple):
     """The objects that all calls share."""
 
@@ -99,6 +106,10 @@ class Call:
         self.building = Share(dependencies.budget)
         """The memory of messages that are converted and not encoded yet."""
         context.add_done_callback(lambda _: self.building.give_back())  # type: ignore[arg-type]
+
+    @property
+    def client_host(self) -> str:
+        return host_of(self._context.peer())
 
     @property
     def clusters(self) -> ServedClusters:
@@ -181,18 +192,19 @@ class CallWrapper:
 
     def _row(self, method: MethodDescriptor, service: object) -> "grpc.RpcMethodHandler[Any, Any]":
         function = getattr(service, _WORDS.sub("_", method.name).lower())
-        required: RequiredRight = function.needs
+        served = ServedMethod(function.needs, f"/{method.containing_service.full_name}/{method.name}")
         read = _reader(GetMessageClass(method.input_type))
         if method.client_streaming:
-            return grpc.stream_stream_rpc_method_handler(partial(self._stream_stream, function, required), read)
+            return grpc.stream_stream_rpc_method_handler(partial(self._stream_stream, function, served), read)
         if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(partial(self._unary_stream, function, required), read)
-        return grpc.unary_unary_rpc_method_handler(partial(self._unary_unary, function, required), read)
+            return grpc.unary_stream_rpc_method_handler(partial(self._unary_stream, function, served), read)
+        return grpc.unary_unary_rpc_method_handler(partial(self._unary_unary, function, served), read)
 
     async def _unary_unary(
-        self, function: Callable[..., Any], required: RequiredRight, received: _Received, context: Context
+        self, function: Callable[..., Any], served: ServedMethod, received: _Received, context: Context
     ) -> bytes:
-        async with self._reporting_errors(required, context):
+        required = served.required
+        async with self._reporting_errors(served, context):
             share = Share(self._dependencies.budget)
             # Runs when the client has received the answer or is gone. The stubs expect a class of their own here.
             context.add_done_callback(lambda _: share.give_back())  # type: ignore[arg-type]
@@ -203,9 +215,10 @@ class CallWrapper:
             return self._written(answer, call, share)
 
     async def _unary_stream(
-        self, function: Callable[..., Any], required: RequiredRight, received: _Received, context: Context
+        self, function: Callable[..., Any], served: ServedMethod, received: _Received, context: Context
     ) -> None:
-        async with self._reporting_errors(required, context):
+        required = served.required
+        async with self._reporting_errors(served, context):
             request = self._admit(required, received, context)
             call = self._streaming(required, context)
             await function(request, call, self._writer(call, context))
@@ -213,11 +226,12 @@ class CallWrapper:
     async def _stream_stream(
         self,
         function: Callable[..., Any],
-        required: RequiredRight,
+        served: ServedMethod,
         requests: AsyncIterator[_Received],
         context: Context,
     ) -> None:
-        async with self._reporting_errors(required, context):
+        required = served.required
+        async with self._reporting_errors(served, context):
             admitted = self._admitted(required, requests, context)
             call = self._streaming(required, context)
             await function(admitted, call, self._writer(call, context))
@@ -247,9 +261,10 @@ class CallWrapper:
         return data
 
     @asynccontextmanager
-    async def _reporting_errors(self, required: RequiredRight, context: Context) -> AsyncIterator[None]:
+    async def _reporting_errors(self, served: ServedMethod, context: Context) -> AsyncIterator[None]:
         """Count a call and turn its exception into a status."""
         self.under_way += 1
+        begun_s = now_s()
         refusal, status = None, grpc.StatusCode.CANCELLED
         try:
             yield
@@ -263,7 +278,10 @@ class CallWrapper:
             status = _CODES[refusal.code]
         finally:
             # Count before the client gets the status, since it may read the metrics next.
-            self._dependencies.traffic.answered(required.right, status.name)
+            right, route = served.required.right, served.route
+            peer = address_of(context.peer())
+            traffic = self._dependencies.traffic
+            traffic.answered(right, route, status.name, begun_s=begun_s, method="POST", peer=peer)
             self.under_way -= 1
         if refusal is not None:
             await context.abort(status, refusal.message, ((DETAILS_KEY, refusal.SerializeToString()),))
@@ -284,6 +302,12 @@ class CallWrapper:
         return received.message
 
 
+def address_of(peer: str) -> str:
+    """Return address and port of a peer as gRPC names it (see `host_of`)."""
+    kind, _, address = unquote(peer).partition(":")
+    return address if kind in ("ipv4", "ipv6") else peer
+
+
 def host_of(peer: str) -> str:
     """Return the host of a peer as gRPC names it, such as `ipv4:10.0.0.7:5000` or `ipv6:%5B::1%5D:5000`."""
     kind, _, address = unquote(peer).partition(":")
@@ -300,3 +324,14 @@ def _failure_of(error: Exception) -> MillstreamError | None:
         return MillstreamError(ErrorCode.REQUEST_TIMED_OUT, "the call timed out; its outcome is unknown")
     log.error("call failed unexpectedly", exc_info=error)
     return MillstreamError(ErrorCode.UNKNOWN_SERVER_ERROR, "unexpected error; see the gateway's log")
+
+
+class UnknownMethods(grpc.GenericRpcHandler):
+    """Counts calls of methods that no service has. It must be the last handler; gRPC answers UNIMPLEMENTED then."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> None:
+        status = grpc.StatusCode.UNIMPLEMENTED.name
+        self._traffic.answered(Right.NOTHING, NO_ROUTE, status, begun_s=now_s(), method="POST", peer="")

@@ -7,7 +7,9 @@ from millstream.gateway.grpc.message_conversion import to_setting
 from millstream.gateway.grpc.v1 import cluster_pb2 as pb
 from millstream.gateway.operations import settings_and_queries
 from millstream.gateway.operations.cluster_create import ClusterCreator, list_created
+from millstream.gateway.operations.clusters import CLIENT_ID
 from millstream.model.rights import Right
+from millstream.process.client_events import NamedCaller, set_caller
 from millstream.process.control_protocol import BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
 from millstream.sdk.admin.admin import ROWS_MAX
 
@@ -79,9 +81,14 @@ class ClusterService:
             )
         return response
 
+    def _creator(self, call: Call) -> ClusterCreator:
+        """Return the creator, which passes on the client's address for the supervisor's log."""
+        set_caller(NamedCaller(call.client_host, CLIENT_ID))
+        return self._maker
+
     @needs(Right.CLUSTER_ADMIN, cluster_field="name")
     async def create_cluster(self, request: pb.CreateClusterRequest, call: Call) -> pb.CreateClusterResponse:
-        facts = await self._maker.create(
+        facts = await self._creator(call).create(
             NewCluster(
                 request.name,
                 request.brokers or BROKERS_UNLESS_SAID,
@@ -95,17 +102,17 @@ class ClusterService:
 
     @needs(Right.CLUSTER_ADMIN, cluster_field="name")
     async def stop_cluster(self, request: pb.StopClusterRequest, call: Call) -> pb.StopClusterResponse:
-        found = await self._maker.stop(request.name)
+        found = await self._creator(call).stop(request.name)
         return pb.StopClusterResponse(name=found.name, brokers=_brokers(found), stopped=found.is_stopped)
 
     @needs(Right.CLUSTER_ADMIN, cluster_field="name")
     async def start_cluster(self, request: pb.StartClusterRequest, call: Call) -> pb.StartClusterResponse:
-        found = await self._maker.start(request.name)
+        found = await self._creator(call).start(request.name)
         return pb.StartClusterResponse(name=found.name, brokers=_brokers(found), stopped=found.is_stopped)
 
     @needs(Right.CLUSTER_ADMIN, cluster_field="name")
     async def delete_cluster(self, request: pb.DeleteClusterRequest, call: Call) -> pb.DeleteClusterResponse:
-        await self._maker.delete(request.name)
+        await self._creator(call).delete(request.name)
         return pb.DeleteClusterResponse()
 
     @needs(Right.CLUSTER_READ)

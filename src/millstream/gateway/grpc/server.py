@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection
 
 from millstream.gateway.budget import Budget
 from millstream.gateway.draining import Draining
-from millstream.gateway.grpc.call_handling import CallDependencies, CallWrapper
+from millstream.gateway.grpc.call_handling import CallDependencies, CallWrapper, UnknownMethods
 from millstream.gateway.grpc.cluster_service import ClusterService
 from millstream.gateway.grpc.consumer_service import ConsumerService
 from millstream.gateway.grpc.group_service import GroupService
@@ -101,7 +101,8 @@ async def start_grpc(
     limits, maker, draining = limits or GrpcLimits(), maker or NoSupervisor(), draining or Draining()
     server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=limits.calls)
     budget = budget or Budget()
-    wrapper = CallWrapper(CallDependencies(clusters, authorizer, draining, budget, traffic or Traffic("grpc")))
+    traffic = traffic or Traffic("grpc")
+    wrapper = CallWrapper(CallDependencies(clusters, authorizer, draining, budget, traffic))
     state = health.HealthServicer()
     names = [""]
     for descriptor, service in services(limits, maker, budget).items():
@@ -112,6 +113,7 @@ async def start_grpc(
     health_pb2_grpc.add_HealthServicer_to_server(state, server)
     names_listed = (*names[1:], HEALTH.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names_listed, server)
+    server.add_generic_rpc_handlers((UnknownMethods(traffic),))
     bound = await listening("grpc_port", host, port, _bound(server, host, port))
     await server.start()
     return GrpcServer(server, bound, state, draining, wrapper, names)

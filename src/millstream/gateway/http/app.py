@@ -1,6 +1,7 @@
 """Builds the web API as one ASGI application."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
@@ -18,7 +19,7 @@ def make_app(site: WebContext) -> ASGIApp:
     """Build the application from the table of operations. An unknown path gets a problem response."""
     documentation = Documentation(document(OPERATIONS))
     routes = _routes(site, [*OPERATIONS, *documentation_of(documentation)])
-    app: ASGIApp = _AsSent(Router(routes, redirect_slashes=False, default=no_such_path))
+    app: ASGIApp = _AsSent(Router(routes, redirect_slashes=False, default=partial(no_such_path, site.traffic)))
     if site.limits.origins:
         app = CORSMiddleware(
             app,

@@ -29,6 +29,7 @@ from millstream.gateway.http.responses import (
 from millstream.gateway.http.web_context import WebContext
 from millstream.gateway.http.web_request import MalformedBodyError, WebRequest, read_json, read_path, read_query
 from millstream.gateway.operations.clusters import DEFAULT
+from millstream.gateway.traffic import NO_ROUTE, Traffic, now_s, peer_of
 from millstream.model.authorization import ALLOW_ALL, Access, Principal
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.rights import READING, Right
@@ -64,6 +65,7 @@ class Endpoint:
     def __init__(self, site: WebContext, operations: Iterable[WebOperation]) -> None:
         self._site = site
         self._operations = {operation.method: operation for operation in operations}
+        self._route = next((operation.path for operation in self._operations.values()), NO_ROUTE)
         if "GET" in self._operations:
             self._operations["HEAD"] = self._operations["GET"]
         self._decoders = {
@@ -74,10 +76,13 @@ class Endpoint:
         self._allow = ", ".join([*self._operations, "OPTIONS"]).encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun_s = now_s()
         method: str = scope["method"]
         operation = self._operations.get(method)
         if operation is None:
-            await send_answer(self._other_method(method), dict(scope["headers"]), send)
+            refusal = self._other_method(method)
+            self._count(Right.NOTHING, refusal, scope, begun_s)
+            await send_answer(refusal, dict(scope["headers"]), send)
             return
         client = scope.get("client")
         principal = Principal(client[0] if client else "")
@@ -88,7 +93,8 @@ class Endpoint:
             connection.task = asyncio.current_task()
         try:
             answer = await self._answer(operation, request, scope, receive, body)
-            self._count(operation, answer, body)
+            self._site.traffic.received_bytes += body.size_bytes
+            self._count(operation.right, answer, scope, begun_s)
             if isinstance(answer, StreamedResponse):
                 await self._send_stream(answer, send, connection)
             else:
@@ -105,13 +111,11 @@ class Endpoint:
                 connection.task = None
             request.share.give_back()
 
-    def _count(self, operation: WebOperation, answer: WebResponse | StreamedResponse, body: Body) -> None:
-        traffic = self._site.traffic
-        traffic.received_bytes += body.size_bytes
-        if isinstance(answer, StreamedResponse):
-            traffic.answered(operation.right, "200")
-        else:
-            traffic.answered(operation.right, str(answer.status))
+    def _count(self, right: Right, answer: WebResponse | StreamedResponse, scope: Scope, begun_s: float) -> None:
+        status = "200" if isinstance(answer, StreamedResponse) else str(answer.status)
+        traffic, peer = self._site.traffic, peer_of(scope.get("client"))
+        traffic.answered(right, self._route, status, begun_s=begun_s, method=scope["method"], peer=peer)
+        if not isinstance(answer, StreamedResponse):
             traffic.sent_bytes += len(answer.body)
 
     async def _send_stream(self, stream: StreamedResponse, send: Send, connection: Any) -> None:
@@ -278,7 +282,7 @@ async def send_answer(
     await send({"type": "http.response.body", "body": body if with_body else b""})
 
 
-async def no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
+async def no_such_path(traffic: Traffic, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer RESOURCE_NOT_FOUND. The router calls this for unknown paths."""
     if scope["type"] != "http":
         return
@@ -286,4 +290,6 @@ async def no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
     error = MillstreamError(
         ErrorCode.RESOURCE_NOT_FOUND, f"path {path[:200]!r} does not exist; see /docs for the paths of this API"
     )
-    await send_answer(problem_answer(problem_of(error)), dict(scope["headers"]), send)
+    answer = problem_answer(problem_of(error))
+    traffic.refused(answer.status, scope["method"], scope.get("client"))
+    await send_answer(answer, dict(scope["headers"]), send)

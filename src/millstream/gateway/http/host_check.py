@@ -10,6 +10,7 @@ from typing import Any
 from millstream.gateway.failures import TitledError
 from millstream.gateway.http.endpoint import send_answer
 from millstream.gateway.http.responses import problem_answer, problem_of
+from millstream.gateway.traffic import Traffic
 from millstream.model.errors import ErrorCode
 
 OWN = ("localhost", "127.0.0.1", "[::1]")
@@ -23,8 +24,10 @@ class KnownHosts:
     Browsers always send the header.
     """
 
-    def __init__(self, app: Any, names: Iterable[str]) -> None:
+    def __init__(self, app: Any, names: Iterable[str], traffic: Traffic | None = None) -> None:
+        """`traffic` counts the refused requests."""
         self._app = app
+        self._traffic = traffic or Traffic("http")
         self._names = frozenset(_bracketed(name).lower().encode("latin-1", "replace") for name in names)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -34,7 +37,9 @@ class KnownHosts:
                 text = f"this gateway does not serve host {shown!r}; add the name to the setting allowed_hosts"
                 title = "the Host header names an unknown host"
                 error = TitledError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text, "Host", title=title)
-                await send_answer(problem_answer(problem_of(error)), {}, send, with_body=scope["method"] != "HEAD")
+                answer = problem_answer(problem_of(error))
+                self._traffic.refused(answer.status, scope["method"], scope.get("client"))
+                await send_answer(answer, {}, send, with_body=scope["method"] != "HEAD")
                 return
         await self._app(scope, receive, send)
 

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from millstream.gateway.http.endpoint import CONNECTION
 from millstream.gateway.http.responses import problem_answer, problem_of
+from millstream.gateway.traffic import Traffic
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.process.log_limiter import LogLimiter
 from millstream.process.tls_detection import ADVICE as TLS_ADVICE
@@ -68,6 +69,8 @@ class GatewayProtocol(HttpToolsProtocol):
     timeouts = ClientTimeouts()
     tls_clients = LogLimiter(TLS_QUIET_S)
     """Limits the log lines about TLS clients. It is shared by all connections of a server."""
+    traffic = Traffic("http")
+    """Counts the refused requests of all connections of a server."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -236,6 +239,7 @@ class GatewayProtocol(HttpToolsProtocol):
         head = b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         if not (self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete):
             self.transport.write(head % (status, reason, answer.content_type, len(answer.body)) + answer.body)
+            self.traffic.refused(status, client=self.client)
         self.transport.close()
         self._expect_taken()
 
@@ -245,8 +249,7 @@ def _authority(url: bytes) -> bytes:
     return _TARGET_END.split(url.partition(b"://")[2], maxsplit=1)[0].rpartition(b"@")[2]
 
 
-def protocol_with(timeouts: ClientTimeouts) -> type[GatewayProtocol]:
-    """Make the protocol class for connections with these timeouts."""
-    return type(
-        "ConfiguredProtocol", (GatewayProtocol,), {"timeouts": timeouts, "tls_clients": LogLimiter(TLS_QUIET_S)}
-    )
+def protocol_with(timeouts: ClientTimeouts, traffic: Traffic | None = None) -> type[GatewayProtocol]:
+    """Make the protocol class for connections with these timeouts. `traffic` counts the requests that it refuses."""
+    shared = {"timeouts": timeouts, "tls_clients": LogLimiter(TLS_QUIET_S), "traffic": traffic or Traffic("http")}
+    return type("ConfiguredProtocol", (GatewayProtocol,), shared)

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.process.client_events import caller_fields
 from millstream.process.control_protocol import (
     ClusterFacts,
     Control,
@@ -121,7 +124,8 @@ class Supervised:
         return await self._one(ControlRequest("delete", name))
 
     async def _one(self, request: ControlRequest) -> ClusterFacts:
-        (facts,) = await self._control.ask(request)
+        who = {name: str(value) for name, value in caller_fields().items()}
+        (facts,) = await self._control.ask(msgspec.structs.replace(request, **who))
         return facts
 
     async def follow(

@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 DEFAULT = "default"
 """Name of the cluster that requests use by default."""
 
+CLIENT_ID = "millstream-gateway"
+"""Client id of the gateway's requests, to brokers and to the supervisor."""
+
 _HOMES_MAX = 10_000
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 
@@ -47,7 +50,7 @@ class ClientFactory:
     """Timeout of each operation."""
     held_bytes: int = 256 * 1024 * 1024
     """Most bytes that a producer buffers."""
-    client_id: str = "millstream-gateway"
+    client_id: str = CLIENT_ID
     network: Network | None = None
     clock: Clock | None = None
     entropy: Entropy | None = None

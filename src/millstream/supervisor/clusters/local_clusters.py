@@ -14,6 +14,7 @@ from typing import Any
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.node.settings import BrokerSettings
+from millstream.process.client_events import log_client_event
 from millstream.process.control_protocol import SOCKET_NAME, ClusterFacts, NewCluster
 from millstream.seams.workers import Workers
 from millstream.supervisor.clusters.managed_broker import ManagedBroker
@@ -107,7 +108,7 @@ class LocalClusters:
                 detail = f"cannot create the cluster {new.name!r}: {problem}"
                 raise MillstreamError(ErrorCode.CLUSTER_NOT_STARTED, detail) from problem
         self._clusters[new.name] = cluster
-        log.info("cluster created", extra={"cluster": new.name, "brokers": new.brokers})
+        log_client_event(log, "cluster created", cluster=new.name, brokers=new.brokers)
         self._changed()
         return cluster.facts()
 
@@ -126,7 +127,7 @@ class LocalClusters:
                     raise
                 cluster.is_stopped = False
                 await self._remember(cluster)
-                log.info("cluster started", extra={"cluster": name, "brokers": len(cluster.brokers)})
+                log_client_event(log, "cluster started", cluster=name, brokers=len(cluster.brokers))
         return cluster.facts()
 
     async def stop(self, name: str) -> ClusterFacts:
@@ -136,7 +137,7 @@ class LocalClusters:
             cluster.is_stopped = True
             await _all(broker.stop() for broker in cluster.brokers)
             await self._remember(cluster)
-        log.info("cluster stopped", extra={"cluster": name, "brokers": len(cluster.brokers)})
+        log_client_event(log, "cluster stopped", cluster=name, brokers=len(cluster.brokers))
         return cluster.facts()
 
     async def delete(self, name: str) -> ClusterFacts:
@@ -147,7 +148,7 @@ class LocalClusters:
             await _all(broker.stop() for broker in cluster.brokers)
             await self._workers.run(partial(self._files.forget, cluster.asked))
             del self._clusters[name]
-        log.info("cluster deleted", extra={"cluster": name, "brokers": len(cluster.brokers)})
+        log_client_event(log, "cluster deleted", cluster=name, brokers=len(cluster.brokers))
         self._changed()
         return cluster.facts()
 

@@ -18,7 +18,10 @@ from millstream.model.authorization import ALLOW_ALL
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.rights import Right
 from millstream.process.logs import fields_of
+from millstream.seams.clock import SystemClock
 from millstream.storage.store import FlushPolicy
+
+NOW_S = SystemClock().monotonic_s
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -78,13 +81,13 @@ def test_a_failed_request_is_logged_with_its_error(caplog: pytest.LogCaptureFixt
 
     async def story() -> None:
         with pytest.raises(MillstreamError):
-            logged("Metadata", refuse)(request())
-        work = logged("Metadata", lambda _: Work(fail()))(request())
+            logged("Metadata", refuse, NOW_S)(request())
+        work = logged("Metadata", lambda _: Work(fail()), NOW_S)(request())
         assert isinstance(work, Work)
         with pytest.raises(ValueError, match="broken"):
             await asyncio.create_task(work.run)
         inner = DeferredResponse()
-        outer = logged("Metadata", lambda _: inner)(request())
+        outer = logged("Metadata", lambda _: inner, NOW_S)(request())
         inner.fail(ValueError("broken"))
         assert isinstance(outer, DeferredResponse)
         assert isinstance(outer.error, ValueError)
@@ -97,7 +100,7 @@ def test_a_failed_request_is_logged_with_its_error(caplog: pytest.LogCaptureFixt
 def test_a_deferred_response_becomes_work_through_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         inner = DeferredResponse()
-        outer = logged("Metadata", lambda _: inner)(request())
+        outer = logged("Metadata", lambda _: inner, NOW_S)(request())
         assert isinstance(outer, DeferredResponse)
         started: list[tuple[Work, DeferredResponse]] = []
         outer.when_done(lambda _: None, lambda work, later: started.append((work, later)))
@@ -114,8 +117,19 @@ def test_a_deferred_response_becomes_work_through_the_log(caplog: pytest.LogCapt
 
 def test_work_that_is_closed_before_it_runs_closes_its_coroutine() -> None:
     async def story() -> None:
-        work = logged("Metadata", lambda _: Work(asyncio.sleep(0, b"")))(request())
+        work = logged("Metadata", lambda _: Work(asyncio.sleep(0, b"")), NOW_S)(request())
         assert isinstance(work, Work)
         work.run.close()
 
     asyncio.run(story())
+
+
+def test_the_duration_of_a_request_has_the_precision_of_the_given_clock(caplog: pytest.LogCaptureFixture) -> None:
+    times = iter([10.0, 10.000_25])
+
+    async def story() -> None:
+        logged("Metadata", lambda _: b"", lambda: next(times))(request())
+
+    with caplog.at_level(logging.DEBUG):
+        asyncio.run(story())
+    assert [line["duration_ms"] for line in lines(caplog)] == [0.25]

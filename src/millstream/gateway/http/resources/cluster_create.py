@@ -10,10 +10,12 @@ from millstream.gateway.failures import FieldError
 from millstream.gateway.http.operation_table import Example, WebOperation
 from millstream.gateway.http.resources.common_parameters import EmptyBody, chosen_name
 from millstream.gateway.http.web_request import WebRequest
-from millstream.gateway.operations.cluster_create import list_created
+from millstream.gateway.operations.cluster_create import ClusterCreator, list_created
+from millstream.gateway.operations.clusters import CLIENT_ID
 from millstream.model.errors import ErrorCode
 from millstream.model.rights import Right
 from millstream.model.units import quoted, read_duration_ms, read_size_bytes
+from millstream.process.client_events import NamedCaller, set_caller
 from millstream.process.control_protocol import BROKERS_MAX, BROKERS_UNLESS_SAID, ClusterFacts, NewCluster
 
 ClusterName = Annotated[
@@ -101,7 +103,7 @@ async def create_cluster(request: WebRequest) -> LocalCluster:
         _parsed(body, "retention_bytes", read_size_bytes),
     )
     try:
-        return _shown(await request.site.maker.create(new))
+        return _shown(await _maker(request).create(new))
     except FieldError as error:
         name = names.get(error.field, error.field)
         raise FieldError(error.code, error.detail.replace(error.field, name), name) from None
@@ -118,6 +120,12 @@ def _parsed(body: CreateClusterBody, name: str, read: Callable[[str], int]) -> i
         raise FieldError(ErrorCode.INVALID_CLUSTER, f"{name}: {quoted(given)} is {error}", name) from None
 
 
+def _maker(request: WebRequest) -> ClusterCreator:
+    """Return the creator, which passes on the client's address for the supervisor's log."""
+    set_caller(NamedCaller(request.principal.host, CLIENT_ID))
+    return request.site.maker
+
+
 async def list_clusters(request: WebRequest) -> LocalClusterList:
     return LocalClusterList(
         serves=request.site.clusters.names, made=[_shown(each) for each in await list_created(request.site.maker)]
@@ -125,15 +133,15 @@ async def list_clusters(request: WebRequest) -> LocalClusterList:
 
 
 async def start_cluster(request: WebRequest) -> LocalCluster:
-    return _shown(await request.site.maker.start(request.parameters.name))
+    return _shown(await _maker(request).start(request.parameters.name))
 
 
 async def stop_cluster(request: WebRequest) -> LocalCluster:
-    return _shown(await request.site.maker.stop(request.parameters.name))
+    return _shown(await _maker(request).stop(request.parameters.name))
 
 
 async def delete_cluster(request: WebRequest) -> None:
-    await request.site.maker.delete(request.parameters.name)
+    await _maker(request).delete(request.parameters.name)
 
 
 def _shown(facts: ClusterFacts) -> LocalCluster:
