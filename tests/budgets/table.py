@@ -82,10 +82,10 @@ BUDGETS: Mapping[str, Mapping[str, float]] = {
     SCRAPE_WIDE: {
         CALLS_AT_ONCE: 5_500,
     },
-    # A slice has 500 lines or committed offsets, and takes 1.1 ms: each has about 48 calls to find its partition and to
+    # A slice has 500 lines or committed offsets, and takes 1.1 ms: each has about 36 calls to find its partition and to
     # render it.
     SCRAPE_DATA: {
-        CALLS_AT_ONCE: 26_000,
+        CALLS_AT_ONCE: 19_000,
     },
     SAMPLE_WIDE: {
         CALLS_AT_ONCE: 1_300,
