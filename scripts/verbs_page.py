@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "verbs.md"
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-from integration.verbs.beside import LATER  # noqa: E402 - the tests are not installed
+from integration.verbs.beside import ELSEWHERE, LATER  # noqa: E402 - the tests are not installed
 from integration.verbs.table import INTERFACES, VERBS, Missing, Verb  # noqa: E402
 
 _TITLES = {"wire": "wire", "sdk": "SDK", "http": "web API", "grpc": "gRPC", "cli": "command line"}
@@ -35,7 +35,7 @@ compare the results. `scripts/verbs_page.py` generates this page from the tests'
 
 
 def written() -> str:
-    return "\n".join([_HEAD, *_sections(), _later(), ""])
+    return "\n".join([_HEAD, *_sections(), _elsewhere(), "", _later(), ""])
 
 
 def _sections() -> Iterator[str]:
@@ -63,6 +63,11 @@ def _cell(verb: Verb, interface: str, reasons: list[str]) -> str:
             reasons.append(place.reason)
         return f"– ({reasons.index(place.reason) + 1})"
     return "<br>".join(f"`{name}`" for name in verb.places(interface))
+
+
+def _elsewhere() -> str:
+    rows = "\n".join(f"- {what}: `{test}`" for what, test in ELSEWHERE.items())
+    return f"## Tested elsewhere\nThe table does not contain the following. Other tests compare it:\n\n{rows}"
 
 
 def _later() -> str:

@@ -57,3 +57,11 @@ CLI = {
     "doctor": "examines the files of a stopped broker, or a running one",
 }
 """Commands and command groups that are not verbs."""
+
+ELSEWHERE = {
+    "start positions of Spark": "tests/unit/spark/test_options.py::test_spark_accepts_every_start_word",
+    "`/` of the web API, which redirects to `/docs`": (
+        "tests/unit/gateway/http/test_paths.py::test_the_root_redirects_to_the_documentation"
+    ),
+}
+"""What has the same vocabulary as the verbs but is no operation on each interface, with the test of it."""

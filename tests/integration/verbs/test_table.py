@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import verbs_page
-from integration.verbs.beside import CLI, LATER, PROPERTIES, WIRE
+from integration.verbs.beside import CLI, ELSEWHERE, LATER, PROPERTIES, WIRE
 from integration.verbs.group_cases import GROUP_CASES
 from integration.verbs.over_cli import OverCli
 from integration.verbs.over_grpc import OverGrpc
@@ -146,3 +146,9 @@ def test_every_coverage_row_has_verbs_or_a_reason_for_none() -> None:
 
 def test_the_verbs_page_matches_the_table() -> None:
     assert verbs_page.written() == verbs_page.PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("place", ELSEWHERE.values())
+def test_the_tests_named_beside_the_table_exist(place: str) -> None:
+    file, _, name = place.partition("::")
+    assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")

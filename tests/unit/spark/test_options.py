@@ -9,6 +9,7 @@ import pytest
 from millstream.model.default_bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.names import TopicPartition
+from millstream.model.start_words import BEGINNING, START_WORDS, start_word
 from millstream.spark.options import TABLE, DataLoss, SourceOptions, parse_options, source_options
 from millstream.spark.reading.offset_bounds import BoundKind, OffsetBound, PartitionBounds, offset_places, time_places
 
@@ -149,6 +150,14 @@ def test_sparks_own_options_are_ignored() -> None:
 )
 def test_conflicting_or_missing_options_are_refused(given: dict[str, str], said: str) -> None:
     assert said in refused(given)
+
+
+@pytest.mark.parametrize("word", START_WORDS)
+def test_spark_accepts_every_start_word(word: str) -> None:
+    bound = OffsetBound.earliest() if start_word(word) == BEGINNING else OffsetBound.latest()
+    assert offset_places(word) == PartitionBounds(bound)
+    where = TopicPartition("orders", 0)
+    assert offset_places(f'{{"orders": {{"0": "{word}"}}}}') == PartitionBounds(None, {}, {where: bound})
 
 
 @pytest.mark.parametrize(
