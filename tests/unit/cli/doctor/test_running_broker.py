@@ -114,8 +114,6 @@ def test_a_group_that_is_far_behind_is_a_warning() -> None:
 
 def test_metrics_that_are_not_understood_are_left_out() -> None:
     text = 'millstream_group_lag{topic="a"} 1e9\nmillstream_fsync_seconds_bucket{le="x"} 1\nbroken{ 1\na b\na NaN\n'
-        'millstream_group_lag{topic="a"} 1e9\nmillstream_fsync_seconds_bucket{le="x"} 1\nbroken{ 1\nno number\na NaN\n'
-    )
     assert [*diagnose_metrics(read_samples(text))] == []
     (space,) = diagnose_metrics(read_samples('millstream_directory_free_bytes{directory="/a b"} 1073741824\n'))
     assert (space.subject, space.text) == ("space of /a b", "1.0 GiB free")
