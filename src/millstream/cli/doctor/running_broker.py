@@ -4,11 +4,13 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream import __version__
+from millstream.cli.doctor.broker_metrics import Sample, diagnose_metrics, read_samples, unlabelled
 from millstream.cli.doctor.diagnosis import Diagnosis
+from millstream.cli.doctor.health_advice import advice_for
 from millstream.model.errors import ErrorCode, MillstreamError
 
 if TYPE_CHECKING:
@@ -29,8 +31,8 @@ class OperatorAnswers(NamedTuple):
     health: Mapping[str, Any]
     ready: str
     """The reason why the broker is not ready, or an empty text."""
-    metrics: Mapping[str, float]
-    """The metrics without labels."""
+    samples: Sequence[Sample]
+    """The metrics."""
 
 
 def examine_broker(session: "CommandSession", timeout_s: float) -> Iterator[Diagnosis]:
@@ -79,20 +81,21 @@ def ask_operator(base: str, timeout_s: float) -> OperatorAnswers:
     document = json.loads(health)
     if not isinstance(document, dict):
         raise ValueError("the health page is not a JSON object")
-    return OperatorAnswers(document, "" if ready_status == 200 else ready.strip(), _unlabelled(metrics))
+    return OperatorAnswers(document, "" if ready_status == 200 else ready.strip(), read_samples(metrics))
 
 
 def diagnose_answers(answers: OperatorAnswers) -> Iterator[Diagnosis]:
     problems, warnings = answers.health.get("problems", []), answers.health.get("warnings", [])
     for text in problems:
-        yield Diagnosis("problem", "health", text, "docs/serve.md describes each problem; the log has its time.")
+        yield Diagnosis("problem", "health", text, advice_for(text))
     for text in warnings:
         yield Diagnosis("warning", "health", text)
     if not problems:
         yield Diagnosis("ok", "health", str(answers.health.get("status", "unknown")))
     if answers.ready and answers.ready.removeprefix("not ready: ") not in problems:
         yield Diagnosis("problem", "readiness", answers.ready, "Wait for the start, or see the log.")
-    yield from _limits(answers.metrics)
+    yield from _limits(unlabelled(answers.samples))
+    yield from diagnose_metrics(answers.samples)
 
 
 def _limits(metrics: Mapping[str, float]) -> Iterator[Diagnosis]:
@@ -126,8 +129,3 @@ def _page(url: str, timeout_s: float) -> tuple[int, str]:
     except urllib.error.HTTPError as refused:
         with refused:
             return refused.code, refused.read(_PAGE_BYTES_MAX).decode()
-
-
-def _unlabelled(text: str) -> dict[str, float]:
-    lines = (line.split(" ") for line in text.splitlines() if not line.startswith("#") and "{" not in line)
-    return {words[0]: float(words[1]) for words in lines if len(words) == 2}
