@@ -12,7 +12,6 @@ from millstream.process.parent_watch import PARENT_VARIABLE
 from millstream.process.settings import PORT_OFF
 from millstream.process.start_checks.ports import check_ports
 from millstream.seams.workers import Workers
-from millstream.supervisor.children import millstream_command
 from millstream.supervisor.port_checks import gateway_ports
 
 STARTING = Finding("the gateway is starting; the web API and gRPC do not answer yet", blocks_ready=True)
@@ -25,6 +24,8 @@ def runs_gateway(settings: BrokerSettings) -> bool:
 
 def gateway_command(settings: BrokerSettings, kafka_port: int) -> list[str]:
     """Returns the command line of the gateway of this broker, which listens on `kafka_port`."""
+    from millstream.supervisor.children import millstream_command  # Only now, so that the broker is ready sooner.
+
     return millstream_command(
         "gateway",
         *("--bootstrap", f"{reachable_host(settings.host)}:{kafka_port}"),

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 WAIT_S = 60.0
 NO_GATEWAY = ("--http-port", "off", "--grpc-port", "off")
-MODULES_MAX = 612
+MODULES_MAX = 620
 """The maximum number of loaded modules, most of which are Python's own.
 
 It includes about a dozen modules that supervise other processes, which are loaded once the broker is ready. A change
