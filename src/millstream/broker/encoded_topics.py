@@ -2,16 +2,20 @@
 
 There is one encoding of a topic for each form. A changed topic is encoded again in the forms that are requested again.
 Of a topic with many partitions, only the `PATCH` partitions around the changed one are encoded again. A broker that
-joins or leaves costs the same for the partitions that have a replica on it.
+joins or leaves costs the same for the partitions that have a replica on it. For requests for all topics, there is a
+list of the encodings in each form. A change of the image replaces only the entries of the changed topics.
 
 Beyond its maximum size the cache drops topics: of the form that was encoded least recently, the topic that was encoded
 least recently.
 
 Invariants: the cache has at most `KEPT_BYTES_MAX` bytes. It matches the image of the last `catch_up`. A topic that is
-encoded in slices is not cached if it changes meanwhile, or if a broker joins or leaves.
+encoded in slices is not cached if it changes meanwhile, or if a broker joins or leaves. A list has one entry for each
+topic of that image: the cached encoding, or b"" for a topic that is not cached.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Container, Generator, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from millstream.catalog.catalog import Placement
@@ -26,6 +30,9 @@ SLICE = 1_000
 
 PATCH = 100
 """Partitions of a large topic that are encoded again when one of them changes."""
+
+RELISTED_MAX = 1_000
+"""Changed topics of one `catch_up` from which on the lists of all topics are made again."""
 
 KEPT_BYTES_MAX = 12 * 1024 * 1024
 """Maximum size of the cache."""
@@ -51,6 +58,21 @@ class _Piece(NamedTuple):
     encoded: bytes
 
 
+class _AllTopics(NamedTuple):
+    """The encodings of all topics in one form, in the order of their names."""
+
+    parts: list[bytes]
+    missing: dict[str, None]
+    """The names of the topics whose part is b""."""
+
+    def put(self, at: int, name: str, encoded: bytes) -> None:
+        self.parts[at] = encoded
+        if encoded:
+            self.missing.pop(name, None)
+        else:
+            self.missing[name] = None
+
+
 class EncodedTopics:
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
@@ -59,16 +81,40 @@ class EncodedTopics:
         left."""
         self._pieces: dict[tuple[TopicForm, str], list[_Piece]] = {}
         """The encoded partitions of large topics."""
+        self._all: dict[TopicForm, _AllTopics] = {}
+        self._names_by_node: dict[int, set[str]] = {}
+        """The topics that were encoded with a replica on a broker, by its id. Some of them may be gone."""
         self._kept_bytes = 0
 
     def catch_up(self, image: ClusterImage) -> None:
         """Drop cached topics and pieces that differ in this image, and continue with this image."""
         assert image.version >= self._image.version, "the image version only increases"
-        for name in image.names_changed_since(self._image):
+        changed = list(image.names_changed_since(self._image))
+        for name in changed:
             self._forget_topic(name, is_deleted=image.topic(name) is None)
-        if reachable := image.brokers.keys() ^ self._image.brokers.keys():
-            self._forget_replicas(image, reachable)
+        for node in image.brokers.keys() ^ self._image.brokers.keys():
+            self._forget_replicas(node)
+        if image.names is not self._image.names:
+            self._list_again(image, changed)
         self._image = image
+
+    def _list_again(self, image: ClusterImage, changed: Sequence[str]) -> None:
+        """Remove deleted topics from the lists of all topics, and insert new ones."""
+        if len(changed) > RELISTED_MAX:
+            self._all.clear()
+        if not self._all:
+            return
+        before = self._image
+        deleted = sorted((_position(before, name), name) for name in changed if image.topic(name) is None)
+        created = sorted((_position(image, name), name) for name in changed if before.topic(name) is None)
+        for parts, missing in self._all.values():
+            for at, name in reversed(deleted):
+                del parts[at]
+                missing.pop(name, None)
+            for at, name in created:
+                parts.insert(at, b"")
+                missing[name] = None
+            assert len(parts) == len(image.names), "a list has one entry for each topic"
 
     def kept(self, form: TopicForm, name: str) -> bytes:
         """Return the cached encoding of a topic, or empty bytes if it is not cached."""
@@ -86,22 +132,26 @@ class EncodedTopics:
             rows = b"".join(piece.encoded for piece in pieces)
         encoded = _encode_topic(form, topic, rows)
         if self._image.topic(topic.name) is topic and self._image.brokers.keys() == brokers.keys():
-            self._keep(form, topic.name, encoded, pieces)
+            self._keep(form, topic, encoded, pieces)
         return encoded
 
     def encode_all(self, form: TopicForm) -> Generator[None, None, list[bytes]]:
         """Return the encodings of all topics of the current image, by name."""
-        image, kept = self._image, self._topics.get(form, {})
-        parts = [kept.get(name, b"") for name in image.names]
+        image, listed = self._image, self._all.get(form)
+        if listed is None:
+            parts = list(map(self._topics.get(form, {}).get, image.names, repeat(b"")))
+            missing = dict.fromkeys(name for name, part in zip(image.names, parts, strict=True) if not part)
+            listed = self._all[form] = _AllTopics(parts, missing)
+        parts = listed.parts.copy()
         done = 0
-        for at in [at for at, part in enumerate(parts) if not part]:
-            topic = image.topic(image.names[at])
+        for name in sorted(listed.missing):  # The order of hashes differs between processes.
+            topic = image.topic(name)
             assert topic is not None, "an image finds every topic that it lists"
             part = self.kept(form, topic.name)  # Another request may have encoded it meanwhile.
             if not part:
                 part = yield from self.encode(form, topic)
                 done += topic.partitions
-            parts[at] = part
+            parts[_position(image, name)] = part
             if done >= SLICE:
                 done = 0
                 yield
@@ -122,7 +172,8 @@ class EncodedTopics:
                 done = 0
                 yield
 
-    def _keep(self, form: TopicForm, name: str, encoded: bytes, pieces: list[_Piece]) -> None:
+    def _keep(self, form: TopicForm, topic: ClusterTopic, encoded: bytes, pieces: list[_Piece]) -> None:
+        name = topic.name
         self._forget_encoded(form, name)
         size = len(encoded) + _size(pieces)
         if size > KEPT_BYTES_MAX:
@@ -133,6 +184,9 @@ class EncodedTopics:
         self._kept_bytes += size
         assert self._kept_bytes <= KEPT_BYTES_MAX, "the cache stays within its maximum size"
         self._topics.setdefault(form, {})[name] = encoded
+        self._list(form, name, encoded)
+        for node in {node for placement in topic.placements for node in placement.replicas}:
+            self._names_by_node.setdefault(node, set()).add(name)
         if pieces:
             self._pieces[form, name] = pieces
 
@@ -142,10 +196,19 @@ class EncodedTopics:
             self._forget_encoded(form, next(iter(topics)))
         else:
             del self._topics[form]
+            self._all.pop(form, None)
 
     def _forget_encoded(self, form: TopicForm, name: str) -> None:
-        self._kept_bytes -= len(self._topics.get(form, {}).pop(name, b""))
+        if encoded := self._topics.get(form, {}).pop(name, b""):
+            self._kept_bytes -= len(encoded)
+            self._list(form, name, b"")
         self._kept_bytes -= _size(self._pieces.pop((form, name), []))
+
+    def _list(self, form: TopicForm, name: str, encoded: bytes) -> None:
+        """Replace the entry of a topic in the list of all topics, if there is one."""
+        listed = self._all.get(form)
+        if listed is not None:
+            listed.put(_position(self._image, name), name, encoded)
 
     def _forget_topic(self, name: str, *, is_deleted: bool) -> None:
         for form, topics in self._topics.items():
@@ -154,19 +217,31 @@ class EncodedTopics:
             elif encoded := topics.get(name):
                 self._kept_bytes -= len(encoded)
                 topics[name] = b""  # Its pieces are evicted with it.
+                self._list(form, name, b"")
+        if is_deleted:
+            for names in self._names_by_node.values():
+                names.discard(name)
 
-    def _forget_replicas(self, image: ClusterImage, nodes: Collection[int]) -> None:
-        """Drop the pieces of partitions with a replica on one of `nodes`, the brokers that have joined or left."""
-        for topic in image.topics():
-            if _has_replica(topic.placements, nodes):
-                self._forget_topic(topic.name, is_deleted=False)
-        for key, pieces in self._pieces.items():
-            kept = [_NO_PIECE if _has_replica(piece.placements, nodes) else piece for piece in pieces]
-            self._kept_bytes -= _size(pieces) - _size(kept)
-            self._pieces[key] = kept
+    def _forget_replicas(self, node: int) -> None:
+        """Drop the pieces of partitions with a replica on a broker that has joined or left."""
+        for name in self._names_by_node.pop(node, ()):
+            self._forget_topic(name, is_deleted=False)
+            for form in self._topics:
+                pieces = self._pieces.get((form, name), [])
+                kept = [_NO_PIECE if _has_replica(piece.placements, (node,)) else piece for piece in pieces]
+                if kept:
+                    self._kept_bytes -= _size(pieces) - _size(kept)
+                    self._pieces[form, name] = kept
 
 
 _NO_PIECE = _Piece((), b"")
+
+
+def _position(image: ClusterImage, name: str) -> int:
+    """Return the position of a topic of the image in its names."""
+    at = bisect_left(image.names, name)
+    assert image.names[at] == name, "the names of an image are sorted"
+    return at
 
 
 def _size(pieces: list[_Piece]) -> int:

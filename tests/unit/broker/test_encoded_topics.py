@@ -302,3 +302,58 @@ def test_cached_encodings_equal_new_ones_while_a_small_cache_evicts(seed: int) -
             assert topics._kept_bytes == held + sum(
                 len(piece.encoded) for pieces in topics._pieces.values() for piece in pieces
             )
+
+
+class CountedDict(dict[str, bytes]):
+    """The cached topics of a form, which counts lookups."""
+
+    lookups = 0
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.lookups += 1
+        return super().get(name, default)
+
+
+def test_a_change_costs_no_pass_over_the_list_of_all_topics() -> None:
+    image = image_of(*[1] * 500)
+    topics = EncodedTopics(image)
+    ended(topics.encode_all(FORM))
+    counted = topics._topics[FORM] = CountedDict(topics._topics[FORM])
+    added = a_topic("topic-0100-b", 900)
+    gone = image.topic("topic-0300")
+    assert gone is not None
+    changed = moved(image, "topic-0007").topic_created(added, [placed(added.topic_id, 0)])[0]
+    changed = changed.topic_deleted(gone.topic_id)[0]
+    topics.catch_up(changed)
+    assert ended(topics.encode_all(FORM)) == ended(EncodedTopics(changed).encode_all(FORM))
+    assert counted.lookups < 20
+
+
+def test_a_broker_that_joins_costs_no_pass_over_all_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = image_of(*[1] * 500)
+    topics = EncodedTopics(image)
+    ended(topics.encode_all(FORM))
+    changed = image.broker_registered(ELSEWHERE)[0]
+    expected = ended(EncodedTopics(changed).encode_all(FORM))
+    counted = topics._topics[FORM] = CountedDict(topics._topics[FORM])
+    monkeypatch.setattr(ClusterImage, "topics", no_topics)
+    topics.catch_up(changed)
+    assert ended(topics.encode_all(FORM)) == expected
+    assert counted.lookups < 20
+
+
+def no_topics(image: ClusterImage) -> None:
+    raise AssertionError("all topics were looked at")
+
+
+def test_many_changed_topics_make_the_list_of_all_topics_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoded_topics, "RELISTED_MAX", 3)
+    image = image_of(*[1] * 20)
+    topics = EncodedTopics(image)
+    ended(topics.encode_all(FORM))
+    for number in range(4):
+        found = image.topic(f"topic-000{number}")
+        assert found is not None
+        image = image.topic_deleted(found.topic_id)[0]
+    topics.catch_up(image)
+    assert ended(topics.encode_all(FORM)) == ended(EncodedTopics(image).encode_all(FORM))
