@@ -18,6 +18,8 @@ class CallTrace:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.between_modules: dict[str, None] = {}
+        """The functions that were called from another module of the project, or from outside of it."""
         self._is_recording = False
 
     @contextmanager
@@ -47,4 +49,8 @@ class CallTrace:
         if code.co_filename.startswith(_SOURCES):
             name = code.co_filename.removeprefix(_SOURCES)
             if not name.startswith(_HARNESS):
-                self.calls.append(f"{name}:{code.co_qualname}")
+                called = f"{name}:{code.co_qualname}"
+                self.calls.append(called)
+                caller = frame.f_back
+                if caller is None or caller.f_code.co_filename != code.co_filename:
+                    self.between_modules[called] = None

@@ -142,5 +142,32 @@ def test_the_functions_of_a_message_path_run_in_the_documented_order(path: str) 
         assert step in calls, f"step {number}, {step}, does not run after the one before it"
 
 
+WATCHED = ("partition/", "storage/flush/", "broker/append_response.py", "broker/dispatch/")
+"""The modules of a produced message whose functions are listed, unless `OMITTED` gives a reason."""
+
+OMITTED: Mapping[str, str] = {
+    "broker/dispatch/capabilities.py:find_partition": "lookup",
+    "broker/dispatch/request.py:DeferredResponse.queued": "note of the request",
+    "partition/epochs.py:Epochs.latest": "lookup",
+    "partition/opened_batches.py:BatchOpener.is_needed": "check",
+    "partition/pending_appends.py:PendingAppends.__init__": "constructor",
+    "partition/produce_rules.py:check_produced": "check",
+    "partition/produce_rules.py:check_records": "check",
+    "partition/produce_rules.py:has_producer": "check",
+    "partition/served/partition_registry.py:PartitionRegistry.get": "lookup",
+    "partition/watermark.py:Acknowledgement.then": "registration of the next step",
+    "partition/watermark.py:Acknowledgement.wake": "helper of the watermark",
+    "storage/flush/end_marks.py:EndMarks.advance": "change in memory, which EndMarks.save writes",
+}
+
+
+def test_the_path_of_a_produced_message_omits_no_function_without_a_reason() -> None:
+    path = "A produced message"
+    steps = _steps(path)[1]
+    called = {each for each in PATHS[path]().between_modules if each.startswith(WATCHED)}
+    assert sorted(called - {*steps} - OMITTED.keys()) == []
+    assert sorted(OMITTED.keys() - called | OMITTED.keys() & {*steps}) == [], "remove these from the omitted functions"
+
+
 def test_every_message_path_of_the_page_has_a_test() -> None:
     assert [heading[1] for heading in _HEADING.finditer(PAGE)] == list(PATHS)
