@@ -20,6 +20,8 @@ from millstream.sdk.feed.partition_feed import MISSING, FeedRules, LogRange, Par
 from millstream.sdk.requests import BEGINNING, LATEST
 
 LOOK_UP_S = 10.0
+STABLE_S = 5.0
+"""A push source that was open for this long has worked."""
 
 _log = logging.getLogger("millstream.sdk.consumer")
 
@@ -180,6 +182,15 @@ class FeedSet:
         for feed in feeds:
             report_failure(self._asking, feed, error, now_s, spread)
         self._note_delayed(feeds)
+
+    def source_lost(self, places: Collection[TopicPartition], error: MillstreamError, opened_s: float) -> None:
+        """Report that the push source of these partitions, which was opened at `opened_s`, has failed.
+
+        If it was open for STABLE_S, the failure is not a repeated one, and the backoff begins again.
+        """
+        if self._loop.time() - opened_s >= STABLE_S:
+            self.answered(places, ())
+        self.failed([self._feeds[where] for where in places if where in self._feeds], error)
 
     async def find_range(self, feed: PartitionFeed) -> RangeOutcome:
         """Look up the leader's offsets after OFFSET_OUT_OF_RANGE, and apply them to the feed."""

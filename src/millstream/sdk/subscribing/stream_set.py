@@ -27,9 +27,6 @@ from millstream.sdk.subscribing.stream import StreamOwner, SubscriptionStream
 PARTITIONS_MAX = 1_000
 """The most partitions that a broker accepts in one subscription."""
 
-STABLE_S = 5.0
-"""A stream that was open for this long resets the backoff: its failure is not a repeated one."""
-
 log = logging.getLogger("millstream.sdk.subscription")
 
 
@@ -97,7 +94,7 @@ class StreamSet:
             await stream.open(self._asking.cluster, deadline)
         except MillstreamError as error:
             self._streams.pop(stream, None)
-            self._fail(stream.places, error)
+            self._lost(stream.places, error)
         except BaseException:
             self._streams.pop(stream, None)
             raise
@@ -116,9 +113,8 @@ class StreamSet:
 
     def _refused(self, stream: SubscriptionStream, where: TopicPartition, error: MillstreamError) -> None:
         self._take_back([where])
-        self._note_stable(self._streams[stream], [where])
         if error.code.retriable:
-            self._fail([where], error)
+            self._lost([where], error, self._streams[stream])
         else:
             self.feeds.remove(where)
             self._on_failed(error)
@@ -126,19 +122,14 @@ class StreamSet:
     def _ended(self, stream: SubscriptionStream, error: MillstreamError) -> None:
         opened_s = self._streams.pop(stream, inf)
         self._take_back(stream.places)
-        self._note_stable(opened_s, stream.places)
-        self._fail(stream.places, error)
+        self._lost(stream.places, error, opened_s)
 
-    def _note_stable(self, opened_s: float, places: Collection[TopicPartition]) -> None:
-        if self._loop.time() - opened_s >= STABLE_S:
-            self.feeds.answered(places, ())
-
-    def _fail(self, places: Collection[TopicPartition], error: MillstreamError) -> None:
+    def _lost(self, places: Collection[TopicPartition], error: MillstreamError, opened_s: float = inf) -> None:
         """Report the failure to the partitions' feeds, so that a stream is reopened when they are due."""
-        feeds = [self.feeds[where] for where in places if where in self.feeds]
-        if feeds:
-            log.info('stream lost, subscribing again partitions=%d error="%s"', len(feeds), error)
-            self.feeds.failed(feeds, error)
+        left = [where for where in places if where in self.feeds]
+        if left:
+            log.info('stream lost, subscribing again partitions=%d error="%s"', len(left), error)
+            self.feeds.source_lost(left, error, opened_s)
             self.lost.set()
 
     def _take_back(self, places: Collection[TopicPartition]) -> None:
@@ -160,7 +151,7 @@ class StreamSet:
         stream = next(each for each in self._streams if feed.where in each.places)
         stream.release(feed.where)
         self._take_back([feed.where])
-        self._fail([feed.where], damage)
+        self._lost([feed.where], damage)
         stream.end(MillstreamError(ErrorCode.NETWORK_EXCEPTION, f"requesting {feed.where} again: {damage.detail}"))
         if feed.gives_up:
             raise damage

@@ -42,8 +42,6 @@ LINGER_S = 10.0
 TICK_S = 1.0
 SETTLE_TICKS = 5
 CHECK_TICKS = 15
-_STABLE_S = 5.0
-"""A watch that was open for this long resets the backoff: its failure is not a repeated one."""
 
 _RULES = FeedRules(missing_attempts=1)
 """A missing topic is reported to waiting reads at once."""
@@ -206,13 +204,11 @@ class WatchEngine:
     def _lost(self, watch: PartitionWatch, error: MillstreamError) -> None:
         """Look for a new broker: the old one is unreachable or not the leader any more. Waiting reads keep waiting."""
         _log.debug('watch lost topic=%s partition=%d error="%s"', *watch.where, error)
-        if self._loop.time() - watch.opened_s >= _STABLE_S:
-            self._feeds.answered([watch.where], ())
         if error.code is ErrorCode.UNKNOWN_TOPIC_ID and watch.feed.topic_id == NO_TOPIC_ID:
             text = f"{watch.where}: the cached metadata is older than the topic"
             error = MillstreamError(ErrorCode.LEADER_NOT_AVAILABLE, text)
         watch.lose()
-        self._feeds.failed([watch.feed], error)
+        self._feeds.source_lost([watch.where], error, watch.opened_s)
         if watch.feed.gives_up:
             self._failed(watch, error)
             return

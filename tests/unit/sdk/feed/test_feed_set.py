@@ -14,7 +14,7 @@ from millstream.model.names import NO_TOPIC_ID, TopicPartition
 from millstream.sdk.connection.address import Address
 from millstream.sdk.connection.retry_policy import BACKOFF_FIRST_S, BACKOFF_MAX_S, FEW_ATTEMPTS
 from millstream.sdk.feed import leader_lookup
-from millstream.sdk.feed.feed_set import FeedSet
+from millstream.sdk.feed.feed_set import STABLE_S, FeedSet
 from millstream.sdk.feed.partition_feed import READS_ON, FeedRules, PartitionFeed, RangeOutcome
 from millstream.sdk.responses import NotLeaderError
 
@@ -324,5 +324,20 @@ def test_a_seek_overrides_a_range_lookup_in_flight() -> None:
         feed.seek(12)
         assert await lookup is RangeOutcome.WAITS
         assert (feed.offset, feed.error, feeds.due_s) == (12, None, None)
+
+    play(body)
+
+
+@pytest.mark.parametrize(("open_s", "backoff_s"), [(STABLE_S - 1, 8 * BACKOFF_FIRST_S), (STABLE_S, BACKOFF_FIRST_S)])
+def test_a_push_source_that_was_open_for_long_begins_the_backoff_again(open_s: float, backoff_s: float) -> None:
+    async def body(scene: Scene) -> None:
+        loop = asyncio.get_running_loop()
+        feeds = feeds_of(scene, ORDERS)
+        for _ in range(3):
+            feeds.failed([feeds[ORDERS]], LOST)
+        opened_s = loop.time()
+        await asyncio.sleep(open_s)
+        feeds.source_lost([ORDERS, TopicPartition("orders", 7)], LOST, opened_s)
+        assert feeds[ORDERS].retry_at_s - loop.time() == pytest.approx(backoff_s, rel=0.01)
 
     play(body)
