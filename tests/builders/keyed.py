@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from builders.logs import SMALL, commit, read
+from builders.logs import SMALL, commit, read, read_cold
 from millstream.model.ids import Offset
 from millstream.records.batch import decode_batch, encode_batch
 from millstream.records.header import BatchHeader, each_batch, stamp
@@ -67,7 +67,7 @@ def batches_in(log: Log, max_bytes: int = 700) -> list[tuple[BatchHeader, list[R
     while offset < log.end_offset:
         data = read(log, offset, max_bytes, log.end_offset)
         if data is None:
-            data = log.read_cold(offset, max_bytes=max_bytes, end_offset=log.end_offset)
+            data = read_cold(log, offset, max_bytes=max_bytes, end_offset=log.end_offset)
         assert data, f"nothing at {offset}, though {log} goes on"
         for position, header in each_batch(data):
             assert header.base_offset <= offset < header.next_offset, f"a gap in {log} at {offset}"

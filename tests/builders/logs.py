@@ -156,6 +156,13 @@ async def append_durably(store: LogStore, log: Log, values: Sequence[bytes], **o
         await committed
 
 
+def read_cold(log: Log, offset: Offset, *, max_bytes: int, end_offset: Offset) -> bytes:
+    """Read whole batches from disk and verify each checksum."""
+    found = log.reader.read(offset, max_bytes=max_bytes, end_offset=end_offset, cold=True)
+    assert found is not None, "a cold read waits for the disk, so it returns data"
+    return cast(bytes, found[0])
+
+
 def values_of(log: Log, max_bytes: int = 700) -> dict[int, bytes]:
     """Read all values by offset like a consumer, and assert that each read has whole batches in order."""
     found: dict[int, bytes] = {}
@@ -163,7 +170,7 @@ def values_of(log: Log, max_bytes: int = 700) -> dict[int, bytes]:
     while offset < log.end_offset:
         data = read(log, offset, max_bytes, log.end_offset)
         if data is None:
-            data = log.read_cold(offset, max_bytes=max_bytes, end_offset=log.end_offset)
+            data = read_cold(log, offset, max_bytes=max_bytes, end_offset=log.end_offset)
         assert data, f"nothing at {offset}, though {log} goes on"
         for record in decode_batches(data):
             if record.offset >= log.start_offset:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from builders.logs import SMALL, append, append_durably, commit, key, open_store, run
+from builders.logs import SMALL, append, append_durably, commit, key, open_store, read_cold, run
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset
 from millstream.storage.log.failed_reads import read_failed
@@ -41,13 +41,13 @@ def flip_in_a_header(disk: SimulatedDisk, path: str) -> None:
 
 
 def read_all(log: Log) -> bytes:
-    return log.read_cold(Offset(0), max_bytes=10_000, end_offset=log.end_offset)
+    return read_cold(log, Offset(0), max_bytes=10_000, end_offset=log.end_offset)
 
 
 def read_one(log: Log) -> bytes:
     data, offset = b"", 0
     while offset < log.segments[0].next_offset:
-        data += log.read_cold(Offset(offset), max_bytes=1, end_offset=log.end_offset)
+        data += read_cold(log, Offset(offset), max_bytes=1, end_offset=log.end_offset)
         offset += 1
     return data
 
@@ -134,7 +134,7 @@ def test_damage_in_unflushed_data_fails_reads_without_a_quarantine(caplog: pytes
         disk.spoil(segment.path, segment.end.position - 1, b"\xff")
         for _ in range(3):
             with pytest.raises(MillstreamError) as refused:
-                log.read_cold(Offset(1), max_bytes=10_000, end_offset=log.end_offset)
+                read_cold(log, Offset(1), max_bytes=10_000, end_offset=log.end_offset)
             assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
             assert "cannot be read" in refused.value.detail
         assert log.health.quarantined is None

@@ -6,7 +6,19 @@ from random import Random
 
 import pytest
 
-from builders.logs import SMALL, FlushListener, append, append_durably, commit, key, logs_of, open_store, run, values_of
+from builders.logs import (
+    SMALL,
+    FlushListener,
+    append,
+    append_durably,
+    commit,
+    key,
+    logs_of,
+    open_store,
+    read_cold,
+    run,
+    values_of,
+)
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset
 from millstream.storage.log.log import Log
@@ -236,7 +248,7 @@ def test_lost_acknowledged_data_quarantines_the_log() -> None:
         await store.checkpoint()
         await asyncio.sleep(20)
         with pytest.raises(MillstreamError) as error:
-            logs[0].read_cold(Offset(0), max_bytes=100, end_offset=Offset(1))
+            read_cold(logs[0], Offset(0), max_bytes=100, end_offset=Offset(1))
         assert error.value.code is ErrorCode.PARTITION_QUARANTINED
         assert values_of(logs[1]) == {0: b"0", 1: b"1"}
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from builders.logs import SMALL, append, append_durably, commit, key, logs_of, open_store, run, values_of
+from builders.logs import SMALL, append, append_durably, commit, key, logs_of, open_store, read_cold, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset
 from millstream.storage.store import FlushPolicy
@@ -51,7 +51,7 @@ def test_ten_thousand_logs_need_few_open_files_and_no_scan_to_start() -> None:
         for number in range(0, count, 7):
             log = store.get(key(number))
             assert log is not None
-            assert log.read_cold(Offset(0), max_bytes=100, end_offset=Offset(1))
+            assert read_cold(log, Offset(0), max_bytes=100, end_offset=Offset(1))
             append(log, [b"more"])
         assert disk.open_count <= 110
         await store.close()

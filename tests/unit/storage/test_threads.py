@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from builders.keyed import COMPACTED, append_pairs, clean, records_in, table_of
-from builders.logs import SMALL, append, commit, key, logs_of, read, values_of
+from builders.logs import SMALL, append, commit, key, logs_of, read, read_cold, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset
 from millstream.records.header import each_batch
@@ -70,7 +70,7 @@ async def follow(place: Place, log: Log) -> None:
         end = log.flushed_offset if place.policy is FlushPolicy.ALWAYS else log.end_offset
         data = read(log, offset, 500, end)
         if data is None:
-            data = await place.workers.run(partial(log.read_cold, Offset(offset), max_bytes=500, end_offset=end))
+            data = await place.workers.run(partial(read_cold, log, Offset(offset), max_bytes=500, end_offset=end))
         for _, header in each_batch(data):
             assert header.base_offset == offset
             offset = header.next_offset
@@ -129,7 +129,7 @@ async def read_again_and_again(place: Place, log: Log, random: Random, is_over: 
         while offset < end:
             data = None if random.random() < 0.5 else read(log, offset, 2000, end)
             if data is None:
-                data = await place.workers.run(partial(log.read_cold, Offset(offset), max_bytes=2000, end_offset=end))
+                data = await place.workers.run(partial(read_cold, log, Offset(offset), max_bytes=2000, end_offset=end))
             for number, (_, header) in enumerate(each_batch(data)):
                 assert header.base_offset <= offset < header.next_offset
                 assert number == 0 or header.base_offset == offset

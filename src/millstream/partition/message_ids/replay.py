@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import cast
 
 from millstream.model.errors import MillstreamError
 from millstream.model.ids import Offset
@@ -50,11 +51,14 @@ def entries_of(log: Log, header: BatchHeader) -> Iterable[Entry]:
     """Return the entries of a stored batch. Blocking. Raises OSError and the errors of a log read."""
     if not header.attributes & OWN_IDS:
         return [batch_entry(header)]
-    batch = log.read_cold(
+    found = log.reader.read(
         Offset(max(header.base_offset, log.start_offset)),
         max_bytes=header.size_bytes,
         end_offset=Offset(header.next_offset),
+        cold=True,
     )
+    assert found is not None, "a cold read waits for the disk, so it returns data"
+    batch = cast(bytes, found[0])
     ids: list[MessageId] = []
     offsets: list[int] = []
     for record in decode_batch(batch, verify=False):

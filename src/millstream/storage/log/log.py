@@ -18,7 +18,7 @@ The log's directory contains `<base offset>.log` and `.index` files (see `segmen
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset, ProducerId
@@ -423,11 +423,3 @@ class Log:
         for segment in new:
             segment.moved_into_place()
         return new
-
-    # Reading.
-
-    def read_cold(self, offset: Offset, *, max_bytes: int, end_offset: Offset) -> bytes:
-        """Read as `LogReader.read`, but from disk, and verify each checksum. Blocking: for workers."""
-        found = self.reader.read(offset, max_bytes=max_bytes, end_offset=end_offset, cold=True)
-        assert found is not None, "a cold read always returns data"
-        return cast(bytes, found[0])

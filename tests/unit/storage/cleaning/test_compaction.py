@@ -19,7 +19,7 @@ from builders.keyed import (
     records_in,
     table_of,
 )
-from builders.logs import key, open_store, run
+from builders.logs import key, open_store, read_cold, run
 from builders.record_lists import bounded
 from millstream.model.ids import Offset
 from millstream.records.batch import seal
@@ -62,7 +62,7 @@ def test_compaction_keeps_the_last_record_of_each_key_at_its_offset() -> None:
         assert log.size_bytes < size / 5
         assert len(log.segments) < 4, "small neighbours have become one"
         for offset in range(log.start_offset, log.end_offset):
-            data = log.read_cold(Offset(offset), max_bytes=10_000, end_offset=log.end_offset)
+            data = read_cold(log, Offset(offset), max_bytes=10_000, end_offset=log.end_offset)
             assert data, "every offset can be read from, also those whose record has gone"
         assert await clean(store, log) == [], "there is nothing more to do"
 
@@ -166,7 +166,7 @@ def test_compaction_removes_keyless_records_and_keeps_undecodable_batches() -> N
         await append_pairs_durably(store, log, [(b"a", b"newer")])
         log.roll()
         await clean(store, log)
-        data = log.read_cold(Offset(0), max_bytes=10_000, end_offset=log.end_offset)
+        data = read_cold(log, Offset(0), max_bytes=10_000, end_offset=log.end_offset)
         assert [header.record_count for _, header in each_batch(data)] == [0, 1, 1]
         assert b"not a record" in data
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from builders.logs import SMALL, append, append_durably, key, open_store, read, run, values_of
+from builders.logs import SMALL, append, append_durably, key, open_store, read, read_cold, run, values_of
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset
 from millstream.records.header import each_batch
@@ -37,7 +37,7 @@ def offsets(data: bytes) -> list[int]:
 def read_any(log: Log, offset: int, max_bytes: int, end_offset: int | None = None) -> bytes:
     end = log.end_offset if end_offset is None else end_offset
     data = read(log, offset, max_bytes, end)
-    return log.read_cold(Offset(offset), max_bytes=max_bytes, end_offset=Offset(end)) if data is None else data
+    return read_cold(log, Offset(offset), max_bytes=max_bytes, end_offset=Offset(end)) if data is None else data
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 300, 1000, 100_000])

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from builders.logs import append, key, logs_of, open_store, read, run, values_of
+from builders.logs import append, key, logs_of, open_store, read, read_cold, run, values_of
 from millstream.model.ids import Offset
 from millstream.storage.log import sparse_index
 from millstream.storage.log.log import Log
@@ -78,7 +78,7 @@ def check_all(log: Log) -> None:
     for offset in Random(1).sample(range(150), 150):
         data = read(log, offset, 200, 150)
         if data is None:
-            data = log.read_cold(Offset(offset), max_bytes=200, end_offset=Offset(150))
+            data = read_cold(log, Offset(offset), max_bytes=200, end_offset=Offset(150))
         assert data[:8] == offset.to_bytes(8, "big")
     assert log.scan.offset_for_time(77) == (77, 77)
     assert [int(value) for value in values_of(log).values()] == list(range(150))
@@ -96,7 +96,7 @@ def test_the_index_of_a_closed_log_is_saved_and_used() -> None:
         store = await open_store(disk, policy=FlushPolicy.OS)
         log = logs_of(store)[0]
         disk.counts.clear()
-        log.read_cold(Offset(10), max_bytes=100, end_offset=Offset(150))
+        read_cold(log, Offset(10), max_bytes=100, end_offset=Offset(150))
         assert disk.counts["read"] <= 5
         check_all(log)
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from builders.logs import SMALL, append, append_durably, commit, key, logs_of, open_store, run, values_of
+from builders.logs import SMALL, append, append_durably, commit, key, logs_of, open_store, read_cold, run, values_of
 from builders.loops import for_each
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import Offset
@@ -148,7 +148,7 @@ def test_missing_flushed_data_quarantines_only_its_log(
             first, bad, last = logs_of(store)
             assert len(values_of(first)) == len(values_of(last)) == 30
             with pytest.raises(MillstreamError) as refused:
-                bad.read_cold(Offset(0), max_bytes=100, end_offset=Offset(10))
+                read_cold(bad, Offset(0), max_bytes=100, end_offset=Offset(10))
             assert refused.value.code is ErrorCode.PARTITION_QUARANTINED
             with pytest.raises(MillstreamError):
                 append(bad, [b"x"])
