@@ -27,7 +27,6 @@ from millstream.groups.commands import (
     TopicsDeleted,
     WatchMember,
 )
-from millstream.groups.committed_offsets import committed, forget, record_of, store, stored
 from millstream.groups.consumer.group import ConsumerGroup, consumer_heartbeat, replay_consumer
 from millstream.groups.effects import GroupEffects
 from millstream.groups.failures import failed
@@ -36,6 +35,8 @@ from millstream.groups.iterators import iterator_requests
 from millstream.groups.iterators.issue import sweep
 from millstream.groups.iterators.records import ITERATOR_KEY
 from millstream.groups.machine_context import LOOK_EVERY_MS, MachineContext
+from millstream.groups.offsets.committed_offsets import committed, forget, record_of, store, stored
+from millstream.groups.offsets.deleted_topics import OrphanedOffsets
 from millstream.groups.records import (
     GROUP_KEY,
     OFFSET_KEYS,
@@ -58,7 +59,6 @@ from millstream.groups.responses import (
     OffsetsResponse,
     PartitionErrors,
 )
-from millstream.groups.runtime.deleted_topics import OrphanedOffsets
 from millstream.groups.timers import Timer, TimerKind
 from millstream.model.errors import ErrorCode
 

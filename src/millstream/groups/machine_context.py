@@ -6,8 +6,8 @@ from millstream.groups.group import Group
 from millstream.groups.group_configs import GroupConfigs
 from millstream.groups.iterators.issued_iterators import IssuedIterators
 from millstream.groups.member_memory import GroupSizes, MemberBudget
-from millstream.groups.offsets import OffsetStore
-from millstream.groups.runtime.deleted_topics import DeletedTopics
+from millstream.groups.offsets.deleted_topics import DeletedTopics
+from millstream.groups.offsets.offset_store import OffsetStore
 from millstream.groups.timers import Timer, TimerKind
 from millstream.groups.topic_image import TopicImage
 from millstream.seams.entropy import Entropy

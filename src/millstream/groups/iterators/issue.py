@@ -18,13 +18,13 @@ from msgspec.structs import replace
 
 from millstream.coordination.effects import Now
 from millstream.groups.commands import CommitIterator, DeliverIterator, GetIterator, ListIterators
-from millstream.groups.committed_offsets import committed, store, stored
 from millstream.groups.consumer.group import ConsumerGroup
 from millstream.groups.effects import GroupEffects
 from millstream.groups.iterators.clients import IteratorClient, check_names
 from millstream.groups.iterators.iterator import BEGINNING, END, MESSAGES_MAX, Iterator, member_id, told_of
 from millstream.groups.iterators.records import IssuedIterator, IssuedKey
 from millstream.groups.machine_context import MachineContext
+from millstream.groups.offsets.committed_offsets import committed, store, stored
 from millstream.groups.records import OffsetKey
 from millstream.groups.responses import CommittedOffset, GivenIterator, IteratorList, IteratorResponse
 from millstream.groups.topic_image import TopicInfo

@@ -11,7 +11,7 @@ before the removal was complete is detected by the topic ids in the records of t
 
 from collections.abc import Sequence
 
-from millstream.groups.offsets import OffsetStore
+from millstream.groups.offsets.offset_store import OffsetStore
 from millstream.groups.records import NO_TOPIC, OffsetKey
 from millstream.groups.topic_image import TopicImage
 from millstream.model.ids import TopicIdBytes

@@ -1,0 +1,1 @@
+"""Keeps the committed offsets of groups, and removes those of deleted topics."""
