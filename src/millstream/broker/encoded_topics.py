@@ -157,7 +157,7 @@ class EncodedTopics:
             listed = self._all[form] = _AllTopics(parts, missing)
         parts = listed.parts.copy()
         done = 0
-        for name in list(listed.missing):
+        for name in sorted(listed.missing):  # The order of hashes differs between processes.
             topic = image.topic(name)
             assert topic is not None, "an image finds every topic that it lists"
             part = self.kept(form, topic.name)  # Another request may have encoded it meanwhile.
