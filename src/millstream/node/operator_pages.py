@@ -98,7 +98,7 @@ class Operator:
         )
         yield counter("millstream_requests_total", "Requests received.", counters.requests)
         yield gauge("millstream_request_memory_bytes", "Memory held by requests in flight.", memory.incoming_bytes)
-        yield gauge("millstream_answer_memory_bytes", "Memory held by unread responses.", memory.outgoing_bytes)
+        yield gauge("millstream_response_memory_bytes", "Memory held by unread responses.", memory.outgoing_bytes)
         yield gauge("millstream_topics", "Topics.", len(self._partitions.image.names))
         budgets = self._partitions.budgets
         yield gauge("millstream_message_ids", "Message ids remembered.", budgets.ids.known)
