@@ -127,7 +127,7 @@ def _options(start: pb.SubscribeStart) -> SubscriptionOptions:
 
 def _hint(start: pb.SubscribeStart) -> Hint:
     place = start.start
-    kind = place.WhichOneof("place")
+    kind = place.WhichOneof("position")
     if kind == "offset":
         return place.offset
     if kind == "timestamp_ms":
