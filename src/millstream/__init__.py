@@ -10,8 +10,8 @@ connect() creates a blocking Client, and connect_async() an AsyncClient for asyn
     client.groups          Groups        members and committed offsets of groups
 
 Messages are read as Message, and errors are raised as MillstreamError or a subclass, such as UnreachableError. Each
-class has an asyncio variant, such as AsyncConsumer. Types of arguments are Time, Moment, Size, Hint and Values. dir()
-lists all names. They are imported on first use, so that `import millstream` stays fast.
+class has an asyncio variant, such as AsyncConsumer. Types of arguments are Time, Moment, Size, StartPosition and
+Values. dir() lists all names. They are imported on first use, so that `import millstream` stays fast.
 """
 
 TYPE_CHECKING = False  # Which tools that read types take for true; `typing` itself would cost more than all of this.
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from millstream.sdk.consuming.message_batch import MessageBatch as MessageBatch
     from millstream.sdk.consuming.options import ConsumerOptions as ConsumerOptions
     from millstream.sdk.consuming.options import OnChange as OnChange
-    from millstream.sdk.consuming.start_positions import Hint as Hint
+    from millstream.sdk.consuming.start_positions import StartPosition as StartPosition
     from millstream.sdk.iterating.options import IteratorOptions as IteratorOptions
     from millstream.sdk.iterating.requests import GroupIterator as GroupIterator
     from millstream.sdk.iterating.requests import IteratorBatch as IteratorBatch
@@ -153,7 +153,7 @@ _HOMES = {
     "GroupMember": "millstream.sdk.admin.group_results",
     "Groups": "millstream.sdk.sync.groups",
     "Health": "millstream.sdk.consuming.health",
-    "Hint": "millstream.sdk.consuming.start_positions",
+    "StartPosition": "millstream.sdk.consuming.start_positions",
     "InvalidArgumentError": "millstream.model.errors",
     "IteratorBatch": "millstream.sdk.iterating.requests",
     "IteratorCalls": "millstream.sdk.sync.iterator_calls",

@@ -61,8 +61,8 @@ def listener_metrics(listener: Listener) -> Iterable[Metric]:
     yield gauge("millstream_request_memory_bytes", "Memory held by requests in flight.", memory.incoming_bytes)
     yield gauge("millstream_request_memory_limit_bytes", "Maximum of request memory.", memory.incoming_bytes_max)
     yield gauge("millstream_requests_waiting_for_memory", "Requests that wait for memory.", memory.waiting_frames)
-    yield gauge("millstream_answer_memory_bytes", "Memory held by unread responses.", memory.outgoing_bytes)
-    yield gauge("millstream_answer_memory_limit_bytes", "Maximum of response memory.", memory.outgoing_bytes_max)
+    yield gauge("millstream_response_memory_bytes", "Memory held by unread responses.", memory.outgoing_bytes)
+    yield gauge("millstream_response_memory_limit_bytes", "Maximum of response memory.", memory.outgoing_bytes_max)
 
 
 def catalog_metrics(partitions: Partitions) -> Iterable[Metric]:

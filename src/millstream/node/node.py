@@ -122,7 +122,7 @@ class Node:
         groups = await self._open_groups(partitions, configs, iterators.served)
         self.announce("catalog", [NO_PORT], f"{self._catalog.kind}, inside the broker")
         memory = MemoryLimits(
-            incoming_bytes_max=settings.request_memory_bytes, outgoing_bytes_max=settings.answer_memory_bytes
+            incoming_bytes_max=settings.request_memory_bytes, outgoing_bytes_max=settings.response_memory_bytes
         )
         table = build_table(
             ApiDependencies(

@@ -190,7 +190,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     request_memory_bytes: Annotated[
         int, SIZE, Meta(ge=2**20, description="Maximum memory of requests in flight, over all connections.")
     ] = 512 * 2**20
-    answer_memory_bytes: Annotated[
+    response_memory_bytes: Annotated[
         int,
         SIZE,
         Meta(ge=2**20, description="Maximum memory of responses that clients have not read, over all connections."),

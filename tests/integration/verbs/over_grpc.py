@@ -150,7 +150,7 @@ class OverGrpc:
     def find_offsets(self, topic: str, at: str | int, *, in_wrong_unit: bool = False) -> dict[int, int]:
         at = at // 1000 if isinstance(at, int) and in_wrong_unit else at
         place = _start(at) if isinstance(at, str) else events_pb2.Start(timestamp_ms=at)
-        found = self._ask(self._messages.FindOffsets, messages_pb2.FindOffsetsRequest(topic=topic, place=place))
+        found = self._ask(self._messages.FindOffsets, messages_pb2.FindOffsetsRequest(topic=topic, position=place))
         return {row.partition: row.offset for row in found.offsets}
 
     def subscribe(self, topic: str, count: int, start: str | None = None) -> list[Read]:

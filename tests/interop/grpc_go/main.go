@@ -93,7 +93,7 @@ func stream(within context.Context, connection *grpc.ClientConn, topic string) [
 func get(within context.Context, connection *grpc.ClientConn, topic string) []string {
 	messages := millstream.NewMessageServiceClient(connection)
 	var values []string
-	start := &millstream.Start{Place: &millstream.Start_Edge{Edge: millstream.Edge_EDGE_BEGINNING}}
+	start := &millstream.Start{Position: &millstream.Start_Edge{Edge: millstream.Edge_EDGE_BEGINNING}}
 	for {
 		request := &millstream.GetRequest{Topic: topic, Start: start, MaxMessages: 7, WaitMs: proto.Int32(0)}
 		found := must(messages.Get(within, request))
@@ -106,7 +106,7 @@ func get(within context.Context, connection *grpc.ClientConn, topic string) []st
 				panic(message)
 			}
 		}
-		start = &millstream.Start{Place: &millstream.Start_Offsets{Offsets: found.Next}}
+		start = &millstream.Start{Position: &millstream.Start_Offsets{Offsets: found.Next}}
 	}
 }
 

@@ -118,7 +118,7 @@ def test_an_unknown_variable_is_refused_with_a_suggestion() -> None:
 
 
 def test_an_unknown_name_without_a_similar_one_is_refused_with_all_names() -> None:
-    assert "known names: advertised_host, answer_memory_bytes, auto_create" in refusal(config=("f.toml", "zzzz = 1\n"))
+    assert "known names: advertised_host, auto_create" in refusal(config=("f.toml", "zzzz = 1\n"))
 
 
 def test_variables_of_clients_and_other_programs_are_ignored() -> None:

@@ -57,13 +57,13 @@ def test_help_and_dir_show_the_exported_names_and_no_others() -> None:
         "connect(bootstrap",
         "connect_async(",
         "Time = ",
-        "Hint = ",
+        "StartPosition = ",
     ):
         assert name in shown, name
 
 
 def test_type_aliases_in_reader_and_producer_signatures_can_be_imported() -> None:
-    aliases = {"Time", "Moment", "Size", "Hint", "Position", "OnBadValue", "OnChange", "Values"}
+    aliases = {"Time", "Moment", "Size", "StartPosition", "Position", "OnBadValue", "OnChange", "Values"}
     named = {
         name
         for path in FACADES

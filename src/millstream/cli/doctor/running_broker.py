@@ -67,7 +67,8 @@ def examine_broker(session: "CommandSession", timeout_s: float) -> Iterator[Diag
 
 
 def clock_diagnosis(drift_ms: int) -> Diagnosis:
-    text = f"this machine is ahead of the broker by {drift_ms} ms"
+    direction = "behind" if drift_ms < 0 else "ahead of"
+    text = f"this machine is {direction} the broker by {abs(drift_ms)} ms"
     if abs(drift_ms) <= DRIFT_MS_MAX:
         return Diagnosis("ok", "clock", text)
     return Diagnosis("warning", "clock", text, "Synchronize both clocks (NTP): timestamps decide about retention.")
@@ -111,7 +112,7 @@ def _limits(metrics: Mapping[str, float]) -> Iterator[Diagnosis]:
     resident, total = metrics.get("process_resident_memory_bytes", 0.0), _machine_memory_bytes()
     text = f"the broker uses {resident / 2**20:.0f} MiB; this machine has {total / 2**20:.0f} MiB"
     if total and resident > MEMORY_SHARE_MAX * total:
-        advice = "Lower request_memory_bytes and answer_memory_bytes, or add memory."
+        advice = "Lower request_memory_bytes and response_memory_bytes, or add memory."
         yield Diagnosis("warning", "memory", text, advice)
     else:
         yield Diagnosis("ok", "memory", text)

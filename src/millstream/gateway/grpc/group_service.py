@@ -130,7 +130,7 @@ class GroupService:
 
 
 def _target(to: Start) -> str | int | Positions:
-    kind = to.WhichOneof("place")
+    kind = to.WhichOneof("position")
     if kind is None:
         raise invalid("to", "missing; set an edge, an offset, a time or offsets")
     if kind == "offsets":

@@ -82,8 +82,8 @@ def offsets_of(rows: Iterable[pb.PartitionOffset], field: str) -> Positions:
 
 
 async def begin(reader: TopicReader, start: pb.Start, partition: int | None, default: str) -> Positions:
-    """Resolve a start to positions."""
-    kind = start.WhichOneof("place")
+    """Return the offset at which a read starts in each partition."""
+    kind = start.WhichOneof("position")
     if kind == "timestamp_ms":
         return await reader.begin_at(check_time_ms(start.timestamp_ms, "start"), partition=partition)
     if kind == "offsets":

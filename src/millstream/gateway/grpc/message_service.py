@@ -52,14 +52,14 @@ class MessageService:
         cluster = call.cluster(request.cluster)
         member = await cluster.home(request.topic)
         columns = columns_of(request.topic, request.events, request.columns, self._limits.events)
-        written = await write(member, columns, call.timeout_s(cluster), with_ids=request.tell_message_ids)
+        written = await write(member, columns, call.timeout_s(cluster), with_ids=request.return_message_ids)
         call.traffic.events_written += written.stored
         if written.failures and len(written.failures) == len(columns):
             raise written.failures[0]
         return pb.PutManyResponse(
             partitions=written.partitions,
             offsets=written.offsets,
-            message_ids=written.message_ids if request.tell_message_ids else (),
+            message_ids=written.message_ids if request.return_message_ids else (),
             failures=to_failures(written.failures),
             duplicates=written.duplicates,
         )
@@ -116,13 +116,14 @@ class MessageService:
     @needs(Right.MESSAGES_READ, "topic")
     async def find_offsets(self, request: pb.FindOffsetsRequest, call: Call) -> pb.FindOffsetsResponse:
         cluster = call.cluster(request.cluster)
-        kind = request.place.WhichOneof("place")
+        kind = request.position.WhichOneof("position")
         if kind not in ("edge", "timestamp_ms"):
-            raise invalid("place", "set `edge` or `timestamp_ms` (an offset is not accepted here)")
-        given = request.place
-        place = edge_of(given.edge, "place") if kind == "edge" else check_time_ms(given.timestamp_ms, "place")
+            raise invalid("position", "set `edge` or `timestamp_ms` (an offset is not accepted here)")
+        given = request.position
+        is_edge = kind == "edge"
+        position = edge_of(given.edge, "position") if is_edge else check_time_ms(given.timestamp_ms, "position")
         found = await topics.find_offsets(
-            cluster, request.topic, list(request.partitions), place, call.timeout_s(cluster)
+            cluster, request.topic, list(request.partitions), position, call.timeout_s(cluster)
         )
         rows = [
             pb.FoundOffset(partition=number, offset=row.offset, timestamp_ms=row.timestamp_ms)

@@ -73,7 +73,7 @@ class PutStream:
                 return True
             receipts = await self._put(request)
             count = len(request.events) or len(request.columns.values)
-            self._under_way.put_nowait(_Batch(request.sequence, count, request.tell_message_ids, receipts))
+            self._under_way.put_nowait(_Batch(request.sequence, count, request.return_message_ids, receipts))
 
     async def _put(self, request: pb.PutStreamRequest) -> Receipts | MillstreamError:
         """Put one batch. An error of the batch is returned, because it must not end the stream."""

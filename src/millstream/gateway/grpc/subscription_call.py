@@ -18,7 +18,7 @@ from millstream.model.names import TopicPartition
 from millstream.model.start_words import LATEST, follow_start
 from millstream.process.concurrency import together, until_first
 from millstream.sdk.aio.subscription import AsyncSubscription
-from millstream.sdk.consuming.start_positions import Hint
+from millstream.sdk.consuming.start_positions import StartPosition
 from millstream.sdk.reader_defaults import SHARE_PERCENT, WINDOW_BYTES, WINDOW_MESSAGES
 from millstream.sdk.subscribing.options import SubscriptionOptions
 
@@ -125,9 +125,9 @@ def _options(start: pb.SubscribeStart) -> SubscriptionOptions:
     )
 
 
-def _hint(start: pb.SubscribeStart) -> Hint:
+def _hint(start: pb.SubscribeStart) -> StartPosition:
     place = start.start
-    kind = place.WhichOneof("place")
+    kind = place.WhichOneof("position")
     if kind == "offset":
         return place.offset
     if kind == "timestamp_ms":

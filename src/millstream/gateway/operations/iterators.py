@@ -41,9 +41,9 @@ async def heartbeat(cluster: ServedCluster, group: str, client_id: str, timeout_
 
 
 async def leave(cluster: ServedCluster, group: str, client_id: str, timeout_s: float) -> None:
-    """Leave the group; its other members get the partitions at once.
+    """Leave the group. The next request of another member gets the partitions.
 
-    Raises UNKNOWN_MEMBER_ID if the client is no member.
+    A waiting poll gets them at its next heartbeat. Raises UNKNOWN_MEMBER_ID if the client is no member.
     """
     await cluster.wherever_known(lambda member: member.calls.leave(group, client_id, timeout=timeout_s))
 

@@ -36,7 +36,7 @@ from millstream.sdk.consuming.message_batch import MessageBatch
 from millstream.sdk.consuming.options import ConsumerOptions, engine_settings
 from millstream.sdk.consuming.partition_source import Change, ChangeKind
 from millstream.sdk.consuming.read_at import get_messages
-from millstream.sdk.consuming.start_positions import Hint, StartPositions
+from millstream.sdk.consuming.start_positions import StartPosition, StartPositions
 from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 from millstream.sdk.fetching import MAX_BYTES
 from millstream.sdk.time_arguments import Time
@@ -236,7 +236,9 @@ class AsyncConsumer(AsyncReader, Generic[V_co]):
         """Return the offset of the next message of this partition; None if this consumer does not read it."""
         return self._engine.position(place(topic, partition))
 
-    async def seek(self, to: Hint, *partitions: TopicPartition | tuple[str, int], timeout: Time = 30.0) -> None:
+    async def seek(
+        self, to: StartPosition, *partitions: TopicPartition | tuple[str, int], timeout: Time = 30.0
+    ) -> None:
         """Continue at another position in these partitions, or in all. `to` takes the same values as `start`."""
         places = StartPositions(to, self._context.times, "to")
         await self._do(self._engine.seek(places, _named(partitions), self._span_s(timeout)))

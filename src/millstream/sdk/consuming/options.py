@@ -12,7 +12,7 @@ from millstream.sdk.consuming.bad_values import OnBadValue
 from millstream.sdk.consuming.fetcher import POLL_BYTES_MIN
 from millstream.sdk.consuming.group.membership import GroupRules
 from millstream.sdk.consuming.health import Health
-from millstream.sdk.consuming.start_positions import Hint, StartPositions, reader_start
+from millstream.sdk.consuming.start_positions import StartPosition, StartPositions, reader_start
 from millstream.sdk.consuming.topic_pattern import TopicPattern
 from millstream.sdk.reader_defaults import (
     AUTO_COMMIT_S,
@@ -33,8 +33,8 @@ class ConsumerBaseOptions(TypedDict, total=False):
 
     pattern: str | Pattern[str] | None
     partitions: Sequence[int] | None
-    start: Hint | None
-    stop: Hint | None
+    start: StartPosition | None
+    stop: StartPosition | None
     group: str | None
     auto_commit: Time | None
     handler_timeout: Time | None

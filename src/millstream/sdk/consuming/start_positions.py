@@ -30,14 +30,14 @@ from millstream.sdk.feed.leader_call import ask_partitions
 from millstream.sdk.requests import BEGINNING, LATEST
 from millstream.sdk.time_arguments import Times, not_a_position
 
-Hint = str | int | float | datetime | timedelta | Mapping[int, int] | Mapping[TopicPartition, int]
+StartPosition = str | int | float | datetime | timedelta | Mapping[int, int] | Mapping[TopicPartition, int]
 
 
 ADDED_FROM = 0
 """The start offset of a partition that was added to its topic after the reader started."""
 
 
-def reader_start(hint: Hint | None, group: str | None, times: Times) -> "StartPositions":
+def reader_start(hint: StartPosition | None, group: str | None, times: Times) -> "StartPositions":
     """Return the start of a reader that waits for new messages; None is the default of its kind of reader.
 
     That default also applies to partitions that a dict leaves out.
@@ -49,7 +49,7 @@ def reader_start(hint: Hint | None, group: str | None, times: Times) -> "StartPo
 class StartPositions:
     """A validated position: fixed offsets for some partitions, and a time to look up at the leaders for the others."""
 
-    def __init__(self, hint: Hint, times: Times, name: str, default: int | None = None) -> None:
+    def __init__(self, hint: StartPosition, times: Times, name: str, default: int | None = None) -> None:
         """Validate a position; raises INVALID_SETTING, naming the parameter. `default` applies to partitions that a
         dict leaves out."""
         self._offsets: Mapping[int, int] | Mapping[TopicPartition, int] = {}

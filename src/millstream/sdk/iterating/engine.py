@@ -108,7 +108,10 @@ class IteratorEngine:
         return self._joined
 
     async def leave(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Leave the group; the client's partitions go to the other members at once."""
+        """Leave the group. The next request of another member gets the partitions.
+
+        A waiting poll gets them at its next heartbeat.
+        """
         await self._stop()
         await self._calls.leave(*self._names, timeout_s)
 

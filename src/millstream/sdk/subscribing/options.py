@@ -16,7 +16,7 @@ from millstream.sdk.arguments import (
     check_text,
 )
 from millstream.sdk.consuming.bad_values import OnBadValue
-from millstream.sdk.consuming.start_positions import Hint, StartPositions, reader_start
+from millstream.sdk.consuming.start_positions import StartPosition, StartPositions, reader_start
 from millstream.sdk.feed.undecodable_batches import skips_bad_batches
 from millstream.sdk.reader_defaults import AUTO_COMMIT_S, SHARE_PERCENT, WINDOW_BYTES, WINDOW_MESSAGES
 from millstream.sdk.time_arguments import Time, Times
@@ -32,7 +32,7 @@ class SubscriptionBaseOptions(TypedDict, total=False):
     """The options of `client.subscription`, which describes them, except the one that decides the values' type."""
 
     partitions: Sequence[int] | None
-    start: Hint | None
+    start: StartPosition | None
     group: str | None
     window_messages: int
     window_bytes: Size

@@ -92,10 +92,10 @@ class Admin(EngineHandle):
         )
 
     def delete_records(
-        self, places: Mapping[TopicPartition, int], *, timeout: Time = 30.0
+        self, offsets: Mapping[TopicPartition, int], *, timeout: Time = 30.0
     ) -> dict[TopicPartition, int]:
         """Delete the messages before these offsets; -1 deletes all. Returns the new log start offsets."""
-        before, timeout_s = offsets_by_place("places", places, TO_THE_END), self._span_s(timeout)
+        before, timeout_s = offsets_by_place("offsets", offsets, TO_THE_END), self._span_s(timeout)
         return self._do(self._engine.delete_records(before, timeout_s=timeout_s))
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int], *, timeout: Time = 30.0) -> dict[TopicPartition, int]:

@@ -184,7 +184,7 @@ class Client(ReaderFactory):
 
     def offsets(
         self,
-        places: Mapping[TopicPartition, Moment | str] | Mapping[tuple[str, int], Moment | str],
+        positions: Mapping[TopicPartition, Moment | str] | Mapping[tuple[str, int], Moment | str],
         *,
         timeout: Time = 30.0,
     ) -> dict[TopicPartition, ListedOffset]:
@@ -193,7 +193,7 @@ class Client(ReaderFactory):
         A time is a datetime, a timedelta or a text such as "10m" (both: this long ago), or seconds since 1970.
         The offset is -1 if the partition has no message at or after that time.
         """
-        return self._do(self._engine.offsets(by_place("places", places), timeout_s=self._span_s(timeout)))
+        return self._do(self._engine.offsets(by_place("positions", positions), timeout_s=self._span_s(timeout)))
 
     # Reading from an offset that the caller stores.
 
@@ -230,7 +230,7 @@ class Client(ReaderFactory):
 
     def read_any(
         self,
-        places: "Mapping[TopicPartition, Position] | Mapping[tuple[str, int], Position]",
+        positions: "Mapping[TopicPartition, Position] | Mapping[tuple[str, int], Position]",
         *,
         max_messages: int = 500,
         max_bytes: Size = 1024 * 1024,
@@ -238,7 +238,7 @@ class Client(ReaderFactory):
         wait: Time = 0.0,
         timeout: Time = 30.0,
     ) -> "dict[TopicPartition, ReadResult]":
-        """Read several partitions at once, each from its position in `places`; see `read`.
+        """Read several partitions at once, each from its own position; see `read`.
 
         The call returns as soon as one partition has messages. The result has an entry for every partition, perhaps
         without messages. `max_messages` and `max_bytes` limit all partitions together.
@@ -246,7 +246,7 @@ class Client(ReaderFactory):
         from millstream.sdk.watching.read_result import WatchLimits
 
         limits = WatchLimits.checked(messages=max_messages, size_bytes=max_bytes, on_bad_batch=on_bad_batch)
-        found = by_place("places", places)
+        found = by_place("positions", positions)
         return self._do(self._context.read(found, limits, self._span_s(wait, "wait"), self._span_s(timeout)))
 
     # Writing.

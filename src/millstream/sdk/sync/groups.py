@@ -43,14 +43,14 @@ class Groups(EngineHandle):
         return self._do(group_lag(self._queries, group_id, self._span_s(timeout)))
 
     def offsets(
-        self, group_id: str, places: Iterable[TopicPartition] | None = None, *, timeout: Time = 30.0
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, timeout: Time = 30.0
     ) -> dict[TopicPartition, CommittedOffset]:
         """Return the committed offsets of a group for these partitions, or for all.
 
         Partitions without a committed offset are left out. The result is empty for an unknown group.
         """
         check_group(group_id)
-        chosen = None if places is None else as_places("places", places)
+        chosen = None if partitions is None else as_places("partitions", partitions)
         return self._do(self._engine.offsets(group_id, chosen, timeout_s=self._span_s(timeout)))
 
     def commit(
@@ -68,11 +68,11 @@ class Groups(EngineHandle):
         offsets_by_place("offsets", {where: row.offset for where, row in rows.items()})
         self._do(self._engine.commit(group_id, rows, timeout_s=self._span_s(timeout)))
 
-    def delete_offsets(self, group_id: str, places: Sequence[TopicPartition], *, timeout: Time = 30.0) -> None:
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition], *, timeout: Time = 30.0) -> None:
         """Delete committed offsets of a group; raises GROUP_SUBSCRIBED_TO_TOPIC while members read these topics."""
         check_group(group_id)
         timeout_s = self._span_s(timeout)
-        self._do(self._engine.delete_offsets(group_id, as_places("places", places), timeout_s=timeout_s))
+        self._do(self._engine.delete_offsets(group_id, as_places("partitions", partitions), timeout_s=timeout_s))
 
     def delete(self, group_id: str, *, timeout: Time = 30.0) -> None:
         """Delete a group with its committed offsets.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.sdk.consuming.bad_values import OnBadValue
     from millstream.sdk.consuming.health import Health
     from millstream.sdk.consuming.options import ConsumerBaseOptions, OnChange
-    from millstream.sdk.consuming.start_positions import Hint
+    from millstream.sdk.consuming.start_positions import StartPosition
     from millstream.sdk.subscribing.options import SubscriptionBaseOptions
     from millstream.sdk.sync.consumer import Consumer
     from millstream.sdk.sync.iterator_calls import IteratorCalls
@@ -65,8 +65,8 @@ class ReaderFactory(Facade):
         *,
         pattern: "str | Pattern[str] | None" = None,
         group: str | None = None,
-        start: "Hint | None" = None,
-        stop: "Hint | None" = None,
+        start: "StartPosition | None" = None,
+        stop: "StartPosition | None" = None,
         partitions: Sequence[int] | None = None,
         values: Values = None,
         on_bad_value: "OnBadValue" = "raise",
@@ -153,7 +153,7 @@ class ReaderFactory(Facade):
         topics: Topics,
         *,
         group: str | None = None,
-        start: "Hint | None" = None,
+        start: "StartPosition | None" = None,
         partitions: Sequence[int] | None = None,
         values: Values = None,
         window_messages: int = WINDOW_MESSAGES,

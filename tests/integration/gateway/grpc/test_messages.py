@@ -91,13 +91,13 @@ async def write(served: Served, topic: str, way: str) -> list[tuple[int, int, by
     acknowledged: pb.PutManyResponse | pb.PutStreamResponse
     if "stream" in way:
         stream = served.messages.PutStream()
-        request = pb.PutStreamRequest(topic=topic, events=given, columns=columns, sequence=7, tell_message_ids=True)
+        request = pb.PutStreamRequest(topic=topic, events=given, columns=columns, sequence=7, return_message_ids=True)
         await stream.write(request)
         await stream.done_writing()
         (acknowledged,) = [each async for each in stream]
         assert acknowledged.sequence == 7
     else:
-        many = pb.PutManyRequest(topic=topic, events=given, columns=columns, tell_message_ids=True)
+        many = pb.PutManyRequest(topic=topic, events=given, columns=columns, return_message_ids=True)
         acknowledged = await served.messages.PutMany(many)
     assert not acknowledged.failures
     return list(zip(acknowledged.partitions, acknowledged.offsets, acknowledged.message_ids, strict=True))
@@ -255,7 +255,7 @@ BAD = [
     (pb.GetRequest(start=events.Start(offset=-1)), "start"),
     (pb.GetRequest(start=events.Start(edge=77)), "start"),  # type: ignore[arg-type]
     (pb.GetRequest(start=events.Start(timestamp_ms=-1)), "start"),
-    (pb.FindOffsetsRequest(place=events.Start(offset=3)), "place"),
+    (pb.FindOffsetsRequest(position=events.Start(offset=3)), "position"),
 ]
 
 
@@ -319,7 +319,7 @@ def test_a_removed_offset_is_refused_and_a_time_finds_the_next_message(bootstrap
             late = pb.GetRequest(topic=topic, start=events.Start(timestamp_ms=7_500), wait_ms=0)
             assert values((await served.messages.Get(late)).messages) == [b"8", b"9"]
             found = await served.messages.FindOffsets(
-                pb.FindOffsetsRequest(topic=topic, place=events.Start(timestamp_ms=7_500))
+                pb.FindOffsetsRequest(topic=topic, position=events.Start(timestamp_ms=7_500))
             )
             assert [(row.offset, row.timestamp_ms) for row in found.offsets] == [(8, 8_000)]
             before = [events.PartitionOffset(partition=0, offset=4)]

@@ -54,6 +54,14 @@ def test_clocks_that_differ_by_more_than_a_second_are_reported(drift_ms: int, le
     assert clock_diagnosis(drift_ms).level == level
 
 
+@pytest.mark.parametrize(
+    ("drift_ms", "text"),
+    [(0, "ahead of the broker by 0 ms"), (7, "ahead of the broker by 7 ms"), (-1, "behind the broker by 1 ms")],
+)
+def test_the_clock_difference_has_a_direction_and_no_sign(drift_ms: int, text: str) -> None:
+    assert clock_diagnosis(drift_ms).text == f"this machine is {text}"
+
+
 def test_operator_pages_are_parsed_and_unexpected_content_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {
         "/health": (200, json.dumps({"status": "ok"})),

@@ -663,7 +663,7 @@ class RunQueryRequest(_message.Message):
     sql: _builtins.str
     """One read-only statement."""
     max_rows: _builtins.int
-    """Most rows in the answer; 0 means 1,000."""
+    """Most rows in the response; 0 means 1,000."""
     def __init__(
         self,
         *,

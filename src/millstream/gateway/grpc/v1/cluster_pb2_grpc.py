@@ -125,7 +125,7 @@ class ClusterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateCluster(self, request, context):
-        """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
+        """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The response arrives when
         all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
         INVALID_CLUSTER and, for the retention, INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
         """

@@ -42,7 +42,7 @@ class ClusterServiceStub:
     GetBackupMap: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.GetBackupMapRequest, _cluster_pb2.GetBackupMapResponse]
     """Get the followers of partitions and their end offsets."""
     CreateCluster: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.CreateClusterRequest, _cluster_pb2.CreateClusterResponse]
-    """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
+    """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The response arrives when
     all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
     INVALID_CLUSTER and, for the retention, INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
     """
@@ -73,7 +73,7 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     GetBackupMap: _aio.UnaryUnaryMultiCallable[_cluster_pb2.GetBackupMapRequest, _cluster_pb2.GetBackupMapResponse]  # type: ignore[assignment]
     """Get the followers of partitions and their end offsets."""
     CreateCluster: _aio.UnaryUnaryMultiCallable[_cluster_pb2.CreateClusterRequest, _cluster_pb2.CreateClusterResponse]  # type: ignore[assignment]
-    """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
+    """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The response arrives when
     all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
     INVALID_CLUSTER and, for the retention, INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
     """
@@ -131,7 +131,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_pb2.CreateClusterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.CreateClusterResponse, _abc.Awaitable[_cluster_pb2.CreateClusterResponse]]:
-        """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The answer arrives when
+        """Create a local cluster on the machine of this gateway's supervisor (`millstream serve`). The response arrives when
         all of its brokers serve. NO_SUPERVISOR (UNIMPLEMENTED) if there is no supervisor; CLUSTER_EXISTS (ALREADY_EXISTS);
         INVALID_CLUSTER and, for the retention, INVALID_CONFIG (INVALID_ARGUMENT) name the invalid field.
         """

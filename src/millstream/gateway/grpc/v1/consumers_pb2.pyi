@@ -39,9 +39,11 @@ class PollRequest(_message.Message):
     """Name of the consumer in its group. Two clients that poll with one name at the same time get the same messages."""
     topic: _builtins.str
     max_messages: _builtins.int
-    """Most messages in the answer; 0 means 500."""
+    """Most messages in the response; 0 means 500."""
     max_bytes: _builtins.int
-    """Approximate size limit of the answer in bytes; 0 means 1 MiB. The answer has at least one message if there is one."""
+    """Approximate size limit of the response in bytes; 0 means 1 MiB. A response has at least one message, if there is
+    any.
+    """
     wait_ms: _builtins.int
     """How long to wait for the first message. Absent: 5 seconds."""
     auto_commit: _builtins.bool
@@ -49,7 +51,7 @@ class PollRequest(_message.Message):
     start: _events_pb2.Edge.ValueType
     """Start of a group without a committed offset: EDGE_BEGINNING (default) or EDGE_LATEST, or a synonym."""
     skip_bad_batches: _builtins.bool
-    """Skip stored batches that cannot be decoded. Otherwise such a batch ends the answer, and the next read reports
+    """Skip stored batches that cannot be decoded. Otherwise such a batch ends the response, and the next read reports
     UNDECODABLE_BATCH with the offset at which to continue.
     """
     def __init__(
@@ -120,7 +122,7 @@ class AssignedPartition(_message.Message):
     LAG_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     lag: _builtins.int
-    """Number of offsets from the end of this answer's messages to the log end. A partition without a committed offset
+    """Number of offsets from the end of this response's messages to the log end. A partition without a committed offset
     counts from the group's start. Absent if this call did not read the partition: it repeated an earlier delivery.
     """
     def __init__(

@@ -81,8 +81,8 @@ class ConsumerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """Leave the group. The consumer's partitions go to the other members at once; a Poll that already waits reads them
-        after its next heartbeat, 5 s later by default. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if it is not a member.
+        """Leave the group. The next request of another member gets the partitions; a waiting Poll gets them at its next
+        heartbeat, within 5 s by default. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the consumer is not a member.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

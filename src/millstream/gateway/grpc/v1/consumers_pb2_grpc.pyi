@@ -47,8 +47,8 @@ class ConsumerServiceStub:
     session expired.
     """
     Leave: _grpc.UnaryUnaryMultiCallable[_consumers_pb2.LeaveRequest, _consumers_pb2.LeaveResponse]
-    """Leave the group. The consumer's partitions go to the other members at once; a Poll that already waits reads them
-    after its next heartbeat, 5 s later by default. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if it is not a member.
+    """Leave the group. The next request of another member gets the partitions; a waiting Poll gets them at its next
+    heartbeat, within 5 s by default. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the consumer is not a member.
     """
 
 @_typing.type_check_only
@@ -70,8 +70,8 @@ class ConsumerServiceAsyncStub(ConsumerServiceStub):
     session expired.
     """
     Leave: _aio.UnaryUnaryMultiCallable[_consumers_pb2.LeaveRequest, _consumers_pb2.LeaveResponse]  # type: ignore[assignment]
-    """Leave the group. The consumer's partitions go to the other members at once; a Poll that already waits reads them
-    after its next heartbeat, 5 s later by default. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if it is not a member.
+    """Leave the group. The next request of another member gets the partitions; a waiting Poll gets them at its next
+    heartbeat, within 5 s by default. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the consumer is not a member.
     """
 
 class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -108,8 +108,8 @@ class ConsumerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _consumers_pb2.LeaveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_consumers_pb2.LeaveResponse, _abc.Awaitable[_consumers_pb2.LeaveResponse]]:
-        """Leave the group. The consumer's partitions go to the other members at once; a Poll that already waits reads them
-        after its next heartbeat, 5 s later by default. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if it is not a member.
+        """Leave the group. The next request of another member gets the partitions; a waiting Poll gets them at its next
+        heartbeat, within 5 s by default. UNKNOWN_MEMBER_ID (FAILED_PRECONDITION) if the consumer is not a member.
         """
 
 def add_ConsumerServiceServicer_to_server(servicer: ConsumerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

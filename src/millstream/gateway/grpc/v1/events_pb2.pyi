@@ -105,8 +105,8 @@ class Event(_message.Message):
     hash: _builtins.int
     """Selects the partition: hash modulo the number of partitions. Overrides the key; excludes `partition`."""
     message_id: _builtins.bytes
-    """Message id. If a message with this id is already stored, it is not stored again, and the answer has the offset of
-    the first copy. 1 to 255 bytes chosen by the writer, or the id from an earlier answer. Empty: no id.
+    """Message id. If a message with this id is already stored, it is not stored again, and the response has the offset of
+    the first copy. 1 to 255 bytes chosen by the writer, or the id from an earlier response. Empty: no id.
     """
     tombstone: _builtins.bool
     """Write a null value, which deletes the key in a compacted topic. Requires `key`, excludes `value`."""
@@ -377,7 +377,7 @@ class Start(_message.Message):
     """The first message at or after this time, in milliseconds since 1970, or the log end if there is none."""
     @_builtins.property
     def offsets(self) -> Global___PartitionOffsets:
-        """An offset per partition, for example `next` of the previous answer. Other partitions begin at their first
+        """An offset per partition, for example `next` of the previous response. Other partitions begin at their first
         message.
         """
 
@@ -389,13 +389,13 @@ class Start(_message.Message):
         timestamp_ms: _builtins.int = ...,
         offsets: Global___PartitionOffsets | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["edge", b"edge", "offset", b"offset", "offsets", b"offsets", "place", b"place", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["edge", b"edge", "offset", b"offset", "offsets", b"offsets", "position", b"position", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["edge", b"edge", "offset", b"offset", "offsets", b"offsets", "place", b"place", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edge", b"edge", "offset", b"offset", "offsets", b"offsets", "position", b"position", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_place: _TypeAlias = _typing.Literal["edge", "offset", "timestamp_ms", "offsets"]  # noqa: Y015
-    _WhichOneofArgType_place: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_place) -> _WhichOneofReturnType_place | None: ...
+    _WhichOneofReturnType_position: _TypeAlias = _typing.Literal["edge", "offset", "timestamp_ms", "offsets"]  # noqa: Y015
+    _WhichOneofArgType_position: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_position) -> _WhichOneofReturnType_position | None: ...
 
 Global___Start: _TypeAlias = Start  # noqa: Y015
 

@@ -395,11 +395,11 @@ class ReadIteratorRequest(_message.Message):
     SKIP_BAD_BATCHES_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     max_bytes: _builtins.int
-    """Approximate size limit of the answer in bytes; 0 means 1 MiB. The answer has at least one batch if there is one."""
+    """Approximate size limit of the response in bytes; 0 means 1 MiB. A response has at least one batch, if there is any."""
     wait_ms: _builtins.int
     """How long to wait for the first message. Absent: 5 seconds."""
     skip_bad_batches: _builtins.bool
-    """Skip stored batches that cannot be decoded. Otherwise such a batch ends the answer, and the next read reports
+    """Skip stored batches that cannot be decoded. Otherwise such a batch ends the response, and the next read reports
     UNDECODABLE_BATCH with the offset at which to continue.
     """
     @_builtins.property
@@ -441,8 +441,8 @@ class ReadIteratorResponse(_message.Message):
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Message]: ...
     @_builtins.property
     def next(self) -> Global___Iterator:
-        """The next iterator, with the same expiry. Absent after a rebalance, and if the answer ends before messages that cannot
-        be returned.
+        """The next iterator, with the same expiry. Absent after a rebalance, and if the response ends before messages that
+        cannot be returned.
         """
 
     def __init__(

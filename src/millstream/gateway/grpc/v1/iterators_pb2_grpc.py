@@ -105,7 +105,8 @@ class IteratorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LeaveGroup(self, request, context):
-        """Leave the group. The client's partitions go to the other members at once.
+        """Leave the group. The next request of another member gets the partitions; a waiting poll gets them at its next
+        heartbeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -128,8 +129,8 @@ class IteratorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadIterator(self, request, context):
-        """Read the messages of an iterator. The answer also has the next iterator; if that is absent after a rebalance, call
-        GetIterator again.
+        """Read the messages of an iterator. The response also has the next iterator. If that is absent after a rebalance,
+        call GetIterator again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,7 +145,7 @@ class IteratorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CommitIterator(self, request, context):
-        """Commit how much of an iterator was processed. The answer has the next iterator if the client keeps the partition.
+        """Commit how much of an iterator was processed. The response has the next iterator if the client keeps the partition.
         ITERATOR_SETTLED (FAILED_PRECONDITION) if the iterator has been committed or issued again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

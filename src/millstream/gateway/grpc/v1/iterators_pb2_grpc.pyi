@@ -45,7 +45,9 @@ class IteratorServiceStub:
     client's session expired: join again.
     """
     LeaveGroup: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.LeaveGroupRequest, _iterators_pb2.LeaveGroupResponse]
-    """Leave the group. The client's partitions go to the other members at once."""
+    """Leave the group. The next request of another member gets the partitions; a waiting poll gets them at its next
+    heartbeat.
+    """
     GetIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.GetIteratorRequest, _iterators_pb2.GetIteratorResponse]
     """Get the iterator of a partition: the one in flight, or a new one at the group's position. A client's first call for
     a topic subscribes it to the topic and starts a rebalance. NOT_OWNER (FAILED_PRECONDITION) until the client owns
@@ -54,15 +56,15 @@ class IteratorServiceStub:
     ListIterators: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.ListIteratorsRequest, _iterators_pb2.ListIteratorsResponse]
     """List the iterators in flight."""
     ReadIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.ReadIteratorRequest, _iterators_pb2.ReadIteratorResponse]
-    """Read the messages of an iterator. The answer also has the next iterator; if that is absent after a rebalance, call
-    GetIterator again.
+    """Read the messages of an iterator. The response also has the next iterator. If that is absent after a rebalance,
+    call GetIterator again.
     """
     DeliverIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.DeliverIteratorRequest, _iterators_pb2.DeliverIteratorResponse]
     """Report how much of an iterator was delivered to the application. It replaces the earlier report, and a commit with
     `delivered` covers it.
     """
     CommitIterator: _grpc.UnaryUnaryMultiCallable[_iterators_pb2.CommitIteratorRequest, _iterators_pb2.CommitIteratorResponse]
-    """Commit how much of an iterator was processed. The answer has the next iterator if the client keeps the partition.
+    """Commit how much of an iterator was processed. The response has the next iterator if the client keeps the partition.
     ITERATOR_SETTLED (FAILED_PRECONDITION) if the iterator has been committed or issued again.
     """
 
@@ -83,7 +85,9 @@ class IteratorServiceAsyncStub(IteratorServiceStub):
     client's session expired: join again.
     """
     LeaveGroup: _aio.UnaryUnaryMultiCallable[_iterators_pb2.LeaveGroupRequest, _iterators_pb2.LeaveGroupResponse]  # type: ignore[assignment]
-    """Leave the group. The client's partitions go to the other members at once."""
+    """Leave the group. The next request of another member gets the partitions; a waiting poll gets them at its next
+    heartbeat.
+    """
     GetIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.GetIteratorRequest, _iterators_pb2.GetIteratorResponse]  # type: ignore[assignment]
     """Get the iterator of a partition: the one in flight, or a new one at the group's position. A client's first call for
     a topic subscribes it to the topic and starts a rebalance. NOT_OWNER (FAILED_PRECONDITION) until the client owns
@@ -92,15 +96,15 @@ class IteratorServiceAsyncStub(IteratorServiceStub):
     ListIterators: _aio.UnaryUnaryMultiCallable[_iterators_pb2.ListIteratorsRequest, _iterators_pb2.ListIteratorsResponse]  # type: ignore[assignment]
     """List the iterators in flight."""
     ReadIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.ReadIteratorRequest, _iterators_pb2.ReadIteratorResponse]  # type: ignore[assignment]
-    """Read the messages of an iterator. The answer also has the next iterator; if that is absent after a rebalance, call
-    GetIterator again.
+    """Read the messages of an iterator. The response also has the next iterator. If that is absent after a rebalance,
+    call GetIterator again.
     """
     DeliverIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.DeliverIteratorRequest, _iterators_pb2.DeliverIteratorResponse]  # type: ignore[assignment]
     """Report how much of an iterator was delivered to the application. It replaces the earlier report, and a commit with
     `delivered` covers it.
     """
     CommitIterator: _aio.UnaryUnaryMultiCallable[_iterators_pb2.CommitIteratorRequest, _iterators_pb2.CommitIteratorResponse]  # type: ignore[assignment]
-    """Commit how much of an iterator was processed. The answer has the next iterator if the client keeps the partition.
+    """Commit how much of an iterator was processed. The response has the next iterator if the client keeps the partition.
     ITERATOR_SETTLED (FAILED_PRECONDITION) if the iterator has been committed or issued again.
     """
 
@@ -136,7 +140,9 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.LeaveGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.LeaveGroupResponse, _abc.Awaitable[_iterators_pb2.LeaveGroupResponse]]:
-        """Leave the group. The client's partitions go to the other members at once."""
+        """Leave the group. The next request of another member gets the partitions; a waiting poll gets them at its next
+        heartbeat.
+        """
 
     @_abc_1.abstractmethod
     def GetIterator(
@@ -163,8 +169,8 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.ReadIteratorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.ReadIteratorResponse, _abc.Awaitable[_iterators_pb2.ReadIteratorResponse]]:
-        """Read the messages of an iterator. The answer also has the next iterator; if that is absent after a rebalance, call
-        GetIterator again.
+        """Read the messages of an iterator. The response also has the next iterator. If that is absent after a rebalance,
+        call GetIterator again.
         """
 
     @_abc_1.abstractmethod
@@ -183,7 +189,7 @@ class IteratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iterators_pb2.CommitIteratorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iterators_pb2.CommitIteratorResponse, _abc.Awaitable[_iterators_pb2.CommitIteratorResponse]]:
-        """Commit how much of an iterator was processed. The answer has the next iterator if the client keeps the partition.
+        """Commit how much of an iterator was processed. The response has the next iterator if the client keeps the partition.
         ITERATOR_SETTLED (FAILED_PRECONDITION) if the iterator has been committed or issued again.
         """
 

@@ -115,10 +115,10 @@ class PutManyRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
-    TELL_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
+    RETURN_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     topic: _builtins.str
-    tell_message_ids: _builtins.bool
+    return_message_ids: _builtins.bool
     """Return the message ids, at some cost per message."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]:
@@ -133,11 +133,11 @@ class PutManyRequest(_message.Message):
         topic: _builtins.str = ...,
         events: _abc.Iterable[_events_pb2.Event] | None = ...,
         columns: _events_pb2.EventColumns | None = ...,
-        tell_message_ids: _builtins.bool = ...,
+        return_message_ids: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "events", b"events", "tell_message_ids", b"tell_message_ids", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "events", b"events", "return_message_ids", b"return_message_ids", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -224,11 +224,11 @@ class PutStreamRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
-    TELL_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
+    RETURN_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     topic: _builtins.str
-    tell_message_ids: _builtins.bool
+    return_message_ids: _builtins.bool
     """Return the message ids, at some cost per message."""
     sequence: _builtins.int
     """A number that the writer chooses; the acknowledgement repeats it."""
@@ -245,12 +245,12 @@ class PutStreamRequest(_message.Message):
         topic: _builtins.str = ...,
         events: _abc.Iterable[_events_pb2.Event] | None = ...,
         columns: _events_pb2.EventColumns | None = ...,
-        tell_message_ids: _builtins.bool = ...,
+        return_message_ids: _builtins.bool = ...,
         sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "events", b"events", "sequence", b"sequence", "tell_message_ids", b"tell_message_ids", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "columns", b"columns", "events", b"events", "return_message_ids", b"return_message_ids", "sequence", b"sequence", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -322,13 +322,15 @@ class GetRequest(_message.Message):
     partition: _builtins.int
     """Absent: all partitions of the topic."""
     max_messages: _builtins.int
-    """Most messages in the answer; 0 means 500."""
+    """Most messages in the response; 0 means 500."""
     max_bytes: _builtins.int
-    """Approximate size limit of the answer in bytes; 0 means 1 MiB. The answer has at least one message if there is one."""
+    """Approximate size limit of the response in bytes; 0 means 1 MiB. A response has at least one message, if there is
+    any.
+    """
     wait_ms: _builtins.int
     """How long to wait for the first message. Absent: 5 seconds."""
     skip_bad_batches: _builtins.bool
-    """Skip stored batches that cannot be decoded. Otherwise such a batch ends the answer, and the next read reports
+    """Skip stored batches that cannot be decoded. Otherwise such a batch ends the response, and the next read reports
     UNDECODABLE_BATCH with the offset at which to continue.
     """
     @_builtins.property
@@ -406,9 +408,11 @@ class TailRequest(_message.Message):
     partition: _builtins.int
     """Absent: all partitions of the topic."""
     max_messages: _builtins.int
-    """Most messages in one answer; 0 means 500."""
+    """Most messages in one response; 0 means 500."""
     max_bytes: _builtins.int
-    """Approximate size limit of one answer in bytes; 0 means 1 MiB. An answer has at least one message if there is one."""
+    """Approximate size limit of one response in bytes; 0 means 1 MiB. A response has at least one message, if there is
+    any.
+    """
     skip_bad_batches: _builtins.bool
     """Skip stored batches that cannot be decoded. Otherwise such a batch ends the stream with UNDECODABLE_BATCH, which has
     the offset at which to continue.
@@ -446,7 +450,7 @@ class TailResponse(_message.Message):
     NEXT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Message]:
-        """Messages in offset order within each partition. Empty in the first answer, which has the start position."""
+        """Messages in offset order within each partition. Empty in the first response, which has the start position."""
 
     @_builtins.property
     def next(self) -> _events_pb2.PartitionOffsets:
@@ -589,7 +593,7 @@ class SubscribeResponse(_message.Message):
     COMMITTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___SubscribeStarted:
-        """The first answer: the subscription is active."""
+        """The first response: the subscription is active."""
 
     @_builtins.property
     def batch(self) -> Global___SubscribeBatch:
@@ -597,7 +601,7 @@ class SubscribeResponse(_message.Message):
 
     @_builtins.property
     def committed(self) -> Global___SubscribeCommitted:
-        """Commits that are stored. One answer may cover several commits."""
+        """Commits that are stored. One response may cover several commits."""
 
     def __init__(
         self,
@@ -688,7 +692,7 @@ class FindOffsetsRequest(_message.Message):
     CLUSTER_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
-    PLACE_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     topic: _builtins.str
     @_builtins.property
@@ -696,7 +700,7 @@ class FindOffsetsRequest(_message.Message):
         """Only these partitions; empty for all."""
 
     @_builtins.property
-    def place(self) -> _events_pb2.Start:
+    def position(self) -> _events_pb2.Start:
         """An edge or a time."""
 
     def __init__(
@@ -705,11 +709,11 @@ class FindOffsetsRequest(_message.Message):
         cluster: _builtins.str = ...,
         topic: _builtins.str = ...,
         partitions: _abc.Iterable[_builtins.int] | None = ...,
-        place: _events_pb2.Start | None = ...,
+        position: _events_pb2.Start | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "partitions", b"partitions", "place", b"place", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "partitions", b"partitions", "position", b"position", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -103,7 +103,7 @@ class MessageServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutStream(self, request_iterator, context):
-        """Write batches without waiting for each answer. The acknowledgements arrive in the order of the batches, and
+        """Write batches without waiting for each response. The acknowledgements arrive in the order of the batches, and
         messages of one partition keep their order. The acknowledgement of a failed or invalid batch has its errors, and
         the stream continues. A request that cannot be decoded or is not authorized ends the stream after all earlier
         batches are acknowledged. If the writer is faster than the disk, gRPC's flow control slows it down.

@@ -44,7 +44,7 @@ class MessageServiceStub:
     stored.
     """
     PutStream: _grpc.StreamStreamMultiCallable[_messages_pb2.PutStreamRequest, _messages_pb2.PutStreamResponse]
-    """Write batches without waiting for each answer. The acknowledgements arrive in the order of the batches, and
+    """Write batches without waiting for each response. The acknowledgements arrive in the order of the batches, and
     messages of one partition keep their order. The acknowledgement of a failed or invalid batch has its errors, and
     the stream continues. A request that cannot be decoded or is not authorized ends the stream after all earlier
     batches are acknowledged. If the writer is faster than the disk, gRPC's flow control slows it down.
@@ -81,7 +81,7 @@ class MessageServiceAsyncStub(MessageServiceStub):
     stored.
     """
     PutStream: _aio.StreamStreamMultiCallable[_messages_pb2.PutStreamRequest, _messages_pb2.PutStreamResponse]  # type: ignore[assignment]
-    """Write batches without waiting for each answer. The acknowledgements arrive in the order of the batches, and
+    """Write batches without waiting for each response. The acknowledgements arrive in the order of the batches, and
     messages of one partition keep their order. The acknowledgement of a failed or invalid batch has its errors, and
     the stream continues. A request that cannot be decoded or is not authorized ends the stream after all earlier
     batches are acknowledged. If the writer is faster than the disk, gRPC's flow control slows it down.
@@ -133,7 +133,7 @@ class MessageServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_messages_pb2.PutStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_messages_pb2.PutStreamResponse], _abc.AsyncIterator[_messages_pb2.PutStreamResponse]]:
-        """Write batches without waiting for each answer. The acknowledgements arrive in the order of the batches, and
+        """Write batches without waiting for each response. The acknowledgements arrive in the order of the batches, and
         messages of one partition keep their order. The acknowledgement of a failed or invalid batch has its errors, and
         the stream continues. A request that cannot be decoded or is not authorized ends the stream after all earlier
         batches are acknowledged. If the writer is faster than the disk, gRPC's flow control slows it down.

@@ -47,7 +47,10 @@ async def heartbeat(request: WebRequest) -> MembershipView:
 
 
 async def leave(request: WebRequest) -> None:
-    """Leave the group; the consumer's partitions go to the other members at once."""
+    """Leave the group. The next request of another member gets the partitions.
+
+    A waiting poll gets them at its next heartbeat.
+    """
     of: ConsumerParameters = request.parameters
     cluster = request.site.clusters.get(of.cluster)
     await iterators.leave(cluster, of.group, of.consumer, cluster.timeout_s)
