@@ -29,7 +29,7 @@ from millstream.catalog.cluster_metadata import ClusterMetadata
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.ids import TopicId
 from millstream.model.limits import PARTITIONS_PER_BROKER_MAX
-from millstream.model.names import NO_TOPIC_ID
+from millstream.model.names import INTERNAL_PREFIX, NO_TOPIC_ID
 from millstream.partition import derived_state
 from millstream.partition.derived_state import ProducerLimits
 from millstream.partition.leadership import Leadership
@@ -50,6 +50,7 @@ from millstream.partition.served.partition_startup import (
 )
 from millstream.partition.served.topic_rules import check_alterable, check_free, check_growth, check_new_topic
 from millstream.process.client_events import log_client_event
+from millstream.process.log_limiter import LogLimiter
 from millstream.seams.clock import Clock
 from millstream.seams.workers import Workers
 from millstream.storage.log.log import Log
@@ -57,6 +58,8 @@ from millstream.storage.store import LogStore
 from millstream.topics import settings as topic_settings
 from millstream.topics.settings import TopicSettings
 
+_REFUSALS_EVERY_S = 60.0
+"""Clients repeat a refused creation, so refusals are logged at most this often."""
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -90,6 +93,7 @@ class Partitions(PartitionRegistry):
         self._workers = workers
         self._limits = limits or ProducerLimits()
         self._partitions_max = partitions_max
+        self._refusals = LogLimiter(_REFUSALS_EVERY_S)
         self._changes: dict[str, asyncio.Task[Any]] = {}
         self._leftovers: dict[TopicId, Topic] = {}
         self._unsettled: dict[TopicId, Topic] = {}
@@ -239,12 +243,19 @@ class Partitions(PartitionRegistry):
         return topic
 
     def _check_room(self, name: str, partitions: int) -> None:
-        if self.count + self._reserved + partitions > self._partitions_max:
-            raise MillstreamError(
-                ErrorCode.POLICY_VIOLATION,
-                f"topic {name!r}: {partitions} more partitions would exceed partitions_max, which is "
-                f"{self._partitions_max}; this broker has {self.count}. Delete topics or raise the setting",
-            )
+        """Raise POLICY_VIOLATION if there are too many partitions. The broker's own topics are always created."""
+        if name.startswith(INTERNAL_PREFIX) or self.count + self._reserved + partitions <= self._partitions_max:
+            return
+        error = MillstreamError(
+            ErrorCode.POLICY_VIOLATION,
+            f"topic {name!r}: {partitions} more partitions would exceed partitions_max, which is "
+            f"{self._partitions_max}; this broker has {self.count}. Delete topics or raise the setting",
+        )
+        suppressed = self._refusals.admit("partitions_max", self._clock.monotonic_s())
+        if suppressed is not None:
+            fields = {"topic": name, "partitions": partitions, "error": error.detail, "suppressed": suppressed}
+            _log.warning("topic refused", extra=fields)
+        raise error
 
     async def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
         check_free(name, self.image.topic_like(name))

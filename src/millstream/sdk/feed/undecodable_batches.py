@@ -20,8 +20,8 @@ SKIP = "skip"
 ON_BAD_BATCH = ("raise", SKIP)
 """The values of the option `on_bad_batch`."""
 
-READ_RAW = "read it as bytes with `millstream get`, the SDK or gRPC"
-"""The advice for a message that is too large for a response."""
+READ_RAW = "read it as bytes with `millstream get` or the SDK"
+"""The advice for a message that is too large for a response. Every response of the gateway has this limit."""
 
 _log = logging.getLogger("millstream.sdk.reader")
 

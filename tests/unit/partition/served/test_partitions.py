@@ -355,3 +355,18 @@ def test_close_finishes_running_changes_and_refuses_new_ones() -> None:
         await check_in_step(site, await site.restart())
 
     Site().run(story)
+
+
+def test_a_topic_beyond_partitions_max_is_refused_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(site: Site) -> None:
+        partitions = await site.start(partitions_max=3)
+        await partitions.create("events", partitions=2)
+        for _ in range(3):
+            with pytest.raises(MillstreamError, match="would exceed partitions_max, which is 3") as error:
+                await partitions.create("more", partitions=2)
+            assert error.value.code is ErrorCode.POLICY_VIOLATION
+        (record,) = [record for record in caplog.records if record.getMessage() == "topic refused"]
+        assert (record.__dict__["topic"], record.__dict__["partitions"]) == ("more", 2)
+        await partitions.create("__state", partitions=4, internal=True)
+
+    Site().run(story)
