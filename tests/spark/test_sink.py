@@ -68,7 +68,7 @@ def test_rows_of_a_task_keep_their_order_and_are_partitioned_by_key(site: Site) 
     assert len(rows) == ROWS + 1
 
 
-def test_rows_under_a_txn_id_are_stored_once_and_others_each_time(site: Site) -> None:
+def test_repeated_writes_store_rows_once_when_they_have_a_txn_id(site: Site) -> None:
     site.client.create_topic(site.topic, partitions=2)
     for _ in range(2):
         write(site, numbered(site), txnId="load 7")

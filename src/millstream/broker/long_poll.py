@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from millstream.broker.dispatch.request import Answer, DeferredResponse, Result, Work
-from millstream.broker.net.memory_limits import HUNGRY_S
+from millstream.broker.net.memory_limits import MEMORY_RETRY_S
 from millstream.model.waiters import Cancel
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
@@ -139,7 +139,7 @@ class LongPoll(Generic[P]):
     def _retry_for_memory(self) -> None:
         """Schedule another read if the last one had no memory for its data: no partition will wake this poll."""
         if self._reading.is_hungry:
-            self._cancels.append(asyncio.get_running_loop().call_later(HUNGRY_S, self._wake).cancel)
+            self._cancels.append(asyncio.get_running_loop().call_later(MEMORY_RETRY_S, self._wake).cancel)
 
     def _work(self) -> Work:
         self._wake = _ignore

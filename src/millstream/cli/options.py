@@ -1,7 +1,7 @@
 """Defines options that several commands share."""
 
 from collections.abc import Callable, Collection
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,7 +10,7 @@ from millstream.cli.failures import usage_error
 from millstream.cli.positions import EXPECTED
 from millstream.model.default_bootstrap import BOOTSTRAP_VARIABLE
 from millstream.model.default_bootstrap import DEFAULT_BOOTSTRAP as DEFAULT_BOOTSTRAP
-from millstream.model.units import quoted, read_duration_s
+from millstream.model.units import format_duration_ms, quoted, read_duration_s
 
 TIMEOUT_MAX_S = 1_000_000.0
 PARTITIONS_MAX = 2**31 - 1
@@ -67,15 +67,15 @@ def duration_parser(least_s: float, most_s: float = TIMEOUT_MAX_S) -> Callable[[
     return parse
 
 
-Timeout = Annotated[
-    float,
-    typer.Option(
-        "--timeout",
-        parser=duration_parser(0.1),
-        metavar="DURATION",
-        help="How long to retry before the command fails, such as 30s or 5m.",
-    ),
-]
+def duration_option(flag: str, text: str, default_s: float, least_s: float = 0.1) -> Any:
+    """Returns an option that takes a duration. Help shows the default with its unit."""
+    shown = f"{text.removesuffix('.')} (default: {format_duration_ms(round(default_s * 1000))})."
+    return typer.Option(flag, parser=duration_parser(least_s), metavar="DURATION", help=shown, show_default=False)
+
+
+_TIMEOUT = "How long to retry before the command fails, such as 30s or 5m."
+Timeout = Annotated[float, duration_option("--timeout", _TIMEOUT, 30.0)]
+ShortTimeout = Annotated[float, duration_option("--timeout", _TIMEOUT, 10.0)]
 
 OnlyPartitions = Annotated[
     list[int] | None,

@@ -90,7 +90,8 @@ def _parameter_of(field: SettingField) -> inspect.Parameter:
 def _parameter(name: str, kind: Any, flag: str, metavar: str, text: str, default: str = "") -> inspect.Parameter:
     import typer
 
-    option = typer.Option(flag, metavar=metavar, help=text, show_default=default or False)
+    shown = f"{text.removesuffix('.')} (default: {default})." if default else text
+    option = typer.Option(flag, metavar=metavar, help=shown, show_default=False)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
 
 

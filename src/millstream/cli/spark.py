@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TextIO
 import typer
 
 from millstream.cli.failures import EXIT_TERMINATED, HintedError, usage_error
-from millstream.cli.options import duration_parser
+from millstream.cli.options import duration_option
 from millstream.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -36,21 +36,11 @@ Conf = Annotated[
 ]
 Every = Annotated[
     float,
-    typer.Option(
-        "--every",
-        parser=duration_parser(0.1),
-        metavar="DURATION",
-        help="Interval between progress lines without a terminal.",
-    ),
+    duration_option("--every", "Interval between progress lines without a terminal.", 10.0),
 ]
 Grace = Annotated[
     float,
-    typer.Option(
-        "--grace",
-        parser=duration_parser(0.0),
-        metavar="DURATION",
-        help="How long running batches may take to end after a stop.",
-    ),
+    duration_option("--grace", "How long running batches may take to end after a stop.", 30.0, least_s=0.0),
 ]
 LogFile = Annotated[
     Path | None,

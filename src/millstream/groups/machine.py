@@ -347,7 +347,7 @@ class GroupMachine:
         group = self._groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return group.describe()
-        detail = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+        detail = f"group {group_id!r} {'does not exist' if group is None else 'is not a classic group'}"
         return GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, detail, group_id)
 
     def _describe_consumer(self, group_id: str) -> ConsumerGroupDescription:
@@ -430,7 +430,7 @@ class GroupMachine:
 
 
 def _no_consumer_group(group_id: str, group: Group | None) -> tuple[ErrorCode, str]:
-    detail = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+    detail = f"group {group_id!r} {'does not exist' if group is None else 'is not a consumer group'}"
     return ErrorCode.GROUP_ID_NOT_FOUND, detail
 
 

@@ -251,8 +251,8 @@ def source_options(chosen: Mapping[str, Any], *, streaming: bool) -> SourceOptio
     """
     ways = [name for name in ("topic", "topicPattern", "partitions") if chosen[name] is not None]
     if len(ways) != 1:
-        said = f"found {' and '.join(ways)}" if ways else "found none"
-        text = f"set exactly one of the options topic, topicPattern and partitions; {said}"
+        found = f"found {' and '.join(ways)}" if ways else "found none"
+        text = f"set exactly one of the options topic, topicPattern and partitions; {found}"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)
     if not streaming:
         for name in ("maxRowsPerTrigger", "maxBytesPerTrigger", "group"):

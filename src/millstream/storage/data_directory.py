@@ -274,7 +274,8 @@ class DataDirectory:
             await to_the_end(self.written.note(list(self.logs.values())))
 
     async def save_end_marks(self) -> None:
-        """Save the acknowledged ends for recovery. Raise OSError if the flush fails; it is then repeated."""
+        """Save the acknowledged end offset of each log for recovery. Raises OSError if the flush fails; the next call
+        flushes again."""
         marks = self.end_marks
         if not marks.are_flushed_offsets:
             for number, log in enumerate(list(self.logs.values())):

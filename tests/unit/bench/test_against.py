@@ -125,7 +125,7 @@ def test_measures_read_broker_cpu_per_message_by_side_and_round() -> None:
 
 
 @pytest.mark.parametrize("change", ["nothing", "module", "declarations", "setup.py", "stale"])
-def test_compiled_modules_are_copied_only_to_the_same_sources(change: str, tmp_path: Path) -> None:
+def test_compiled_modules_are_copied_when_the_sources_are_equal(change: str, tmp_path: Path) -> None:
     root, files = tmp_path / "root", tmp_path / "files"
     for directory in (root, files):
         (directory / "src").mkdir(parents=True)

@@ -1,6 +1,7 @@
 """Tests the command line without a broker."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -434,3 +435,12 @@ def test_an_unexpected_exception_shows_a_traceback_only_in_debug_mode(debug: str
     assert ended.returncode == 70
     assert "millstream: this is a bug: LookupError: unforeseen\n" in ended.stderr
     assert ("Traceback" in ended.stderr) == bool(debug)
+
+
+@pytest.mark.parametrize(
+    ("command", "default"), [("get", "30s"), ("serve", "200ms"), ("serve", "./millstream-data"), ("serve", "256MiB")]
+)
+def test_help_shows_defaults_with_units(command: str, default: str) -> None:
+    code, output, _ = run(command, "--help")
+    words = " ".join(re.sub("[│╭╮╰╯─]", " ", output).split())
+    assert (code, f"(default: {default})" in words, "[default: (" in words) == (0, True, False)

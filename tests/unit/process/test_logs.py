@@ -61,7 +61,7 @@ def test_a_field_does_not_overwrite_the_event() -> None:
 
 
 @pytest.mark.parametrize("layout", [ConsoleLines(), JsonLines()])
-def test_an_exception_is_shown(layout: logging.Formatter) -> None:
+def test_log_line_has_the_exception_of_the_record(layout: logging.Formatter) -> None:
     assert "ValueError: broken" in layout.format(record("failed", raised=True))
 
 

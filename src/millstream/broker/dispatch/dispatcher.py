@@ -27,7 +27,7 @@ _START_BYTES = _START.size
 
 
 class UnservedRequestError(CloseConnectionError):
-    """A request with a key or version that is not served, in a protocol version without a response for that case."""
+    """Closes the connection: the request has an unsupported API key or version, and no error response exists for it."""
 
 
 class Dispatcher:

@@ -16,7 +16,7 @@ class Queries(Protocol):
 
 
 class QueryHandler:
-    """Answers a query early, with SHUTTING_DOWN, if the client has disconnected or the broker stops."""
+    """Runs a Query request. Cancels it with SHUTTING_DOWN if the client disconnects or the broker stops."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries

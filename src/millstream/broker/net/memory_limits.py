@@ -16,7 +16,7 @@ from collections.abc import Callable
 INCOMING_BYTES_MAX = 512 * 1024 * 1024
 OUTGOING_BYTES_MAX = 256 * 1024 * 1024
 
-HUNGRY_S = 0.1
+MEMORY_RETRY_S = 0.1
 """Delay before a response that found no memory tries again."""
 
 SMALL_FRAME_BYTES_MAX = 64 * 1024

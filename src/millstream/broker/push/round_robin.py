@@ -10,7 +10,7 @@ import asyncio
 from collections import OrderedDict
 from typing import Protocol
 
-from millstream.broker.net.memory_limits import HUNGRY_S
+from millstream.broker.net.memory_limits import MEMORY_RETRY_S
 
 TURNS_MAX = 32
 ROUND_BYTES = 1024 * 1024
@@ -43,9 +43,9 @@ class RoundRobin:
             asyncio.get_running_loop().call_soon(self._run)
 
     def add_later(self, taker: Schedulable) -> None:
-        """Queue a turn after `HUNGRY_S`, because the last one found no memory."""
+        """Queue a turn in `MEMORY_RETRY_S` seconds. The last turn found the memory of responses exhausted."""
         if not self._delayed:
-            asyncio.get_running_loop().call_later(HUNGRY_S, self._add_delayed)
+            asyncio.get_running_loop().call_later(MEMORY_RETRY_S, self._add_delayed)
         self._delayed[taker] = None
 
     def _run(self) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from millstream import __version__
 from millstream.cli.failures import failures_explained
-from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout
+from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ShortTimeout
 from millstream.cli.output import print_json, print_line
 from millstream.model.errors import ErrorCode, MillstreamError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def info(
     context: typer.Context,
-    timeout: Timeout = 10.0,
+    timeout: ShortTimeout = 10.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.failures import EXIT_DAMAGED, HintedError, failures_explained
-from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, TopicName, check_choice, duration_parser
+from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, TopicName, check_choice, duration_option
 from millstream.cli.output import counted, print_json, print_line, shown_size
 from millstream.cli.spark import (
     Conf,
@@ -61,12 +61,7 @@ def archive(
     once: Annotated[bool, typer.Option("--once", help="Archive the available messages, and end.")] = False,
     every: Annotated[
         float,
-        typer.Option(
-            "--every",
-            parser=duration_parser(0.1),
-            metavar="DURATION",
-            help="Interval between two batches of the archive.",
-        ),
+        duration_option("--every", "Interval between two batches of the archive.", 60.0),
     ] = 60.0,
     data_loss: Annotated[
         str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.failures import EXIT_DAMAGED, failures_explained
-from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Timeout
+from millstream.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ShortTimeout
 from millstream.cli.output import counted, print_json, print_line
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def doctor(
             "--data", metavar="DIRECTORIES", help="Data directories of a stopped broker, separated by commas."
         ),
     ] = None,
-    timeout: Timeout = 10.0,
+    timeout: ShortTimeout = 10.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:

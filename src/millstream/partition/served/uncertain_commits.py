@@ -1,6 +1,6 @@
-"""Makes changes in the catalog whose commit may have happened although it reported an error.
+"""Changes the catalog, and reads the rows again after an error, because the commit may have succeeded.
 
-After such an error the rows decide: if they have the change, it was made.
+If the rows have the change, it was made, and no error is raised.
 """
 
 from collections.abc import Mapping

@@ -149,7 +149,7 @@ class AsyncAdmin(AsyncEngineHandle):
         return await self._do(self._engine.describe_log_dirs(topics, timeout_s=self._span_s(timeout)))
 
     async def describe_cluster(self, *, timeout: Time = 30.0) -> ClusterDescription:
-        """Return the cluster id, the brokers and the controller's number."""
+        """Return the cluster id, the brokers, and the node id of the controller."""
         return await self._do(self._engine.describe_cluster(timeout_s=self._span_s(timeout)))
 
     async def query(self, sql: str, *, rows_max: int = ROWS_MAX, timeout: Time = 30.0) -> QueryResult:

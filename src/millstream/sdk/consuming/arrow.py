@@ -31,7 +31,10 @@ rows."""
 
 
 def next_record_batch(delivered: DeliveredBuffer) -> pa.RecordBatch | None:
-    """Return the next chunk that has messages as a record batch; None if the buffer has none that can be opened."""
+    """Return the messages of the next chunk as a record batch. Skips chunks without messages.
+
+    None if the buffer is empty, or if its next chunk is damaged.
+    """
     while (found := delivered.whole(as_record_batch)) is not None:
         chunk, batch = found
         if batch is not None:

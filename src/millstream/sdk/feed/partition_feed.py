@@ -39,7 +39,7 @@ NO_EPOCH = -1
 
 
 class FeedRules(NamedTuple):
-    """The settings by which owners of feeds differ."""
+    """The reactions of a feed to missing topics and to offsets that do not exist. Each kind of reader has its own."""
 
     missing_attempts: int | None = FEW_ATTEMPTS
     """Consecutive failures after which a missing topic is reported; None to wait for it without limit."""

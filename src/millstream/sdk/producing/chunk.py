@@ -787,7 +787,7 @@ def cut(
     limit_bytes: cython.Py_ssize_t,
     limit_rows: cython.Py_ssize_t,
 ) -> list[tuple[int, int, int]]:
-    """Return pieces (start, end, bytes) of columns within both limits. A larger row becomes a piece of its own.
+    """Split columns into pieces (start, end, bytes) of at most these bytes and rows. A larger row is a piece alone.
 
     Raises TypeError unless keys and values are bytes or None.
     """

@@ -144,7 +144,7 @@ class Admin(EngineHandle):
         return self._do(self._engine.describe_log_dirs(topics, timeout_s=self._span_s(timeout)))
 
     def describe_cluster(self, *, timeout: Time = 30.0) -> ClusterDescription:
-        """Return the cluster id, the brokers and the controller's number."""
+        """Return the cluster id, the brokers, and the node id of the controller."""
         return self._do(self._engine.describe_cluster(timeout_s=self._span_s(timeout)))
 
     def query(self, sql: str, *, rows_max: int = ROWS_MAX, timeout: Time = 30.0) -> QueryResult:

@@ -76,12 +76,12 @@ class LongSurvey(TopicSurvey):
         }
 
     def offsets(
-        self, said: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], default: OffsetBound
+        self, bounds: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], default: OffsetBound
     ) -> dict[TopicPartition, int]:
         """Resolves bounds to offsets. Times are looked up in the archive first."""
-        found = super().offsets(said, extents, default)
+        found = super().offsets(bounds, extents, default)
         for where in extents:
-            place = said.of(where, default)
+            place = bounds.of(where, default)
             if place.kind is BoundKind.TIME:
                 found[where] = min(found[where], self._first_at(where, place.number, before=found[where]))
         return found

@@ -43,25 +43,25 @@ def pipeline_error(error: BaseException, where: str, file: Path) -> PipelineErro
     return PipelineError(ErrorCode.PIPELINE_FAILED, f"{place}: {_named(error)}", trace)
 
 
-def told(said: str, where: str, file: Path, trace: str = "") -> PipelineError:
+def told(message: str, where: str, file: Path, trace: str = "") -> PipelineError:
     """Converts the text of a failure that Spark reported to an error."""
-    code, text = _cause(said)
+    code, text = _cause(message)
     text = text.removesuffix(f" ({where.rpartition(', ')[2]})")
-    own = re.findall(rf'File "{re.escape(str(file))}", line (\d+)', said)
+    own = re.findall(rf'File "{re.escape(str(file))}", line (\d+)', message)
     if own and ", line" not in where:
         where = f"{where} ({file.name}, line {own[-1]})"
-    return PipelineError(code, f"{where}: {text}", trace or said)
+    return PipelineError(code, f"{where}: {text}", trace or message)
 
 
-def _cause(said: str) -> tuple[ErrorCode, str]:
+def _cause(message: str) -> tuple[ErrorCode, str]:
     """Returns the error code and the cause that Spark's text contains."""
-    if _TRACEBACK in said:
-        text = _last_of_traceback(said.rpartition(_TRACEBACK)[2])
+    if _TRACEBACK in message:
+        text = _last_of_traceback(message.rpartition(_TRACEBACK)[2])
         ours = _OURS.match(text)
         if ours is not None and ours[1] in ErrorCode.__members__:
             return ErrorCode[ours[1]], ours[2]
         return ErrorCode.PIPELINE_FAILED, _FILE.sub(r"\2: \1", text)
-    text = said.rpartition("\n: ")[2] if said.startswith("An error occurred while calling") else said
+    text = message.rpartition("\n: ")[2] if message.startswith("An error occurred while calling") else message
     text = _JAVA_TRACE.split(text.strip(), maxsplit=1)[0]
     text = _PLACE.sub(r" (line \1)", _SQL_STATE.sub("", _PLAN.sub("", text)))
     for part in (_CLASS, _CONDITION, _STREAM, _CONDITION):

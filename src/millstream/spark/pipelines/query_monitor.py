@@ -65,11 +65,11 @@ class QueryMonitor(StreamingQueryListener):
             self._states[str(event.runId)] = QueryState(event.name or f"unnamed-{len(self._states) + 1}")
 
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
-        said = json.loads(event.progress.json)
+        progress = json.loads(event.progress.json)
         self._change(
-            said["runId"],
+            progress["runId"],
             lambda state: replace(
-                state, rows=state.rows + said["numInputRows"], batches=state.batches + 1, lag=lag_of(said)
+                state, rows=state.rows + progress["numInputRows"], batches=state.batches + 1, lag=lag_of(progress)
             ),
         )
 

@@ -116,11 +116,11 @@ def parse(line: str) -> LogEntry | None:
     """Returns the log event in a line, or None for other lines."""
     try:
         if line.startswith(_OF_JAVA):
-            said = json.loads(line)
-            return LogEntry(said["spark"], said["level"], said["time"], said["text"], said["trace"])
+            entry = json.loads(line)
+            return LogEntry(entry["spark"], entry["level"], entry["time"], entry["text"], entry["trace"])
         if line.startswith(_OF_PYTHON):
-            said = json.loads(line)
-            return LogEntry(said["logger"], said["level"].removesuffix("ING"), said["ts"], said["msg"])
+            entry = json.loads(line)
+            return LogEntry(entry["logger"], entry["level"].removesuffix("ING"), entry["ts"], entry["msg"])
     except (ValueError, KeyError):
         return None
     plain = _BY_DEFAULT.fullmatch(line)

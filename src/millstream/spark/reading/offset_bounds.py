@@ -99,39 +99,39 @@ def _by_topic(text: str, place: Callable[[object], OffsetBound], form: str) -> P
         raise ValueError(form)
     topics: dict[str, OffsetBound] = {}
     partitions: dict[TopicPartition, OffsetBound] = {}
-    for topic, said in read.items():
-        if not isinstance(said, dict):
-            topics[topic] = place(said)
+    for topic, given in read.items():
+        if not isinstance(given, dict):
+            topics[topic] = place(given)
             continue
-        for number, each in said.items():
+        for number, each in given.items():
             if not number.isdecimal():
                 raise ValueError(f"{number!r} is not a partition number; {form}")
             partitions[TopicPartition(topic, int(number))] = place(each)
     return PartitionBounds(None, topics, partitions)
 
 
-def _offset(said: object) -> OffsetBound:
-    word = start_word(said) if isinstance(said, str) else _NUMBERED.get(said) if type(said) is int else None
+def _offset(given: object) -> OffsetBound:
+    word = start_word(given) if isinstance(given, str) else _NUMBERED.get(given) if type(given) is int else None
     if word is not None:
         return OffsetBound.earliest() if word == BEGINNING else OffsetBound.latest()
-    if type(said) is not int or not 0 <= said <= _OFFSET_MAX:
-        raise ValueError(f"{said!r} is not an offset; {_OFFSET_FORM}")
-    return OffsetBound(BoundKind.OFFSET, said)
+    if type(given) is not int or not 0 <= given <= _OFFSET_MAX:
+        raise ValueError(f"{given!r} is not an offset; {_OFFSET_FORM}")
+    return OffsetBound(BoundKind.OFFSET, given)
 
 
-def _time(said: object) -> OffsetBound:
-    if isinstance(said, str) and said.isdecimal():
-        said = int(said)
-    if isinstance(said, str):
+def _time(given: object) -> OffsetBound:
+    if isinstance(given, str) and given.isdecimal():
+        given = int(given)
+    if isinstance(given, str):
         try:
-            moment = datetime.fromisoformat(said)
+            moment = datetime.fromisoformat(given)
         except ValueError:
             raise ValueError(_TIME_FORM) from None
         if moment.tzinfo is None:
-            raise ValueError(f"{said} has no time zone; {_TIME_FORM}")
-        said = round(moment.timestamp() * 1000)
-    if type(said) is not int or not 0 <= said <= TIME_MS_MAX:
+            raise ValueError(f"{given} has no time zone; {_TIME_FORM}")
+        given = round(moment.timestamp() * 1000)
+    if type(given) is not int or not 0 <= given <= TIME_MS_MAX:
         raise ValueError(_TIME_FORM)
-    if looks_like_seconds(said):
-        raise ValueError(f"{said} looks like seconds; give milliseconds ({said * 1000})")
-    return OffsetBound(BoundKind.TIME, said)
+    if looks_like_seconds(given):
+        raise ValueError(f"{given} looks like seconds; give milliseconds ({given * 1000})")
+    return OffsetBound(BoundKind.TIME, given)

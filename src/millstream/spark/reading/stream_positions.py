@@ -53,26 +53,30 @@ Positions = Mapping[str, TopicPosition]
 
 def to_json(positions: Positions) -> dict[str, Any]:
     """Returns the positions as JSON values, sorted, so that equal positions have equal text."""
-    said: dict[str, Any] = {_FORMAT_KEY: FORMAT}
+    stored: dict[str, Any] = {_FORMAT_KEY: FORMAT}
     for topic in sorted(positions):
         each = positions[topic]
-        said[topic] = {"id": str(each.topic_id), "offsets": _encoded(each.offsets), "bytes": _encoded(each.bytes_each)}
+        stored[topic] = {
+            "id": str(each.topic_id),
+            "offsets": _encoded(each.offsets),
+            "bytes": _encoded(each.bytes_each),
+        }
         if each.began is not None:
-            said[topic]["began"] = _encoded(each.began)
+            stored[topic]["began"] = _encoded(each.began)
         if each.epochs:
-            said[topic]["epochs"] = _encoded(each.epochs)
+            stored[topic]["epochs"] = _encoded(each.epochs)
         if each.resumed:
-            said[topic]["resumed"] = _encoded(each.resumed)
-    return said
+            stored[topic]["resumed"] = _encoded(each.resumed)
+    return stored
 
 
 def _encoded(numbers: Mapping[int, int]) -> dict[str, int]:
     return {str(partition): number for partition, number in sorted(numbers.items())}
 
 
-def from_json(said: Mapping[str, Any]) -> dict[str, TopicPosition]:
+def from_json(stored: Mapping[str, Any]) -> dict[str, TopicPosition]:
     """Returns the positions that `to_json` encoded. Raises INVALID_REQUEST for anything else."""
-    found = said.get(_FORMAT_KEY)
+    found = stored.get(_FORMAT_KEY)
     if found != FORMAT:
         text = (
             f"the checkpoint has the unknown format {found!r} (expected {FORMAT!r}): it belongs to another source or "
@@ -89,16 +93,16 @@ def from_json(said: Mapping[str, Any]) -> dict[str, TopicPosition]:
                 _numbers(each.get("epochs", {})),
                 _numbers(each.get("resumed", {})),
             )
-            for topic, each in said.items()
+            for topic, each in stored.items()
             if topic != _FORMAT_KEY
         }
     except (AttributeError, KeyError, TypeError, ValueError):
-        text = f"the checkpoint has a damaged position, {said!r}; start the query with a new checkpoint directory"
+        text = f"the checkpoint has a damaged position, {stored!r}; start the query with a new checkpoint directory"
         raise MillstreamError(ErrorCode.INVALID_REQUEST, text) from None
 
 
-def _numbers(said: Mapping[str, Any]) -> dict[int, int]:
-    return {int(partition): int(number) for partition, number in said.items()}
+def _numbers(stored: Mapping[str, Any]) -> dict[int, int]:
+    return {int(partition): int(number) for partition, number in stored.items()}
 
 
 Numbers = Mapping[TopicPartition, int]

@@ -111,14 +111,14 @@ class TopicSurvey:
         return self._client.admin.epoch_ends(epochs) if epochs else {}
 
     def offsets(
-        self, said: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], default: OffsetBound
+        self, bounds: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], default: OffsetBound
     ) -> dict[TopicPartition, int]:
         """Resolves bounds to offsets. If no message is at or after a time, its offset is the end of the partition."""
-        _check_named(said, extents, self._options.topics)
+        _check_named(bounds, extents, self._options.topics)
         found: dict[TopicPartition, int] = {}
         times: dict[TopicPartition, float] = {}
         for where, extent in extents.items():
-            place = said.of(where, default)
+            place = bounds.of(where, default)
             if place.kind is BoundKind.TIME:
                 times[where] = place.number / 1000
             else:
@@ -147,15 +147,17 @@ class TopicSurvey:
         return {where: self._bytes_each.get(where, 1.0) for where in places}
 
 
-def _check_named(said: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], wanted: Sequence[str]) -> None:
+def _check_named(
+    bounds: PartitionBounds, extents: Mapping[TopicPartition, ReadableRange], wanted: Sequence[str]
+) -> None:
     """Raises INVALID_SETTING for a bound of a topic or partition that is not read.
 
     Missing topics in `wanted` are accepted, because they were deleted since the query began.
     """
     topics = {where.topic for where in extents}
     missing = set(wanted) - topics
-    strange = [str(where) for where in said.partitions if where not in extents and where.topic not in missing]
-    strange += [topic for topic in said.topics if topic not in topics | missing]
+    strange = [str(where) for where in bounds.partitions if where not in extents and where.topic not in missing]
+    strange += [topic for topic in bounds.topics if topic not in topics | missing]
     if strange:
         text = f"the starting or ending options name {strange[0]}, which the query does not read"
         raise MillstreamError(ErrorCode.INVALID_SETTING, text)

@@ -48,13 +48,15 @@ class AvroSchema:
     def __init__(self, text: str) -> None:
         schema = _fastavro().schema
         try:
-            said = json.loads(text)
-            self.fingerprint = bytes.fromhex(schema.fingerprint(schema.to_parsing_canonical_form(said), "CRC-64-AVRO"))
-            self.plain = schema.parse_schema(_plain(said))
+            parsed = json.loads(text)
+            self.fingerprint = bytes.fromhex(
+                schema.fingerprint(schema.to_parsing_canonical_form(parsed), "CRC-64-AVRO")
+            )
+            self.plain = schema.parse_schema(_plain(parsed))
         except (KeyError, TypeError, ValueError, schema.SchemaParseException, schema.UnknownType) as error:
             raise _unfit(f"not an Avro schema: {error!r}") from None
         try:
-            self.type: pa.StructType = _arrow_type(schema.expand_schema(said))
+            self.type: pa.StructType = _arrow_type(schema.expand_schema(parsed))
         except ValueError as error:
             raise _unfit(str(error)) from None
         if not pa.types.is_struct(self.type):
@@ -108,23 +110,23 @@ def _fastavro() -> Any:
     return fastavro
 
 
-def _arrow_type(said: Any) -> pa.DataType:
-    if isinstance(said, list):
-        return _union(said)
-    kind = said["type"] if isinstance(said, dict) else said
+def _arrow_type(parsed: Any) -> pa.DataType:
+    if isinstance(parsed, list):
+        return _union(parsed)
+    kind = parsed["type"] if isinstance(parsed, dict) else parsed
     if isinstance(kind, dict | list):
         return _arrow_type(kind)
     if kind == "record":
-        return pa.struct([(field["name"], _arrow_type(field["type"])) for field in said["fields"]])
+        return pa.struct([(field["name"], _arrow_type(field["type"])) for field in parsed["fields"]])
     if kind == "array":
-        return pa.list_(_arrow_type(said["items"]))
+        return pa.list_(_arrow_type(parsed["items"]))
     if kind == "map":
-        return pa.map_(pa.string(), _arrow_type(said["values"]))
+        return pa.map_(pa.string(), _arrow_type(parsed["values"]))
     if kind not in _PRIMITIVE:
         raise ValueError(f"{kind} is a recursive type, which no column can have")
-    logical = said.get("logicalType") if isinstance(said, dict) else None
+    logical = parsed.get("logicalType") if isinstance(parsed, dict) else None
     if logical == "decimal":
-        return _decimal(said.get("precision"), said.get("scale", 0))
+        return _decimal(parsed.get("precision"), parsed.get("scale", 0))
     return _LOGICAL.get((kind, str(logical)), _PRIMITIVE[kind])
 
 
@@ -147,13 +149,13 @@ def _union(branches: list[Any]) -> pa.DataType:
     raise ValueError(f"a union of {', '.join(map(str, names))} has no common type for a column")
 
 
-def _plain(said: Any) -> Any:
+def _plain(parsed: Any) -> Any:
     """Returns the schema without logical types except decimal: Arrow converts dates and times, fastavro decimals."""
-    if isinstance(said, list):
-        return [_plain(each) for each in said]
-    if not isinstance(said, dict):
-        return said
-    kept = {name: each for name, each in said.items() if name != "logicalType" or each == "decimal"}
+    if isinstance(parsed, list):
+        return [_plain(each) for each in parsed]
+    if not isinstance(parsed, dict):
+        return parsed
+    kept = {name: each for name, each in parsed.items() if name != "logicalType" or each == "decimal"}
     for name in ("type", "items", "values"):
         if name in kept:
             kept[name] = _plain(kept[name])

@@ -108,25 +108,25 @@ def _apply_arguments(
 
     Returns the arguments that remain.
     """
-    said = signature(method).bind(writer, *arguments, **named).arguments
-    del said["self"]
-    writer.options(**said.pop("options", {}))
+    given = signature(method).bind(writer, *arguments, **named).arguments
+    del given["self"]
+    writer.options(**given.pop("options", {}))
     for name in ("format", "outputMode"):
-        if (value := said.pop(name, None)) is not None:
+        if (value := given.pop(name, None)) is not None:
             getattr(writer, name)(value)
-    return said
+    return given
 
 
-def _with_defaults(writer: DataFrameWriter | DataStreamWriter, said: Any, *, is_numbered: bool) -> dict[str, str]:
+def _with_defaults(writer: DataFrameWriter | DataStreamWriter, given: Any, *, is_numbered: bool) -> dict[str, str]:
     """Sets missing options on a writer and returns all of them. `is_numbered`: the order of its rows matters."""
     added: dict[str, str] = {}
-    if not said.contains("bootstrap"):
+    if not given.contains("bootstrap"):
         added["bootstrap"] = default_bootstrap()
-    if is_numbered and not said.contains("rowOrder"):
+    if is_numbered and not given.contains("rowOrder"):
         added["rowOrder"] = row_order_of(writer._df._jdf.queryExecution().analyzed()).value
     writer.options(**added)
     jvm: Any = writer._spark.sparkContext._jvm
-    return dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(said.originalMap())) | added
+    return dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(given.originalMap())) | added
 
 
 def _write_in_batches(writer: DataStreamWriter, options: dict[str, str]) -> None:

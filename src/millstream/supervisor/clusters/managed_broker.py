@@ -110,7 +110,7 @@ class ManagedBroker:
 
 def _settings_of(cluster: NewCluster, node_id: int, place: Path, like: BrokerSettings) -> BrokerSettings:
     """Returns the settings `like`, with the broker's own data directory, id and ports, and the cluster's settings."""
-    said = {
+    configured = {
         "default_partitions": cluster.partitions,
         "retention_ms": cluster.retention_ms,
         "retention_bytes": cluster.retention_bytes,
@@ -123,7 +123,7 @@ def _settings_of(cluster: NewCluster, node_id: int, place: Path, like: BrokerSet
         operator_port=PORT_OFF,
         http_port=PORT_OFF,
         grpc_port=PORT_OFF,
-        **{name: value for name, value in said.items() if value is not None},
+        **{name: value for name, value in configured.items() if value is not None},
     )
 
 

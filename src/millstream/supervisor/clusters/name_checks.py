@@ -51,8 +51,8 @@ def check(new: NewCluster, processes: int) -> None:
 
 def directories(new: NewCluster) -> Sequence[PurePosixPath]:
     """Returns the data directory of each broker, relative to the cluster's directory."""
-    said = new.log_directories or (".",)
-    return [PurePosixPath(said[at % len(said)], f"broker-{at + 1}") for at in range(new.brokers)]
+    chosen = new.log_directories or (".",)
+    return [PurePosixPath(chosen[at % len(chosen)], f"broker-{at + 1}") for at in range(new.brokers)]
 
 
 def check_inside(root: Path, relative: PurePosixPath) -> Path:

@@ -216,7 +216,8 @@ def test_a_commit_creates_a_group_whose_offsets_can_be_deleted() -> None:
 def test_an_unknown_group_has_no_offsets_and_cannot_be_described() -> None:
     async def story(client: WritingClient) -> None:
         assert await client.groups.offsets("nobody") == {}
-        assert await code_of(client.groups.describe("nobody")) is ErrorCode.GROUP_ID_NOT_FOUND
+        with pytest.raises(MillstreamError, match=r"^GROUP_ID_NOT_FOUND: group 'nobody' does not exist$"):
+            await client.groups.describe("nobody")
         assert await code_of(client.groups.delete("nobody")) is ErrorCode.GROUP_ID_NOT_FOUND
 
     play(story)

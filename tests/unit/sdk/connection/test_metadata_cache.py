@@ -115,7 +115,7 @@ def test_metadata_of_the_same_epoch_replaces_the_cached_leader() -> None:
     [(ID, OTHER_ID, 0), (NO_TOPIC_ID, NO_TOPIC_ID, 0), (ID, NO_TOPIC_ID, 0), (ID, ID, -1)],
     ids=["recreated topic", "no topic ids", "no topic id any more", "no epochs"],
 )
-def test_a_lower_epoch_that_cannot_be_compared_is_cached(before: UUID, after: UUID, epoch: int) -> None:
+def test_metadata_with_a_lower_epoch_is_cached_when_the_topic_id_differs(before: UUID, after: UUID, epoch: int) -> None:
     cache = cache_of((1, 3), topic_id=before)
     cache.update(described(topic((2, epoch), topic_id=after)), 1.0)
     assert leaders_in(cache, 1.0) == [(2, epoch)]

@@ -10,7 +10,7 @@ from millstream.gateway.http.web_request import WebRequest
 from millstream.gateway.operations import group_consumers
 from millstream.gateway.operations.clusters import DEFAULT, ServedCluster
 from millstream.gateway.operations.reads import ReadLimits, group_start
-from millstream.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.rights import Right
 from millstream.model.start_words import GROUP_START
 
@@ -67,7 +67,13 @@ async def post_offset(request: WebRequest) -> Committed:
     assert wanted.group is not None
     assert wanted.consumer is not None
     cluster = request.site.clusters.get(wanted.cluster)
-    found = await group_consumers.commit(cluster, wanted.group, wanted.consumer)
+    try:
+        found = await group_consumers.commit(cluster, wanted.group, wanted.consumer)
+    except MillstreamError as error:
+        if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+            raise
+        who = f"consumer {wanted.consumer!r} is not in group {wanted.group!r}, or its session has ended"
+        raise MillstreamError(error.code, f"{who}; poll with GET /events first") from error
     places = [
         CommittedPosition(topic=topic, partition=partition, offset=offset)
         for (topic, partition), offset in sorted(found.items())

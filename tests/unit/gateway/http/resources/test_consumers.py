@@ -94,7 +94,9 @@ def test_a_consumer_that_is_no_member_cannot_commit_or_leave() -> None:
         await put(web, "a")
         await web.ask("GET", POLL)
         stranger = {"group": "g", "consumer": "stranger"}
-        assert (await web.ask("POST", "/offset", stranger)).problem == (409, "UNKNOWN_MEMBER_ID", None)
+        refused = await web.ask("POST", "/offset", stranger)
+        assert refused.problem == (409, "UNKNOWN_MEMBER_ID", None)
+        assert refused.json["detail"].endswith("poll with GET /events first")
         gone = await web.ask("DELETE", "/v1/groups/g/consumers/stranger")
         assert gone.problem == (409, "UNKNOWN_MEMBER_ID", None)
         assert (await web.ask("POST", "/offset", {"consumer": "a"})).problem == (422, "INVALID_REQUEST", "group")
