@@ -232,6 +232,9 @@ class Log:
                 next_offset=end_offset,
                 batches=batches,
             )
+        elif not position:  # Recovery must notice that the newest segment is missing.
+            self._marks.advance(self.key, end_offset)
+            self._marks.save()
         if not self.flush_state.is_dirty:
             self.flush_state.mark_dirty()
         self._listener.written(headers)

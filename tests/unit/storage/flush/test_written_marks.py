@@ -171,7 +171,8 @@ def fill(store: LogStore, written: dict[int, list[bytes]], size: int) -> None:
             try:
                 append(log, [value])
             except PowerLoss:
-                values.pop()
+                if log.end_offset < len(values):  # Otherwise the batch is written, and its end mark is not.
+                    values.pop()
                 raise
 
 

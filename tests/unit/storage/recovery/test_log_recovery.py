@@ -104,13 +104,14 @@ def test_a_damaged_batch_that_was_never_flushed_ends_the_log() -> None:
     run(check())
 
 
-def test_segments_after_a_torn_one_are_moved_aside() -> None:
+def test_segments_after_a_torn_one_are_moved_aside_without_end_marks() -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await write(disk, 80, SMALL)
         first, second, third = (segment.base_offset for segment in log.segments[:3])
         assert first == 0
         disk.spoil(log.segments[1].path, 65, b"\xff")
+        disk.remove("/data/end-marks")
         store, log = await reopened(disk)
         assert log.end_offset == second
         assert f"{third:020d}.log.cut" in disk.list(log.path)
