@@ -2,9 +2,9 @@
 
 Usage: `python -m bench.gateway.mixed [--quick]`.
 
-A broker that flushes before each acknowledgement, a gateway and this program run. Readers get one event after another by
-offset. Consumers, each in a group of its own, get one event and commit it. The rows run either kind alone, then both, so
-the table shows whether a read waits for the commits of others.
+A broker that flushes before each acknowledgement, a gateway and this program run. Readers get one event after another
+by offset. Consumers, each in a group of its own, get one event and commit it. The rows run either kind alone, then
+both, so the table shows whether a read waits for the commits of others.
 """
 
 import argparse

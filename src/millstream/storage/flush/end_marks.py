@@ -176,6 +176,11 @@ class EndMarks:
         if self._image[slot : slot + _MARK.size] != mark:
             self._set(slot, mark)
 
+    def record(self, key: PartitionKey, end: Offset) -> None:
+        """Set and write the mark of a log."""
+        self.advance(key, end)
+        self.save()
+
     def _take_slot(self) -> int:
         if self._free:
             return self._free.pop()

@@ -233,8 +233,7 @@ class Log:
                 batches=batches,
             )
         elif not position:  # Recovery must notice that the newest segment is missing.
-            self._marks.advance(self.key, end_offset)
-            self._marks.save()
+            self._marks.record(self.key, end_offset)
         if not self.flush_state.is_dirty:
             self.flush_state.mark_dirty()
         self._listener.written(headers)
@@ -361,8 +360,7 @@ class Log:
         From now on the log has a mark, so that recovery notices if the mark is lost.
         """
         self.flush_state.directory_named()
-        self._marks.advance(self.key, Offset(0))
-        self._marks.save()
+        self._marks.record(self.key, Offset(0))
 
     def recovered(self, plan: "LogPlan") -> None:
         """Take over the state that recovery found."""

@@ -264,18 +264,6 @@ def test_weaker_policies_quarantine_damage_below_a_mark_of_the_same_boot(policy:
     run(check())
 
 
-@pytest.mark.parametrize("policy", [FlushPolicy.INTERVAL, FlushPolicy.OS])
-def test_weaker_policies_quarantine_a_log_whose_newest_segment_is_missing(policy: FlushPolicy) -> None:
-    async def check() -> None:
-        disk = SimulatedDisk()
-        log = await filled(disk, SMALL, policy)
-        kill(disk)
-        disk.remove(log.segments[-1].path)
-        assert (await reopened(disk, policy)).health.quarantined is not None
-
-    run(check())
-
-
 def test_a_power_loss_under_a_weaker_policy_quarantines_nothing() -> None:
     async def check() -> None:
         disk = SimulatedDisk()

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from builders.logs import FlushListener, append, append_durably, key, logs_of, open_store, run
+from builders.logs import SMALL, FlushListener, append, append_durably, key, logs_of, open_store, run
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.storage.log.log import Log
 from millstream.storage.sealed_file import UNFINISHED
-from millstream.storage.store import LogStore
+from millstream.storage.store import FlushPolicy, LogStore
 from millstream.testing.simulated.disk import DiskOperation, SimulatedDisk
 from unit.storage.flush.test_end_marks import (
     COUNT,
@@ -244,5 +244,17 @@ def test_a_start_fails_if_stale_marks_cannot_be_declared_incomplete() -> None:
         disk.before = failing("write", "create", "remove")
         with pytest.raises(OSError, match="simulated"):
             await open_store(disk)
+
+    run(check())
+
+
+@pytest.mark.parametrize("policy", [FlushPolicy.INTERVAL, FlushPolicy.OS])
+def test_weaker_policies_quarantine_a_log_whose_newest_segment_is_missing(policy: FlushPolicy) -> None:
+    async def check() -> None:
+        disk = SimulatedDisk()
+        log = await filled(disk, SMALL, policy)
+        kill(disk)
+        disk.remove(log.segments[-1].path)
+        assert (await reopened(disk, policy)).health.quarantined is not None
 
     run(check())
