@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogTrimming:
-    """The trims of one shard."""
+    """Trims the log of one shard in the background, one trim at a time."""
 
     def __init__(self, partition: Leadership) -> None:
         self._partition = partition

@@ -39,7 +39,8 @@ class OffsetNotReachedError(MillstreamError):
 
 
 class ReadBounds(Protocol):
-    """The part of a partition that limits, refuses and wakes its readers."""
+    """The part of a partition that readers use: the high watermark, the check for readability, and the notification
+    about new data."""
 
     topic: str
     number: int

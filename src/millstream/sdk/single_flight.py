@@ -20,8 +20,8 @@ T = TypeVar("T")
 class SingleFlight(Generic[T]):
     """Runs one operation at a time for many callers.
 
-    Invariant: `_task` is the current run. No other run starts before a caller has received its result. Guarantees: a
-    failure is raised in every waiting caller; without a waiting caller, the next call raises it. An unexpected
+    Invariant: `_task` is the current run. A new run starts only after a caller has received the result of the current
+    one. A failure is raised in every waiting caller. If no caller waits, the next call raises it. An unexpected
     exception is logged and raised as CLIENT_FAILED.
     """
 

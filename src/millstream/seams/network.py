@@ -30,7 +30,7 @@ class Network(Protocol):
 
     @property
     def machine(self) -> str:
-        """The id of the machine of this network, or "" if there is none or it is unknown."""
+        """The id of the machine that this process runs on, or "" if it is unknown."""
         ...
 
     async def listen(self, factory: ProtocolFactory, host: str, port: int) -> Listening: ...

@@ -180,7 +180,10 @@ class ConnectionCore:
         return outgoing
 
     def buffer(self) -> memoryview:
-        """Return the buffer for the next received bytes. Most of a large frame is received directly into its own."""
+        """Return the buffer for the next received bytes.
+
+        A large frame has its own buffer, so most of it is received without a copy.
+        """
         return self._staging if self._frame is None else memoryview(self._frame)[self._filled :]
 
     @property

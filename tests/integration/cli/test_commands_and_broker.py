@@ -75,7 +75,7 @@ def test_a_message_with_an_id_header_is_stored_once_and_keeps_its_offset(millstr
     )
 
 
-def test_keys_before_a_separator_choose_the_partition(millstream: Command, topic: str) -> None:
+def test_key_before_the_separator_determines_the_partition(millstream: Command, topic: str) -> None:
     millstream.succeed("topic", "create", topic, "--partitions", "4")
     lines = b"".join(b"key-%d:value:%d\n" % (number, number) for number in range(20))
     millstream.succeed("put", topic, "--key-separator", ":", given=lines)

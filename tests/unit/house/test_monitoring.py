@@ -58,7 +58,7 @@ def test_each_log_event_of_the_guide_is_logged_somewhere() -> None:
     assert [event for event in events if f'"{event}"' not in sources] == []
 
 
-def test_the_rules_expect_only_jobs_of_the_scrape_configuration() -> None:
+def test_alert_rules_use_only_jobs_of_the_scrape_configuration() -> None:
     configured = re.findall(r"job_name: (\S+)", (ROOT / "deploy" / "prometheus.yml").read_text(encoding="utf-8"))
     patterns = {match[1] for rule in alert_rules() for match in re.finditer(r'job=~?"([^"]+)"', rule.expression)}
     assert patterns

@@ -411,7 +411,7 @@ def test_no_timestamp_is_found_in_an_empty_partition() -> None:
     Site().run(story)
 
 
-def test_every_start_begins_an_epoch_with_a_known_end_offset() -> None:
+def test_each_start_begins_a_new_epoch_and_keeps_the_ends_of_earlier_epochs() -> None:
     async def story(site: Site) -> None:
         partition = await _made(site)
         first = partition.leader_epoch

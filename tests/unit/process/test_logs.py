@@ -149,6 +149,6 @@ def test_json_logs_contain_warnings_uncaught_exceptions_and_the_failure_of_a_sta
     assert "KeyError: 'last'" in rows[4]["exception"]
 
 
-def test_the_failure_of_a_start_is_plain_text_without_json_logs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_start_failure_is_plain_text_when_json_logs_are_off(capsys: pytest.CaptureFixture[str]) -> None:
     report_failure("cannot start: port 1 is in use")
     assert capsys.readouterr().err == "millstream: cannot start: port 1 is in use\n"

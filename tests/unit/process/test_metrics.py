@@ -56,7 +56,7 @@ def test_a_histogram_counts_each_value_in_every_bucket_at_or_above_it() -> None:
     assert durations.count == 4
 
 
-def test_a_histogram_keeps_its_labels_beside_the_bucket() -> None:
+def test_histogram_buckets_keep_the_labels_of_their_sample() -> None:
     text = render([Metric("x_seconds", "histogram", "X.", (({"api": "Fetch"}, Histogram((1,))),))])
     assert b'x_seconds_bucket{api="Fetch",le="+Inf"} 0\n' in text
     assert b'x_seconds_count{api="Fetch"} 0\n' in text

@@ -81,7 +81,7 @@ def test_variables_that_kubernetes_injects_for_a_service_are_ignored() -> None:
         ("MILLSTREAM_NODE", "tcp", "MILLSTREAM_NODE_ID"),
     ],
 )
-def test_an_unknown_variable_near_a_setting_is_refused(variable: str, value: str, meant: str) -> None:
+def test_unknown_variable_is_refused_when_its_name_resembles_a_setting(variable: str, value: str, meant: str) -> None:
     with pytest.raises(MillstreamError, match=f"variable {variable}; did you mean {meant}"):
         BROKER.load({}, {variable: value})
 

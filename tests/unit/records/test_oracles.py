@@ -70,7 +70,7 @@ def test_other_codecs_decode_our_batches(
 @pytest.mark.parametrize(("batch_class", "builder_class", "compression"), ORACLES)
 @given(made=record_lists())
 @bounded(15)
-def test_batches_of_other_codecs_are_decoded(
+def test_batches_encoded_by_other_clients_are_decoded(
     batch_class: Any, builder_class: Any, compression: str, made: RecordList
 ) -> None:
     encoded = built(builder_class, made, compression)

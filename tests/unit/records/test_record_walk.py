@@ -157,7 +157,7 @@ def test_timestamps_near_the_end_of_64_bits_do_not_overflow(codec: Codec) -> Non
         walk(codec, followed(record(time=-1)), 2, bottom)
 
 
-def test_a_walk_ignores_missing_timestamps_in_its_range(codec: Codec) -> None:
+def test_timestamp_range_ignores_records_without_a_timestamp(codec: Codec) -> None:
     assert walk(codec, record(), 1, -1) == (-1, -1, 0)
     assert walk(codec, followed(record(time=-TIME_MS - 1)), 2) == (TIME_MS, TIME_MS, 0)
 

@@ -89,7 +89,7 @@ def test_a_log_event_inside_an_unfinished_printed_line_is_separated() -> None:
     assert told == ["Flow a is RUNNING.", "spark: slow", "Flow b is RUNNING.", "", "end"]
 
 
-def test_output_is_shown_until_the_end_begins_but_always_logged() -> None:
+def test_spark_output_is_hidden_but_still_logged_when_the_run_is_ending() -> None:
     told: list[str] = []
     log = StringIO()
     spark_log = SparkLog(told.append, log)

@@ -111,7 +111,7 @@ def test_a_snapshot_proves_that_a_damaged_last_batch_existed(saved_at: int) -> N
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"\0" * 4000, b"\0\0" + b"\x02" * 3_000_000])
-def test_a_torn_tail_is_truncated_and_kept_without_a_checkpoint(rubbish: bytes) -> None:
+def test_torn_tail_is_moved_to_a_cut_file_when_the_checkpoint_is_missing(rubbish: bytes) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
         log = await filled(disk)

@@ -10,7 +10,7 @@ from millstream.process.start_checks.ports import check_ports
 from millstream.supervisor.port_checks import check_distinct_ports, configured_ports, gateway_ports
 
 
-def test_a_port_in_use_is_refused_with_its_setting() -> None:
+def test_port_in_use_is_refused_and_the_error_names_its_setting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(MillstreamError, match=f"127.0.0.1:{port}: .*choose another with --grpc-port") as refused:

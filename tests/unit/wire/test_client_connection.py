@@ -204,7 +204,7 @@ def test_a_too_large_request_is_refused_and_the_connection_continues() -> None:
     assert core.send(question()) == 1
 
 
-def test_a_request_without_a_response_is_not_waiting() -> None:
+def test_request_that_expects_no_response_is_not_counted_as_waiting() -> None:
     core = greeted()
     core.send(question(answered=False))
     core.send(question())

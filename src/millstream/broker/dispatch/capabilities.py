@@ -135,7 +135,7 @@ def bad_assignment(image: ClusterImage, what: str, replicas: Sequence[int]) -> M
 
 
 def find_placement(image: ClusterImage, topic: TopicRef, number: int, access: Access) -> Placement:
-    """Return the placement of the partition that a request names, led by any broker.
+    """Return the placement of the requested partition, whichever broker leads it.
 
     Raises the errors of `find_partition`, except NOT_LEADER_OR_FOLLOWER.
     """

@@ -12,8 +12,10 @@ Entry = tuple[bytes, bytes]
 
 
 class RunLayout(Struct, frozen=True, kw_only=True):
-    """One kind of index. An entry is a key and a value of fixed sizes. Integers are big-endian, so that the order of
-    the bytes is the order of the keys."""
+    """Describes the files of one kind of index: sizes and order of its keys and values.
+
+    Integers are big-endian, so that the order of the bytes is the order of the keys.
+    """
 
     name: str
     """Runs are named `<name>-<number>.run`, their list `<name>.snapshot`."""

@@ -304,7 +304,10 @@ def heartbeat(beat: HeartbeatRequest) -> ApiRequest[HeartbeatResponse]:
 
 
 def watch_member(group_id: str, member_id: str) -> ApiRequest[None]:
-    """One further frame follows the response: a heartbeat of the member would change its partitions."""
+    """Build the WatchMember request.
+
+    After the response, the broker sends one more frame when the member's next heartbeat will change its partitions.
+    """
 
     def decode(version: int, frame: memoryview, start: int) -> MillstreamError | None:
         answer = read_response(WATCH_MEMBER.name, version, frame, start)

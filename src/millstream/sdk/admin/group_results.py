@@ -71,7 +71,8 @@ class GroupLag(NamedTuple):
     `beginning` is the log start offset and `end` the log end offset. They and `lag` are None if the partition was
     deleted or, with `is_damaged`, if its data is damaged. `lag` is the number of offsets that the group has not
     finished; a partition without a committed offset counts from its beginning, where a group starts by default. A
-    consumer with another start position commits it when it starts to read, unless `auto_commit` is None.
+    consumer with another start position commits that position when it starts to read. With `auto_commit=None` it does
+    not.
     """
 
     committed: CommittedOffset | None

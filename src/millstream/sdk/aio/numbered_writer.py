@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AsyncNumberedWriter(AsyncFacade):
-    """Stores rows of Arrow record batches exactly once. Create it with `client.numbered_writer`.
+    """Stores rows of Arrow record batches effectively once. Create it with `client.numbered_writer`.
 
     Use `async with` or call `close()`. All rows are stored once `finish` has returned.
 

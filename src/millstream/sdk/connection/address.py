@@ -37,7 +37,9 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> tuple[Address, ...]:
 
 
 def find_seeds(bootstrap: str | Sequence[str] | None) -> tuple[tuple[Address, ...], str]:
-    """Return the addresses in `bootstrap`. If it is None, return those that the user chose, and where they were found.
+    """Return the bootstrap addresses and their source.
+
+    The source of `bootstrap` is "". If it is None, the addresses come from MILLSTREAM_BOOTSTRAP or the CLI context.
 
     Raises INVALID_SETTING for an invalid address.
     """

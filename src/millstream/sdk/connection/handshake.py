@@ -27,8 +27,8 @@ IDLE = ConnectionRole()
 class Handshake:
     """Checks the versions and declares the role on a new connection, before it is used.
 
-    Raises VERSION_WINDOW with both versions if client or broker finds the other too far apart. The broker's other
-    errors, such as ROLE_IS_FINAL, are raised unchanged.
+    Raises VERSION_WINDOW, naming both versions, if client or broker does not support the other's version. Other errors
+    of the broker, such as ROLE_IS_FINAL, are raised unchanged.
     """
 
     def __init__(self, version: str, role: ConnectionRole = IDLE) -> None:

@@ -55,7 +55,8 @@ class PartitionSource(Protocol):
 
     @property
     def calls_in_s(self) -> float | None:
-        """Seconds until the caller should poll although it has messages left; None if it need not."""
+        """Seconds until the caller must poll again to keep its partitions, even if it still has messages; None without
+        such a limit."""
         ...
 
     def caller_is_busy(self, change: Change | None) -> None:

@@ -304,7 +304,7 @@ class Client(ReaderFactory):
         compression_level: int | None = None,
         timeout: Time = TIMEOUT_S,
     ) -> "NumberedWriter":
-        """Create a writer that stores rows of Arrow record batches exactly once, even if the job is repeated.
+        """Create a writer that stores Arrow rows effectively once: a repeated job adds only the missing rows.
 
         - `name`: identifies the job. A repetition under the same name and epoch stores only the missing rows. None:
           the job cannot be repeated.

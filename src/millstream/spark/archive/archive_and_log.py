@@ -37,7 +37,7 @@ _log = logging.getLogger("millstream.spark")
 
 
 class LongSurvey(TopicSurvey):
-    """A survey in which topics begin where their archives begin."""
+    """Finds topics and their offset ranges, including the archived messages."""
 
     def __init__(self, client: "Client", options: SourceOptions) -> None:
         super().__init__(client, options)
@@ -119,8 +119,9 @@ def _reach(log: ReadableRange, archived: ArchivedRange) -> ReadableRange:
 def read_history(
     client: "Client", topic: str, ranges: Sequence[Range], options: SourceOptions, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the messages of these ranges of a topic, in order within each partition; from the archive only these
-    columns.
+    """Yields the messages of `ranges`, in offset order within each partition.
+
+    From the archive, it reads only the columns in `names`.
 
     Raises OFFSET_OUT_OF_RANGE, under dataLoss=fail, for offsets that are in neither archive nor log.
     """

@@ -67,7 +67,10 @@ def _inferred(values: ValueOptions, found: Sequence[bytes]) -> pa.StructType:
 
 
 def check_fields(fields: "StructType", values: ValueOptions) -> None:
-    """Raises INVALID_SETTING, with the column's name, for columns that values of this format do not have."""
+    """Checks that the columns can be read from values of this format.
+
+    Raises INVALID_SETTING, naming the column, for a NOT NULL column or a type that the format lacks.
+    """
     for field in fields.fields:
         if not may_be_null(field):
             text = f"the column {field.name}, or a part of it, is NOT NULL, but values may lack it; remove NOT NULL"

@@ -110,7 +110,10 @@ def bases_of(names: list[str]) -> list[int]:
 
 
 def merged(known: LogState, new: SegmentState) -> tuple[SegmentState, ...]:
-    """Apply an exchange to the segments of a checkpoint that may be older than the exchange."""
+    """Return the checkpoint's segments, with `new` in place of those that compaction replaced.
+
+    The checkpoint may be older than the compaction.
+    """
     first = known.segments[0].base_offset if known.segments else known.end_offset
     if new.next_offset <= first:
         return known.segments  # The log start has moved beyond the new segment.

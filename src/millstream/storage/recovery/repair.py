@@ -36,7 +36,7 @@ class DataLossError(Exception):
 
 
 def cut_back(segment: Segment) -> None:
-    """Remove what a failed write left after the segment's end (blocking). Raise OSError."""
+    """Truncate the bytes that a failed write left after the segment's end. Blocks. Raises OSError if the disk fails."""
     segment.open().truncate(segment.size_bytes)
     segment.flush()
 

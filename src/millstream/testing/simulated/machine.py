@@ -154,7 +154,10 @@ class SimulatedMachines:
         monotonic_start_s: float | None = None,
         slowness: Slowness | None = None,
     ) -> SimulatedMachine:
-        """Add a machine whose clocks gain `rate` seconds per second. The wall clock begins `wall_offset_ms` off."""
+        """Add a machine whose clocks advance by `rate` seconds per simulated second.
+
+        Its wall clock starts `wall_offset_ms` after the default start time.
+        """
         assert host not in self._machines, f"there is a machine {host} already"
         clock = SimulatedClock(
             self._loop, wall_start_ms=WALL_START_MS + wall_offset_ms, rate=rate, monotonic_start_s=monotonic_start_s

@@ -123,9 +123,9 @@ class BrokerService:
         self.machine.roll_back_disk(snapshot)
 
     def disk_turned_bad(self) -> None:
-        """Note that the broker started on a failing disk.
+        """Record that the disk fails while the broker starts.
 
-        Only another start repairs what this start could not repair.
+        Such a broker must be restarted after the disk is repaired, because only a start repairs its logs.
         """
         self._began_on_bad_disk |= self._is_starting and self._disk_refuses()
 

@@ -17,7 +17,7 @@ def test_every_start_word_has_an_enum_name_that_json_accepts(word: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "number"), [("NEAREST", 2), ("LATEST", 3), ("END", 3)])
-def test_every_position_is_a_value_of_the_enum_out_of_range(name: str, number: int) -> None:
+def test_out_of_range_enum_has_a_value_for_every_position(name: str, number: int) -> None:
     assert messages_pb2.OutOfRange.Value(f"OUT_OF_RANGE_{name}") == number
 
 

@@ -98,7 +98,7 @@ def test_a_returning_member_fences_its_pending_join_during_a_rebalance() -> None
     assert len(driver.describe().members) == 2
 
 
-def test_a_new_static_member_that_repeats_its_join_waits_beyond_its_session() -> None:
+def test_join_of_a_new_static_member_waits_past_its_session_when_repeated() -> None:
     driver = Driver()
     (member,) = driver.stable()
     driver.send_join(instance_id="new")

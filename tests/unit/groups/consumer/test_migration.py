@@ -111,7 +111,7 @@ def test_members_pending_in_a_classic_rebalance_are_told_to_rejoin() -> None:
     assert not driver.waiting
 
 
-def test_a_conversion_survives_a_restart_in_both_directions() -> None:
+def test_group_conversion_in_either_direction_survives_a_restart() -> None:
     driver = _driver()
     old, new = ClassicConsumer(driver), Consumer(driver, "new")
     _go_on(old, rounds=3)

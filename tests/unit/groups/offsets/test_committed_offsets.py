@@ -84,7 +84,7 @@ def test_only_current_members_may_commit_in_a_group_with_members(wrong: dict[str
     assert driver.offsets() == ({("orders", 0): 5} if error is ErrorCode.NONE else {})
 
 
-def test_members_may_commit_while_joins_are_pending_but_not_before_the_assignment() -> None:
+def test_commits_are_accepted_during_joins_and_refused_until_the_assignment() -> None:
     driver = Driver()
     leader, follower = driver.stable(2)
     driver.send_join(leader.member_id)

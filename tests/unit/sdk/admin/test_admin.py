@@ -288,7 +288,7 @@ def test_internal_topics_are_listed_only_on_request(in_parts: bool, monkeypatch:
     play(story)
 
 
-def test_a_running_query_delays_no_other_request_and_ends_with_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_delays_no_other_request_and_stops_when_its_call_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def endless(catalog: MemoryCatalog, sql: str, *, rows_max: int, timeout_ms: int) -> QueryResult:

@@ -40,7 +40,7 @@ def ends_of(pieces: list[ArchivePiece]) -> dict[int, int]:
 
 
 @given(lines())
-def test_lost_pieces_fill_the_gaps_between_the_pieces_of_a_batch(batch: list[ArchivePiece]) -> None:
+def test_gaps_between_the_pieces_of_a_batch_are_recorded_as_lost_pieces(batch: list[ArchivePiece]) -> None:
     found = added({}, batch)
     assert misplaced(found) == []
     assert sorted(piece for piece in found if not piece.is_lost) == sorted(batch)

@@ -68,7 +68,7 @@ def test_segments_that_a_merged_segment_contains_are_ignored(commits: int, data:
 
 
 @given(st.integers(0, 10**11), st.integers(0, 10**11))
-def test_a_segments_name_gives_its_commits(first: int, length: int) -> None:
+def test_index_segment_name_encodes_its_commit_span(first: int, length: int) -> None:
     span = CommitSpan(first, first + length)
     assert span_of(span.name) == span
 

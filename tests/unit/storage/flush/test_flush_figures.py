@@ -67,7 +67,7 @@ class Measured:
         await asyncio.gather(*(each for each in waiting if each is not None))
 
 
-def test_a_round_of_one_log_is_measured_as_one_flush_of_a_segment() -> None:
+def test_group_commit_of_one_log_is_counted_as_one_segment_flush() -> None:
     async def story() -> None:
         measured = Measured()
         await measured.open(1)

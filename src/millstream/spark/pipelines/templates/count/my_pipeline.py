@@ -1,7 +1,7 @@
-"""Counts the messages of each key: a stream of counts, from topic to topic.
+"""Counts the messages of each key in one topic and writes each changed count to another topic.
 
 Run it with `millstream pipeline run my_pipeline.py`: it counts until Ctrl-C, and continues there at the next start.
-With --once it counts the available messages and ends. Each changed count is written as a message.
+With --once it counts the available messages and ends.
 """
 
 SOURCE = "orders"
