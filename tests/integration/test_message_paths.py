@@ -158,6 +158,9 @@ OMITTED: Mapping[str, str] = {
     "partition/watermark.py:Acknowledgement.then": "registration of the next step",
     "partition/watermark.py:Acknowledgement.wake": "helper of the watermark",
     "storage/flush/end_marks.py:EndMarks.advance": "change in memory, which EndMarks.save writes",
+    "storage/flush/flush_figures.py:FlushFigures.appended": "metric",
+    "storage/flush/flush_figures.py:FlushFigures.committed": "metric",
+    "storage/flush/flush_figures.py:FlushFigures.round_begun": "metric",
 }
 
 
