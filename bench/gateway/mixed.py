@@ -34,7 +34,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Case(NamedTuple):
-    """Who uses the gateway at the same time."""
+    """The readers and the committing consumers that use the gateway at the same time."""
 
     title: str
     readers: int

@@ -164,7 +164,7 @@ def check(broker: RealBroker, told: Acknowledged, *, may_lose: bool) -> str | No
 
 
 Difference = tuple[str, bool]
-"""What cannot be read, and True if it is lost instead of refused. The text is empty if there is nothing to report."""
+"""A description of the unreadable data (empty if everything is readable), and True if the data is lost, not refused."""
 NO_DIFFERENCE: Difference = "", False
 
 

@@ -15,7 +15,7 @@ SLICE = 250
 """Partitions that are counted before the event loop runs other work. This takes less than a millisecond."""
 
 REFUSED_LATELY_S = 30.0
-"""How long a partition counts as refusing writes after its last failed write.
+"""The time after its last failed write for which a partition counts as refusing writes.
 
 A nearly full disk accepts small writes between large ones, so one successful write does not prove that it works.
 """

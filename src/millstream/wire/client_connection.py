@@ -62,7 +62,7 @@ class ApiRequest(Generic[T]):
     stands: bool = False
     """True for a streaming request: further frames with its correlation id, in the same layout, follow its response."""
     wait_s: float = 0.0
-    """How long the broker may wait before it responds, as a long poll does."""
+    """The time for which the broker may hold the request before it responds, as in a long poll."""
 
 
 class VersionRange(NamedTuple):

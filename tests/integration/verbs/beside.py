@@ -64,4 +64,4 @@ ELSEWHERE = {
         "tests/unit/gateway/http/test_paths.py::test_the_root_redirects_to_the_documentation"
     ),
 }
-"""What has the same vocabulary as the verbs but is no operation on each interface, with the test of it."""
+"""The uses of the same vocabulary that are not operations on each interface, with their tests."""

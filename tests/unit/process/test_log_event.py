@@ -19,7 +19,7 @@ SOURCE = Path(__file__).parents[3] / "src" / "millstream"
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """What a handler prints whose formatter a test sets."""
+    """The output of a log handler whose formatter a test sets."""
     log = logging.getLogger("millstream.test_log_event")
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)

@@ -78,8 +78,10 @@ class DeferredResponse(Struct, eq=False):
     """Should call `finish` with the available data. The connection calls it when it drains, and when the client has
     disconnected."""
     change: OpenChange | None = None
-    """What the request changes: later requests of the connection that read it wait for this response. None once the
-    response is ready."""
+    """The change that the request makes. Later requests of the connection that read it wait for this response.
+
+    None once the response is ready.
+    """
     answer: Answer | None = None
     error: Exception | None = None
     """The unexpected failure because of which there is no response."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from millstream.process.addresses import address_unavailable
 
 PATIENCE_S = 2.0
-"""How long a port may stay in use. The kernel ends a gateway with its killed parent, but not in the same moment."""
+"""The time that a port gets to become free. After a kill of its parent, a gateway ends a moment later."""
 
 _AGAIN_S = 0.05
 

@@ -96,7 +96,7 @@ class SubscriptionEngine:
         self._starting = SharedStart(self._start, "start of a subscription")
         self._opening = SingleFlight(self._open_first, "opening of a chunk")
         self._delivered: DeliveredMessages | None = None
-        """What the last call returned, or would have returned if it had not been interrupted."""
+        """The messages that the last call returned, or would have returned if it had not been interrupted."""
         self._is_asked = False
 
     @property
